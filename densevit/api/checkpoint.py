@@ -43,21 +43,13 @@ def packaged_model() -> str:
 
 
 def load_plugins(files: Sequence[str | Path]) -> None:
-    """Run Python files that register components.
-
-    Raises:
-        ConfigError: no such file, or what went wrong in it.
-    """
+    """Run Python files that register components. Raises ConfigError: no such file, or what went wrong in it."""
     if files:
         plugin_files.load([Path(file) for file in files])
 
 
 def load_file(path: Path, checkpoints: Mapping[str, Any], **options: Any) -> Predictor:
-    """Load an ONNX file.
-
-    Args:
-        checkpoints: options of checkpoints, which a file refuses.
-    """
+    """Load an ONNX file. `checkpoints`: options of checkpoints, which a file refuses."""
     if given := [name for name, value in checkpoints.items() if value]:
         raise ConfigError(f"{given[0]}: of a checkpoint; {path} is an ONNX file, which says what it is.")
     return load_onnx(path, **predictor_options(**options))
@@ -91,11 +83,8 @@ def predictor_options(
     crop: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return the options of `load` as those of `Predictor`.
-
-    Raises:
-        ConfigError: an overlap without tiles, or numbers that make none.
-    """
+    """Return the options of `load` as those of `Predictor`. Raises ConfigError: an overlap without tiles, or numbers
+    that make none."""
     if tile_size is None and tile_overlap is not None:
         raise ConfigError("--tile-overlap: belongs to --tile-size.")
     if "scales" in options:
@@ -106,11 +95,8 @@ def predictor_options(
 
 
 def with_window(card: ModelCard, size: int | None, stride: int | None) -> ModelCard:
-    """Return the card with a sliding window; without a size the checkpoint's own window stays.
-
-    Raises:
-        ConfigError: a window smaller than a patch; a stride without one, or larger than it.
-    """
+    """Return the card with a sliding window; without a size the checkpoint's own window stays. Raises ConfigError: a
+    window smaller than a patch; a stride without one, or larger than it."""
     resize = card.resize
     if size is not None:
         if size < card.multiple:
@@ -137,10 +123,7 @@ def card_before_loading(model: Any) -> ModelCard | None:
 
 
 def refuse(options: Mapping[str, Any], owner: str) -> None:
-    """
-    Raises:
-        ConfigError: some of the options are given, and what they belong to is not.
-    """
+    """Raises ConfigError if some of the options are given, and what they belong to is not."""
     if given := [name for name, value in options.items() if value not in (None, False, ())]:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"{names}: {'belongs' if len(given) == 1 else 'belong'} to {owner}.")

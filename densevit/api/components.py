@@ -17,11 +17,8 @@ RUN = "run"
 
 
 def listed(kind: str | None, name: str | None, *, with_plugins: bool) -> str:
-    """Return the kinds of components, those of a kind, one of them; or keys of the config.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """Return the kinds of components, those of a kind, one of them; or keys of the config. Raises ConfigError if there
+    is none of that name."""
     tree = load_schema(with_plugins=with_plugins)
     kinds = by_kind(tree["$defs"])
     if kind is None:
@@ -77,10 +74,7 @@ def load_schema(*, with_plugins: bool) -> dict[str, Any]:
 
 
 def pick(table: Mapping[str, Any], name: str, what: str) -> Any:
-    """
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """Raises ConfigError if there is none of that name."""
     if name not in table:
         raise ConfigError(f"no {what} '{name}'.{did_you_mean(name, table)}")
     return table[name]

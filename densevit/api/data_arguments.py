@@ -28,14 +28,8 @@ class Split(NamedTuple):
 def scored_spec(
     checkpoint: Any, data: str | None, root: str | Path | None, split: str | None, options: Options
 ) -> ComponentConfig:
-    """Return the data set to score, as a config would name it.
-
-    Args:
-        checkpoint: whose training's validation data is taken where no data is named.
-
-    Raises:
-        ConfigError: no data set is named, and the checkpoint records none.
-    """
+    """Return the data set to score, as a config would name it. `checkpoint`: whose training's validation data is taken
+    where no data is named. Raises ConfigError if no data set is named, and the checkpoint records none."""
     place = None if root is None else Path(root)
     if data is not None:
         return spec_to_score(named_spec(data, place, options), split)
@@ -66,11 +60,8 @@ def find_splits(
     options: Options,
     splits: Sequence[str],
 ) -> Iterator[Split]:
-    """Return the splits of a config, or of a data set.
-
-    Raises:
-        ConfigError: neither or both are named, or an option is wrong.
-    """
+    """Return the splits of a config, or of a data set. Raises ConfigError: neither or both are named, or an option is
+    wrong."""
     name = data or target
     if name is None or None not in (data, target):
         raise ConfigError("give a config, a data set's name, a folder, or --data NAME.")

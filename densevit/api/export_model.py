@@ -87,10 +87,7 @@ def export(
 
 
 def format_of(path: Path) -> Format:
-    """
-    Raises:
-        ConfigError: a suffix of none.
-    """
+    """Raises ConfigError: a suffix of none."""
     formats: Mapping[str, Format] = {".onnx": "onnx", ".pt2": "pt2", "": "web"}
     if path.suffix.lower() not in formats and not path.is_dir():
         raise ConfigError(f"{path}: FILE.onnx, FILE.pt2 or a folder for a web page; or say which by --format.")
@@ -98,10 +95,7 @@ def format_of(path: Path) -> Format:
 
 
 def refuse_others(format: Format, options: Iterable[str]) -> None:
-    """
-    Raises:
-        ConfigError: options that belong to another format.
-    """
+    """Raises ConfigError: options that belong to another format."""
     for name in options:
         if name not in OPTIONS[format]:
             fits = " and ".join(other for other, names in OPTIONS.items() if name in names)
@@ -109,10 +103,7 @@ def refuse_others(format: Format, options: Iterable[str]) -> None:
 
 
 def fixed(value: Any, format: Format) -> Any:
-    """
-    Raises:
-        ConfigError: any size or number, which only ONNX files take.
-    """
+    """Raises ConfigError: any size or number, which only ONNX files take."""
     if value == "dynamic":
         raise ConfigError(f"dynamic: is for onnx, not for {format}.")
     return value
@@ -132,11 +123,7 @@ def graph_options(
     precision: str,
     **_: Any,
 ) -> OnnxExportOptions:
-    """Return the options of a graph.
-
-    Raises:
-        ConfigError: choices that do not go together.
-    """
+    """Return the options of a graph. Raises ConfigError: choices that do not go together."""
     if image_size is None and preprocessing:
         raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
     if not preprocessing and (crop or flip):

@@ -121,10 +121,7 @@ def is_picture(path: str | Path) -> bool:
 
 
 def existing_rule(*, overwrite: bool, resume: bool) -> Existing:
-    """
-    Raises:
-        ConfigError: both are asked for.
-    """
+    """Raises ConfigError if both are asked for."""
     if overwrite and resume:
         raise ConfigError("--overwrite and --resume: choose one; resume writes only the files that are missing.")
     return "overwrite" if overwrite else "resume" if resume else "refuse"
@@ -133,11 +130,8 @@ def existing_rule(*, overwrite: bool, resume: bool) -> Existing:
 def camera_of(
     intrinsics: Sequence[float] | Path | str | None, focal: Any, fov: float | None
 ) -> Sequence[float] | Path | Lens | None:
-    """Return the camera that one of the three gives; None where none does.
-
-    Raises:
-        ConfigError: several are given, or the number makes no camera.
-    """
+    """Return the camera that one of the three gives; None where none does. Raises ConfigError if several are given, or
+    the number makes no camera."""
     if [intrinsics, focal, fov].count(None) < 2:
         raise ConfigError("--intrinsics: give the camera as one of --focal, --fov and --intrinsics.")
     if intrinsics is not None and not isinstance(intrinsics, str | Path) and not all(0 < x < inf for x in intrinsics):
@@ -154,11 +148,7 @@ def camera_of(
 
 
 def point_files(path: Any, scale: float | None, pose: Path | str | None) -> PointFiles | None:
-    """
-    Raises:
-        ConfigError: options of points without any.
-        DataError: no such file.
-    """
+    """Raises ConfigError: options of points without any. Raises DataError: no such file."""
     if path is None and (scale is not None or pose is not None):
         raise ConfigError("--points-scale and --points-pose belong to --points.")
     if path is None or isinstance(path, PointFiles):
@@ -171,10 +161,7 @@ def point_files(path: Any, scale: float | None, pose: Path | str | None) -> Poin
 
 
 def refuse_for_videos(camera: Any, points: Any, max_pixels: int | None) -> None:
-    """
-    Raises:
-        ConfigError: options that are for images.
-    """
+    """Raises ConfigError: options that are for images."""
     problems = ["--intrinsics: a clip has one camera; give FX,FY,CX,CY."] if isinstance(camera, Path) else []
     problems += ["--points: is for images."] if points is not None else []
     problems += ["--max-pixels: is for images."] if max_pixels is not None else []
@@ -183,11 +170,7 @@ def refuse_for_videos(camera: Any, points: Any, max_pixels: int | None) -> None:
 
 
 def usual_formats(card: ModelCard | None, heads: Sequence[str]) -> list[str]:
-    """Return the formats that are written of a model where none is named.
-
-    Raises:
-        ConfigError: no head gives maps.
-    """
+    """Return the formats that are written of a model where none is named. Raises ConfigError if no head gives maps."""
     assert card is not None
     chosen = [card.head(name) for name in heads]
     kinds = [spec.kind for name, spec in card.outputs.items() if not chosen or name in chosen]
@@ -198,14 +181,8 @@ def usual_formats(card: ModelCard | None, heads: Sequence[str]) -> list[str]:
 
 
 def with_options(formats: Sequence[str] | Formats, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return formats with those of the options that each has.
-
-    Args:
-        formats: names, or name -> options of its own.
-
-    Raises:
-        ConfigError: an option that no requested format has.
-    """
+    """Return formats with those of the options that each has. `formats`: names, or name -> options of its own. Raises
+    ConfigError if an option that no requested format has."""
     own = formats if isinstance(formats, Mapping) else {}
     known = {name: known_options(name) for name in formats}
     every = {name: schema(part).model_fields for registry in REGISTRIES for name, part in registry.components.items()}
@@ -228,11 +205,8 @@ def known_options(format: str) -> Collection[str]:
 
 
 def find_model(model: Predictor | str | Path, options: Mapping[str, Any]) -> tuple[Callable[[str], Predictor], str]:
-    """What makes the predictor of a process from its device, and the device that they ask for.
-
-    Raises:
-        ConfigError: options, and the model is loaded already.
-    """
+    """What makes the predictor of a process from its device, and the device that they ask for. Raises ConfigError:
+    options, and the model is loaded already."""
     if isinstance(model, Predictor):
         if options:
             raise ConfigError(f"predict: {', '.join(options)}: options of a checkpoint's path; this is a Predictor.")
@@ -318,11 +292,8 @@ def run_export(
 
 
 def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str | None) -> tuple[Predictor, str]:
-    """Return the predictor with the runtime that `auto` takes for these images, and why.
-
-    Args:
-        before: what computed the export that is resumed.
-    """
+    """Return the predictor with the runtime that `auto` takes for these images, and why. `before`: what computed the
+    export that is resumed."""
     if before is not None:
         return predictor.with_runtime(before), f"runtime auto: {before}, as before"
 
@@ -351,11 +322,8 @@ def plan_clips(
     fuse: bool | None = None,
     lookahead: int | None = None,
 ) -> ClipPlan:
-    """Plan what to write where, checked before the model loads; see `densevit.predict`.
-
-    Raises:
-        ConfigError: options that do not go together.
-    """
+    """Plan what to write where, checked before the model loads; see `densevit.predict`. Raises ConfigError: options
+    that do not go together."""
     problems = []
     if not stabilize:
         given = {"fuse": fuse, "lookahead": lookahead}

@@ -56,11 +56,8 @@ class QuantizedModel:
 
 
 def check_int8(path: Path, *, overwrite: bool = False) -> None:
-    """Raises before a checkpoint is read where `export_int8` would fail.
-
-    Raises:
-        ConfigError: see `densevit.inference.onnx.export.check_output`; NNCF is not installed; a list of layers exists.
-    """
+    """Raises before a checkpoint is read where `export_int8` would fail. Raises ConfigError: see
+    `densevit.inference.onnx.export.check_output`; NNCF is not installed; a list of layers exists."""
     onnx.check_output(path, overwrite=overwrite)
     require_packages(*quantize.NEEDS, extra="int8")
     if layers_file(path).exists() and not overwrite:
@@ -79,16 +76,14 @@ def export_int8(
     protocol: str | None = None,
 ) -> QuantizedModel:
     """Writes the fastest int8 file that loses no more than the budget, and the list of its layers in floating point.
+    Raises ConfigError: no recipe keeps within the budget, and nothing is written; a metric that these heads and data do
+    not have; images of a size that the file is not for; options that do not go together.
 
     Args:
         data: calibrates and scores; the images that calibrate are spread evenly over it, and their ground truth is not
             used.
         data_name: decides the usual protocol.
         max_drop: metric -> how much worse the score of the int8 file may be than that of the fp32 file.
-
-    Raises:
-        ConfigError: no recipe keeps within the budget, and nothing is written; a metric that these heads and data do
-            not have; images of a size that the file is not for; options that do not go together.
     """
     onnx.refuse_inputs(card, "--precision int8")
     card, options = onnx.check_options(card, options)

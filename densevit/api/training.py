@@ -101,11 +101,8 @@ class Run:
 
 
 def run_training(draft: Draft, resume: str | None = None) -> Run:
-    """Trains a config that was read: plan, data sets, trainer, report.
-
-    Args:
-        resume: None to start anew, `auto` for the newest good checkpoint of the run, or a path.
-    """
+    """Trains a config that was read: plan, data sets, trainer, report. `resume`: None to start anew, `auto` for the
+    newest good checkpoint of the run, or a path."""
     poll(NOT_STARTED)
     plan = planning.resolve_plan(draft)
     with distributed.process_group(plan.run.device) as world, run_folder.locked(plan.run.output, world) as lock:
@@ -155,11 +152,7 @@ def write_report(plan: Plan, trainer: Trainer, opening: str, device: torch.devic
 
 
 def overfit_one_batch(draft: Draft) -> str:
-    """Trains on the first batch only and writes nothing; returns the verdict.
-
-    Raises:
-        Diverged: it is not learned.
-    """
+    """Trains on the first batch only and writes nothing; returns the verdict. Raises Diverged if it is not learned."""
     poll(NOT_STARTED)
     plan = planning.resolve_plan(draft)
     with distributed.process_group(plan.run.device) as world:

@@ -35,11 +35,8 @@ def assignments(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 
 def to_plain(value: Any, key: str, objects: dict[str, Any]) -> Any:
-    """The value as YAML could hold it; objects are put aside under their keys.
-
-    Raises:
-        ConfigError: an object where none may stand.
-    """
+    """The value as YAML could hold it; objects are put aside under their keys. Raises ConfigError: an object where none
+    may stand."""
     if key in PLACES and not (value is None or isinstance(value, Mapping)):
         objects[key] = value
         return {"type": OBJECT, "name": describe_object(value)}

@@ -38,13 +38,8 @@ class Draft:
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Draft":
-        """
-        Args:
-            path: a file, or the name of a recipe.
-
-        Raises:
-            ConfigError: what does not fit leaves no run; every error at once.
-        """
+        """`path`: a file, or the name of a recipe. Raises ConfigError if what does not fit leaves no run; every error
+        at once."""
         file = find_config(path)
         document = YamlDocument.read(file)
         for item in overrides:
@@ -55,14 +50,12 @@ class Draft:
     def from_python(
         cls, config: str | Path | Mapping[str, Any], overrides: Mapping[str, Any], words: Sequence[str] = ()
     ) -> "Draft":
-        """
+        """Raises ConfigError if what does not fit leaves no run; every error at once.
+
         Args:
             config: a file, the name of a recipe, or the tree itself.
             overrides: by dotted key, or nested; objects may stand for some components (config/objects.py).
             words: `key=value`, before the overrides.
-
-        Raises:
-            ConfigError: what does not fit leaves no run; every error at once.
         """
         objects: dict[str, Any] = {}
         if isinstance(config, Mapping):
@@ -88,11 +81,7 @@ class Draft:
 
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocument]:
-    """Reads a config and checks its own tree.
-
-    Raises:
-        ConfigError: every error at once.
-    """
+    """Reads a config and checks its own tree. Raises ConfigError: every error at once."""
     document = YamlDocument.read(find_config(path))
     for item in overrides:
         document.override(item)

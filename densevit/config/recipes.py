@@ -24,11 +24,8 @@ def recipes() -> dict[str, Path]:
 
 
 def find_config(path: str | Path) -> Path:
-    """A config file, or else the recipe of that name, with or without its folder and suffix.
-
-    Raises:
-        ConfigError: there is neither; with the files in its folder, and the recipes.
-    """
+    """A config file, or else the recipe of that name, with or without its folder and suffix. Raises ConfigError if
+    there is neither; with the files in its folder, and the recipes."""
     path = Path(path)
     if path.exists():
         return path

@@ -109,10 +109,7 @@ class ComponentChecker:
         self.objects = objects or {}
 
     def raise_problems(self, locate: Callable[[str], str]) -> None:
-        """
-        Raises:
-            ConfigError: every error, with file and line; nothing where there is none.
-        """
+        """Raises ConfigError: every error, with file and line; nothing where there is none."""
         if self.problems:
             raise ConfigError(*map(locate, self.problems))
 
@@ -248,10 +245,7 @@ class ComponentChecker:
 
 def check(draft: Draft) -> None:
     """Checks names, options and types against the shipped signatures; what only the components can tell comes later.
-
-    Raises:
-        ConfigError: every error at once, with file and line.
-    """
+    Raises ConfigError: every error at once, with file and line."""
     run = draft.run
     checker = ComponentChecker(load_shipped_schema(), draft.problems)
     if not run.plugins:  # whose components are not known yet

@@ -47,11 +47,7 @@ class YamlDocument:
 
     @classmethod
     def read(cls, path: str | Path) -> "YamlDocument":
-        """Reads a file.
-
-        Raises:
-            ConfigError: it is no YAML, no mapping, has a duplicate key or an alias.
-        """
+        """Reads a file. Raises ConfigError if it is no YAML, no mapping, has a duplicate key or an alias."""
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")
@@ -67,11 +63,8 @@ class YamlDocument:
         return document
 
     def override(self, item: str) -> None:
-        """Applies `key.sub=value`; the value is read as YAML, list items are numbered from 0.
-
-        Raises:
-            ConfigError: no `=`, or a key below something that has no keys.
-        """
+        """Applies `key.sub=value`; the value is read as YAML, list items are numbered from 0. Raises ConfigError: no
+        `=`, or a key below something that has no keys."""
         dotted, sep, text = item.partition("=")
         names = tuple(dotted.strip().split("."))
         if not sep or not all(names):
@@ -82,11 +75,8 @@ class YamlDocument:
         self.origin[names] = f"'{item}'"
 
     def assign(self, key: str, value: Any) -> None:
-        """Sets `key.sub` to a value of plain types; the same as an override, without YAML.
-
-        Raises:
-            ConfigError: a key below something that has no keys.
-        """
+        """Sets `key.sub` to a value of plain types; the same as an override, without YAML. Raises ConfigError if a key
+        below something that has no keys."""
         item, names = f"{key}={str(value)[:60]}", tuple(key.split("."))
         node, leaf = self._place(names, item)
         node[leaf] = value

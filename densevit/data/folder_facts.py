@@ -31,11 +31,8 @@ FRAMES = re.compile(r"\d{3,}$")
 
 
 def look_at_folder(root: Path) -> FolderFacts:
-    """Pairs the files and decodes some of them.
-
-    Raises:
-        DataError: no folder of images, images without maps, or files that cannot be read.
-    """
+    """Pairs the files and decodes some of them. Raises DataError: no folder of images, images without maps, or files
+    that cannot be read."""
     root = root.expanduser().absolute()
     if not root.is_dir():
         raise DataError(f"{root}: no such folder.")
@@ -79,11 +76,7 @@ def look_at_folder(root: Path) -> FolderFacts:
 
 
 def find_names(base: Path) -> dict[str, str]:
-    """Kind -> the folder that holds it.
-
-    Raises:
-        DataError: none holds images.
-    """
+    """Kind -> the folder that holds it. Raises DataError if none holds images."""
     found = {kind: next((name for name in names if (base / name).is_dir()), "") for kind, names in NAMES.items()}
     if not found["images"]:
         there = ", ".join(sorted(path.name for path in base.iterdir() if path.is_dir())[:8]) or "none"
@@ -103,11 +96,8 @@ def val_fraction(names: Sequence[str]) -> float:
 
 
 def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tuple[float, float, float]]:
-    """Units per metre (None where files hold metres or say it), why it is a guess, percentiles in metres.
-
-    Raises:
-        DataError: no depth is valid in any of them.
-    """
+    """Units per metre (None where files hold metres or say it), why it is a guess, percentiles in metres. Raises
+    DataError if no depth is valid in any of them."""
     values, share = [], []
     for files in samples:
         assert files.depth is not None
@@ -158,11 +148,8 @@ def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | 
 
 
 def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[str, ...] | int:
-    """Names of the classes, or how many ids occur where no file names them.
-
-    Raises:
-        DataError: the maps hold colours that no file explains, or one class only.
-    """
+    """Names of the classes, or how many ids occur where no file names them. Raises DataError if the maps hold colours
+    that no file explains, or one class only."""
     if data.classes:
         return tuple(data.classes)
     largest, ignored = 0, False

@@ -32,7 +32,8 @@ MIXED_UNITS = 100
 def check_depth_range(
     dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise", where: str = "data.train"
 ) -> list[str]:
-    """Compares the depth of some samples, spread over the data set, with a head's range in metres.
+    """Compares the depth of some samples, spread over the data set, with a head's range in metres. Raises DataError:
+    all of the depth lies outside the range.
 
     Args:
         on_corrupt: skip ignores unreadable samples; the loader counts them.
@@ -40,9 +41,6 @@ def check_depth_range(
 
     Returns:
         warnings, each with what to do.
-
-    Raises:
-        DataError: all of the depth lies outside the range.
     """
     indices = spread_indices(dataset)
     looks = {dataset.names[index]: _depth(dataset, index, on_corrupt) for index in indices}
@@ -71,13 +69,11 @@ def check_depth_range(
 
 
 def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", where: str = "data.train") -> list[str]:
-    """Checks that the label maps of some samples, spread over the data set, have two classes or more.
+    """Checks that the label maps of some samples, spread over the data set, have two classes or more. Raises DataError
+    if a label map is bad, and may not be skipped.
 
     Returns:
         warnings, each with what to do.
-
-    Raises:
-        DataError: a label map is bad, and may not be skipped.
     """
     indices = spread_indices(dataset)
     looked = f"{len(indices)} samples looked at, of {len(dataset)}"
@@ -93,13 +89,10 @@ def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", where: str 
 
 
 def check_cameras(dataset: Dataset, where: str, *, on_corrupt: OnError = "raise") -> list[str]:
-    """Checks that the cameras of some samples, spread over the data set, are known.
+    """Checks that the cameras of some samples, spread over the data set, are known. Raises DataError if none is.
 
     Returns:
         a warning, where some are not.
-
-    Raises:
-        DataError: none is.
     """
     indices = spread_indices(dataset)
     known = [view is not None for view in (camera_view(dataset, index, on_corrupt) for index in indices)]
@@ -141,14 +134,8 @@ def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int,
 
 
 def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise") -> None:
-    """Checks that some samples have normals, or depth with intrinsics, from which they follow.
-
-    Args:
-        name: of the data set in the config, `train` say.
-
-    Raises:
-        DataError: none has.
-    """
+    """Checks that some samples have normals, or depth with intrinsics, from which they follow. `name`: of the data set
+    in the config, `train` say. Raises DataError if none has."""
     samples = [_attempted(dataset.read, dataset, index, on_corrupt) for index in spread_indices(dataset)]
     there = [sample for sample in samples if sample is not None]
     if not any(s.normals is not None or (s.depth is not None and s.intrinsics is not None) for s in there):
@@ -160,11 +147,8 @@ def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise")
 
 
 def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
-    """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it.
-
-    Raises:
-        DataError: a sample is bad.
-    """
+    """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it. Raises
+    DataError if a sample is bad."""
     found: dict[tuple[int, int], str] = {}
     for index in spread_indices(dataset):
         with with_sample_name(dataset, index):

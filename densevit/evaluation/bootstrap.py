@@ -37,11 +37,8 @@ class Bootstrap(NamedTuple):
         return float(low), float(high)
 
     def p_value(self, value: float) -> float:
-        """Two-sided p of a statistic whose true value were 0: Student's t with the bootstrap's standard error.
-
-        Args:
-            value: the statistic of the things themselves.
-        """
+        """Two-sided p of a statistic whose true value were 0: Student's t with the bootstrap's standard error. `value`:
+        the statistic of the things themselves."""
         from scipy.special import stdtr
 
         error = float(np.nanstd(self.values)) * (self.n / (self.n - 1)) ** 0.5
@@ -59,10 +56,7 @@ def bootstrap_means(
     rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] | None = None
 ) -> dict[str, Bootstrap]:
     """The mean of each metric over redrawn images; a metric that fewer than FEWEST images or groups have is left out.
-
-    Args:
-        groups: image -> what is drawn as a whole, the scene for example; None draws single images.
-    """
+    `groups`: image -> what is drawn as a whole, the scene for example; None draws single images."""
     metrics = list(metrics)
     ordered = sorted(rows, key=lambda row: row[0])
     values = np.array([[row.get(metric, np.nan) for metric in metrics] for _, row in ordered])

@@ -96,13 +96,8 @@ class Comparison:
 
 
 def compare(a: Path, b: Path, metrics: tuple[str, ...] = ()) -> Comparison:
-    """Compares two folders that `eval --output` wrote.
-
-    Args:
-        metrics: to look at; none means all that both have.
-
-    Raises:
-        DataError: a file is missing or damaged, tasks, protocols or classes differ, no image in common, no such metric.
+    """Compares two folders that `eval --output` wrote. `metrics`: to look at; none means all that both have. Raises
+    DataError if a file is missing or damaged, tasks, protocols or classes differ, no image in common, no such metric.
     """
     kinds = scored_by(a), scored_by(b)
     if kinds[0] != kinds[1]:
@@ -262,11 +257,7 @@ def notes(found: Comparison) -> list[str]:
 
 
 def write_html(path: Path, found: Comparison, a: Path, b: Path) -> Path:
-    """Writes the comparison as a page.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Writes the comparison as a page. Raises StorageError if it cannot be written."""
     return write_page(
         path,
         "comparison.html",
@@ -295,11 +286,8 @@ def scored_by(folder: Path) -> str:
 
 
 def read_rows(folder: Path) -> dict[str, Row]:
-    """Name -> scores, of the scored images of a `per_image.csv`.
-
-    Raises:
-        DataError: it is missing, damaged, or not as long as `metrics.json` says.
-    """
+    """Name -> scores, of the scored images of a `per_image.csv`. Raises DataError if it is missing, damaged, or not as
+    long as `metrics.json` says."""
     path = folder / "per_image.csv"
     rows: dict[str, Row] = {}
     try:
@@ -321,11 +309,8 @@ def read_rows(folder: Path) -> dict[str, Row]:
 
 
 def read_counts(folder: Path) -> tuple[dict[str, Int64[np.ndarray, "parts 3 k"]], tuple[str, ...]]:
-    """Name -> pixel counts of each class, and the classes, as `eval --output` keeps them.
-
-    Raises:
-        DataError: the file is missing or damaged, or not as long as `metrics.json` says.
-    """
+    """Name -> pixel counts of each class, and the classes, as `eval --output` keeps them. Raises DataError if the file
+    is missing or damaged, or not as long as `metrics.json` says."""
     path = folder / COUNTS_FILE
     try:
         with np.load(path, allow_pickle=False) as file:

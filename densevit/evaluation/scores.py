@@ -109,11 +109,7 @@ class Scores(ABC):
         return {"per_image.csv": rows_csv("name", list(self.mean), self.rows, self.skipped)}
 
     def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
-        """Return the values of the page's template.
-
-        Args:
-            baseline: the scores of the best constant map.
-        """
+        """Return the values of the page's template. `baseline`: the scores of the best constant map."""
         means = {"model": self.mean} | ({"constant map": baseline} if baseline else {})
         each = {name: found for name, found in self._named_intervals().items() if found}
         metrics = [
@@ -142,11 +138,8 @@ class Scores(ABC):
         return "\n".join([*lines, "", *self.details(), self.summary_sentence()]).replace("\n\n\n", "\n\n")
 
     def tree(self, source: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the content of metrics.json in JSON's types; what is not finite is null.
-
-        Args:
-            source: what was scored and how, for the reader of the file.
-        """
+        """Return the content of metrics.json in JSON's types; what is not finite is null. `source`: what was scored and
+        how, for the reader of the file."""
         return {
             "schema": SCHEMA,
             "task": self.task,
@@ -162,11 +155,8 @@ class Scores(ABC):
         }
 
     def write(self, folder: str | Path, *, source: Mapping[str, Any] | None = None) -> list[Path]:
-        """Write metrics.json and tables as CSV, making the folder; return their paths.
-
-        Raises:
-            StorageError: the folder cannot be made or written to.
-        """
+        """Write metrics.json and tables as CSV, making the folder; return their paths. Raises StorageError if the
+        folder cannot be made or written to."""
         files = self.files()
         texts = {name: text for name, text in files.items() if isinstance(text, str)}
         written = write_files(folder, {"metrics.json": json_text(self.tree(source or {})), **texts})
@@ -186,14 +176,11 @@ class Scores(ABC):
         baseline: Row | None = None,
         **more: Any,
     ) -> Path:
-        """Write the page of the scores.
+        """Write the page of the scores. Raises StorageError if it cannot be written.
 
         Args:
             subtitle: default: the protocol's name and the summary.
             more: of the template: warning, times, card, config, curves, further.
-
-        Raises:
-            StorageError: it cannot be written.
         """
         usual = ", ".join(part for part in (self.name, self.summary_sentence()) if part)
         values = {

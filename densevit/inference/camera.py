@@ -45,11 +45,8 @@ class Intrinsics:
     size: Size | None = None
 
     def matrix(self, size: Size) -> Matrix:
-        """The 3x3 matrix for an image of this size.
-
-        Raises:
-            DataError: the camera is that of images of another size, or its field of view that of no photo.
-        """
+        """The 3x3 matrix for an image of this size. Raises DataError if the camera is that of images of another size,
+        or its field of view that of no photo."""
         if self.size not in (None, size):
             raise DataError(
                 f"intrinsics: given for images of {self.size[0]}x{self.size[1]}, this one is {size[0]}x{size[1]}; "
@@ -91,11 +88,8 @@ class Lens:
                 object.__setattr__(self, name, float(value))  # 60 and 60.0 are one camera in records
 
     def matrix(self, size: Size) -> Matrix:
-        """The 3x3 matrix for an image of this size.
-
-        Raises:
-            DataError: the camera is that of an image of another size, or its field of view that of no photo.
-        """
+        """The 3x3 matrix for an image of this size. Raises DataError if the camera is that of an image of another size,
+        or its field of view that of no photo."""
         if self.size not in (None, size):
             raise DataError(f"the camera is of {self.size[0]}x{self.size[1]}, this image is {size[0]}x{size[1]}.")
         h, w = size
@@ -107,11 +101,8 @@ class Lens:
 
 
 def to_metres(outputs: Outputs, camera: Float[Tensor, "b 4"], heads: Mapping[str, HeadSpec]) -> Outputs:
-    """Return predictions in metres where heads give them for one focal length (Metric3D, Depth Anything 3).
-
-    Args:
-        camera: at the network's input.
-    """
+    """Return predictions in metres where heads give them for one focal length (Metric3D, Depth Anything 3). `camera`:
+    at the network's input."""
     focals = {name: spec.focal for name, spec in heads.items() if spec.focal is not None}
     scales = {name: canonical_scale(Camera(camera), focal) for name, focal in focals.items() if name in outputs}
     return {name: y * scales[name] if name in scales else y for name, y in outputs.items()}
@@ -123,10 +114,7 @@ def assumed_fov(card: ModelCard) -> float:
 
 
 def check_fov(focal: float, width: int) -> None:
-    """
-    Raises:
-        DataError: a focal length that no image of this width has.
-    """
+    """Raises DataError if a focal length that no image of this width has."""
     if not is_possible_fov(fov := field_of_view(width, focal)):
         raise DataError(
             f"a focal length of {focal:.4g} pixels is a field of view of {fov:.3g} degrees across {width} pixels, "
@@ -161,10 +149,8 @@ class CameraPolicy:
     def of_file(self, path: str | os.PathLike[str]) -> CameraNumbers | None:
         """Return the override, else the focal length in the EXIF of an image; None if it is unknown or not needed.
 
-        Warns once of a lens that the training of a metric model did not show and that the model cannot know of.
-
-        Raises:
-            DataError: the model needs its EXIF, which cannot be true of it.
+        Warns once of a lens that the training of a metric model did not show and that the model cannot know of. Raises
+        DataError if the model needs its EXIF, which cannot be true of it.
         """
         if self.override is not None or self.card.needs_camera:
             return exif_focal(path) if self.override is None else self.override
@@ -178,14 +164,12 @@ class CameraPolicy:
         self, known: CameraNumbers | None, shape: tuple[int, ...], estimate: Callable[[], Sequence[float]]
     ) -> Camera | None:
         """Return the cameras of images: known, else the override, else estimated; None for a model that needs none.
+        Raises DataError if the model needs a focal length and estimates none, or it is no number of pixels above 0.
 
         Args:
             known: of all these images.
             shape: b, h and w of the images.
             estimate: by the model, the focal length of each image.
-
-        Raises:
-            DataError: the model needs a focal length and estimates none, or it is no number of pixels above 0.
         """
         if not self.card.needs_camera:
             return None
@@ -217,10 +201,7 @@ class CameraPolicy:
 
 
 def check_camera(focal: CameraNumbers) -> None:
-    """
-    Raises:
-        DataError: it is no number of pixels above 0, nor two or four of them.
-    """
+    """Raises DataError if it is no number of pixels above 0, nor two or four of them."""
     given = focal_numbers(focal)
     good = [isinstance(length, Real) and 0 < length < inf for length in given[:2]]
     good += [isinstance(place, Real) and -inf < place < inf for place in given[2:]]
@@ -237,11 +218,8 @@ def focal_of_matrix(matrix: Matrix) -> tuple[float, float, float, float]:
 
 
 def as_camera(focal: CameraNumbers, size: Size, count: int = 1) -> Camera:
-    """The camera of `count` images of `size`; the principal point is their middle unless it is given.
-
-    Raises:
-        DataError: a focal length that no such image has.
-    """
+    """The camera of `count` images of `size`; the principal point is their middle unless it is given. Raises DataError
+    if a focal length that no such image has."""
     given = [float(number) for number in focal_numbers(focal)]
     check_fov(given[0], size[1])
     fx, fy = given[:2]
@@ -254,11 +232,8 @@ def focal_numbers(focal: CameraNumbers) -> tuple[float, ...]:
 
 
 def lens_warning(angles: Sequence[float], card: ModelCard) -> str:
-    """That a metric model which knows no lens is shown one that its training did not; empty where it is not.
-
-    Args:
-        angles: horizontal fields of view of images, in degrees.
-    """
+    """That a metric model which knows no lens is shown one that its training did not; empty where it is not. `angles`:
+    horizontal fields of view of images, in degrees."""
     metric = any(spec.kind == "metric" for spec in card.outputs.values())
     return "" if card.needs_camera or card.fov is None or not metric else fov_warning(angles, card.fov)
 

@@ -86,19 +86,13 @@ class Span:
 
 
 def check_tileable(kinds: Mapping[str, Kind]) -> None:
-    """
-    Raises:
-        ConfigError: one of these heads is not for depth.
-    """
+    """Raises ConfigError: one of these heads is not for depth."""
     if others := [f"{name} ({kind})" for name, kind in kinds.items() if kind not in DEPTH_KINDS]:
         raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
 
 
 def check_tileable_inputs(inputs: Iterable[str]) -> None:
-    """
-    Raises:
-        ConfigError: one of these inputs of a model is not for tiles.
-    """
+    """Raises ConfigError: one of these inputs of a model is not for tiles."""
     if whole := [name for name in inputs if not INPUT_KINDS[name].in_tiles]:
         raise ConfigError(f"tiling: this model takes {', '.join(whole)} of whole images only; leave tiling out.")
 
@@ -111,15 +105,12 @@ def predict_tiled(
     batch_size: int = 1,
     inputs: ModelInputs = NO_INPUTS,
 ) -> Maps:
-    """The map of every depth head, at the size of the image.
+    """The map of every depth head, at the size of the image. Raises ConfigError if no head gives depth.
 
     Args:
         kinds: of the network's heads; those that are not depth are left out.
         batch_size: tiles that go through the network at a time.
         inputs: of the image; each tile is predicted with its own part of them.
-
-    Raises:
-        ConfigError: no head gives depth.
     """
     heads = {name: kind for name, kind in kinds.items() if kind in DEPTH_KINDS}
     if not heads:

@@ -21,10 +21,7 @@ Outputs = dict[str, Float[Tensor, "b _ _ _"]]
 
 
 def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
-    """
-    Raises:
-        DataError: none, or not all between 0 and 8.
-    """
+    """Raises DataError: none, or not all between 0 and 8."""
     given = tuple(scales)
     if not given or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in given):
         raise DataError(f"scales are {given}; they are one or more numbers over 0 and up to {MAX_SCALE}, 1 among them.")

@@ -63,10 +63,8 @@ def sample_label_masks(
 ) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
     """`point_sample` of the mask of each label, and the share of the pixels around each point that have any label.
 
-    The masks are not built: the four labels around each point are read, which saves memory.
-
-    Args:
-        owner: the image of each row of points; `ids`: its label.
+    The masks are not built: the four labels around each point are read, which saves memory. `owner`: the image of each
+    row of points; `ids`: its label.
     """
     h, w = labels.shape[-2:]
     place = in_pixels(points, (h, w)) - 0.5

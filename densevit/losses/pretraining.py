@@ -52,10 +52,8 @@ def ibot_loss(
 ) -> Float[Tensor, ""]:
     """Cross-entropy over the masked patches, averaged in each image, then over all images (Zhou et al. 2022).
 
-    An image without masked patches counts as 0, as in DINOv2.
-
-    Args:
-        student: logits; teacher: probabilities, of the same patches unmasked.
+    An image without masked patches counts as 0, as in DINOv2. `student`: logits; teacher: probabilities, of the same
+    patches unmasked.
     """
     cross_entropy = -(teacher.float() * F.log_softmax(student.float() / temperature, -1)).sum(-1)
     return ((cross_entropy * mask).sum(1) / mask.sum(1).clamp(min=1)).mean()

@@ -90,10 +90,7 @@ class WeightedLoss(LabelLoss):
         self.register_buffer("weights", None if weights is None else torch.tensor(weights), persistent=False)
 
     def check(self, classes: int) -> None:
-        """
-        Raises:
-            ConfigError: the number of weights is not that of the classes.
-        """
+        """Raises ConfigError if the number of weights is not that of the classes."""
         if self.weights is not None and len(self.weights) != classes:
             raise ConfigError(f"weights: {len(self.weights)} numbers for the {classes} classes of the head.")
 
@@ -122,10 +119,7 @@ class Auxiliary(CrossEntropy):
     """Cross entropy of the decoder's `auxiliary` logits; its weight is 0.2 in DPT, 0.4 in mmseg."""
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        """
-        Raises:
-            ConfigError: the decoder has no auxiliary classifier.
-        """
+        """Raises ConfigError if the decoder has no auxiliary classifier."""
         if "auxiliary" not in extras:
             raise ConfigError("losses: 'auxiliary' needs a decoder with an auxiliary classifier; 'dpt' can have one.")
         return super().forward(extras["auxiliary"], labels, extras)

@@ -68,10 +68,7 @@ class SetCriterion(LabelLoss):
         self.no_object, self.points, self.oversample, self.importance = no_object, points, oversample, importance
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        """
-        Raises:
-            ConfigError: the decoder has no queries.
-        """
+        """Raises ConfigError if the decoder has no queries."""
         if any(name not in extras for name in EXTRAS):
             raise ConfigError("losses: 'set_criterion' needs a decoder with queries; 'eomt' has them.")
         masks, classes = extras["masks"], extras["classes"]

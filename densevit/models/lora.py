@@ -86,11 +86,8 @@ class LoraLinear(nn.Linear):
 
 
 def add_lora(encoder: nn.Module, options: Lora) -> None:
-    """Freezes an encoder, and gives its attention and MLP layers updates to train.
-
-    Raises:
-        ConfigError: it has no such layers, or one is smaller than the rank.
-    """
+    """Freezes an encoder, and gives its attention and MLP layers updates to train. Raises ConfigError if it has no such
+    layers, or one is smaller than the rank."""
     pattern = re.compile("|".join(LAYERS[name] for name in options.layers) or "(?!)")
     modules = dict(encoder.named_modules())
     found = {name: part for name, part in modules.items() if isinstance(part, nn.Linear) and pattern.search(name)}

@@ -18,11 +18,8 @@ UNUSED = (
 
 
 def unwrap(state: State, source: str) -> dict[str, Tensor]:
-    """The ViT in a larger model's state dict, without its prefix `module.`, `backbone.`, `pretrained.`, ...
-
-    Raises:
-        CheckpointError: the file holds several ViTs (a teacher and a student, say).
-    """
+    """The ViT in a larger model's state dict, without its prefix `module.`, `backbone.`, `pretrained.`, ... Raises
+    CheckpointError if the file holds several ViTs (a teacher and a student, say)."""
     prefixes = sorted(name.removesuffix(ANCHOR) for name in state if name == ANCHOR or name.endswith("." + ANCHOR))
     if len(prefixes) > 1:
         found = ", ".join(f"'{prefix}'" for prefix in prefixes)
@@ -32,14 +29,8 @@ def unwrap(state: State, source: str) -> dict[str, Tensor]:
 
 
 def load(module: nn.Module, state: State, source: str, unused: Collection[str] = ()) -> None:
-    """Loads an encoder strictly, except for parts that dense models do not have.
-
-    Args:
-        unused: more names that the file may have, of blocks that were dropped.
-
-    Raises:
-        CheckpointError: it does not fit; see `load_strict`.
-    """
+    """Loads an encoder strictly, except for parts that dense models do not have. `unused`: more names that the file may
+    have, of blocks that were dropped. Raises CheckpointError if it does not fit; see `load_strict`."""
     load_strict(
         module, state, source, what="this encoder", ignore=lambda name: name in unused or name.startswith(UNUSED)
     )

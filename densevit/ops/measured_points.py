@@ -70,14 +70,12 @@ class FittedMap:
 
 
 def as_points(points: object, size: tuple[int, int]) -> MeasuredPoints:
-    """Measured points given in any way.
+    """Measured points given in any way. Raises DataError: another shape, numbers that are none, no points, or some
+    outside of the image.
 
     Args:
         points: `MeasuredPoints`; n 3 of u, v and metres; or h w of metres, 0 where none.
         size: (h, w) of the image.
-
-    Raises:
-        DataError: another shape, numbers that are none, no points, or some outside of the image.
     """
     if not isinstance(points, MeasuredPoints):
         values = np.asarray(points, dtype=np.float64)
@@ -117,12 +115,10 @@ def fit_to_points(values: Float[np.ndarray, "h w"], points: MeasuredPoints, kind
     """Metres from a map of any kind.
 
     Metric maps are scaled; affine ones get scale and shift; disparities become depth by scale and shift of their
-    inverse, both robust against outliers and of relative errors. What is left is
-    corrected by Gaussian process regression of the logarithm over place and depth, whose reach is chosen by
-    leave-one-out errors; where it does not make them smaller, there is no correction.
-
-    Raises:
-        DataError: too few points have a value, or the map runs against them.
+    inverse, both robust against outliers and of relative errors. What is left is corrected by Gaussian process
+    regression of the logarithm over place and depth, whose reach is chosen by leave-one-out errors; where it does not
+    make them smaller, there is no correction. Raises DataError: too few points have a value, or the map runs against
+    them.
     """
     sampled = sample(values, points)
     usable = np.isfinite(sampled) & ((sampled > 0) | (kind != "metric"))
@@ -157,10 +153,7 @@ def sample(values: Float[np.ndarray, "h w"], points: MeasuredPoints) -> Values:
 
 
 def fit_globally(sampled: Values, depth: Values, kind: Kind) -> Callable[[np.ndarray], np.ndarray]:
-    """
-    Raises:
-        DataError: a relative map that decreases where depth increases, or does not change.
-    """
+    """Raises DataError: a relative map that decreases where depth increases, or does not change."""
     if kind == "metric":
         scale = float(np.exp(np.median(np.log(depth / sampled))))
         return lambda x: scale * x

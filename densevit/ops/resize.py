@@ -50,11 +50,8 @@ def fit_longest_side(size: Size, config: PreprocessConfig) -> Size:
 def network_size(size: Size, config: PreprocessConfig, multiple: int) -> Size:
     """The size of a network's input for an image of `size`.
 
-    `lower_bound` and `upper_bound` round as MiDaS and Depth Anything do: to the nearest multiple, but never
-    across the bound. `native` changes nothing (the encoder pads).
-
-    Raises:
-        ConfigError: a resize mode that needs a size has none.
+    `lower_bound` and `upper_bound` round as MiDaS and Depth Anything do: to the nearest multiple, but never across the
+    bound. `native` changes nothing (the encoder pads). Raises ConfigError if a resize mode that needs a size has none.
     """
     if config.mode == "native":
         return size
@@ -157,11 +154,8 @@ def a_side_grows(x: Float[Tensor, "b c h w"], size: Size) -> Bool[Tensor, ""]:
 def resize_axis(
     x: Tensor, dim: int, after: int, interpolation: Interpolation, step: Float[Tensor, ""] | None = None
 ) -> Tensor:
-    """One axis as OpenCV resizes it: a weighted sum of 2 or 4 old pixels for each new one.
-
-    Args:
-        step: of the new pixels, in old ones; by default the ratio of the sizes.
-    """
+    """One axis as OpenCV resizes it: a weighted sum of 2 or 4 old pixels for each new one. `step`: of the new pixels,
+    in old ones; by default the ratio of the sizes."""
     if x.shape[dim] == after:
         return x
     index, weight = taps(x.shape[dim], after, interpolation, step)

@@ -81,11 +81,8 @@ MAX_WEIGHT = 2**15  # torch's weights for bytes are signed 16-bit integers
 def emulate_resize_uint8(
     x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation, antialias: bool
 ) -> Float[Tensor, "b c h w"]:
-    """Bytes as floats, from 0 to 255, as `resize_uint8` resizes them.
-
-    Raises:
-        ConfigError: an interpolation that is not emulated.
-    """
+    """Bytes as floats, from 0 to 255, as `resize_uint8` resizes them. Raises ConfigError if an interpolation that is
+    not emulated."""
     shrinking = is_symbolic(*x.shape[-2:], *size) or (size[0] <= x.shape[-2] and size[1] <= x.shape[-1])
     if antialias and interpolation in ("bilinear", "bicubic"):
         return resize_antialiased(x, size, interpolation)

@@ -62,11 +62,8 @@ def depth_figure(
     valid: Bool[np.ndarray, "h w"],
     prediction: Float[np.ndarray, "h w"],
 ) -> Figure:
-    """Ground truth and prediction share one colour scale, the error has its own.
-
-    Args:
-        prediction: metres, at the size of the ground truth; what is not over 0 counts as no prediction.
-    """
+    """Ground truth and prediction share one colour scale, the error has its own. `prediction`: metres, at the size of
+    the ground truth; what is not over 0 counts as no prediction."""
     gt = np.where(valid, depth, np.nan)
     prediction = np.where(prediction > 0, prediction, np.nan)
     near, far = percentile_range(gt)

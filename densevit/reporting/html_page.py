@@ -26,11 +26,8 @@ def render(template: str, **values: object) -> Markup:
 
 
 def write_page(path: str | Path, template: str, *, title: str, subtitle: str = "", **values: object) -> Path:
-    """Renders a page that extends `base.html`, with date, version and command under its title, and writes it.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Renders a page that extends `base.html`, with date, version and command under its title, and writes it. Raises
+    StorageError if it cannot be written."""
     head = {"title": title, "subtitle": subtitle, "versions": versions(), "command": command_line()}
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     write_text(path, render(template, date=date, **head, **values))
@@ -44,15 +41,12 @@ def write_evaluation_page(
     template: str = "evaluation_report.html",
     **values: object,
 ) -> Path:
-    """Writes the page of an evaluation; what is not given is left out.
+    """Writes the page of an evaluation; what is not given is left out. Raises StorageError if it cannot be written.
 
     Args:
         cards: the numbers to see first: name, value, note.
         template: `evaluation_report.html`, or one that extends it.
         values: of `write_page`, and of the template.
-
-    Raises:
-        StorageError: it cannot be written.
     """
     return write_page(path, template, cards=cards, **{**EVALUATION, **values})  # type: ignore[arg-type]
 

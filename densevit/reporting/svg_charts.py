@@ -20,11 +20,8 @@ MAX_POINTS = 500  # of a polyline: as many as the chart has pixels
 
 
 def line_chart(name: str, points: Points, *, reference: Points = ()) -> Markup:
-    """One curve over training steps; its non-finite points are left out, and counted in the caption.
-
-    Args:
-        reference: a second curve, drawn thin.
-    """
+    """One curve over training steps; its non-finite points are left out, and counted in the caption. `reference`: a
+    second curve, drawn thin."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     lost = len(points) - len(finite)
     title = name + (f" ({lost} non-finite points not drawn)" if lost else "")

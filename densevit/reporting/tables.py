@@ -14,11 +14,8 @@ Interval = tuple[float, float]
 
 
 def write_files(folder: str | Path, content: Mapping[str, str]) -> list[Path]:
-    """Writes texts under their names, making the folder; returns their paths.
-
-    Raises:
-        StorageError: the folder cannot be made or written to.
-    """
+    """Writes texts under their names, making the folder; returns their paths. Raises StorageError if the folder cannot
+    be made or written to."""
     folder = make_folder(folder)
     for name, text in content.items():
         write_text(folder / name, text)

@@ -141,11 +141,8 @@ def has_baseline_weights(name: str, references: list[ReferenceModel]) -> bool:
 def reference_forwards(
     reference: ReferenceModel, ours: nn.Module, image: Tensor, settings: Settings
 ) -> dict[str, Forward]:
-    """A reference as its users run it: in fp32, and where that is faster in bf16.
-
-    Raises:
-        DensevitError: our network with its weights gives other numbers; then no time could be compared.
-    """
+    """A reference as its users run it: in fp32, and where that is faster in bf16. Raises DensevitError: our network
+    with its weights gives other numbers; then no time could be compared."""
     mean, std = (getattr(ours.encoder, name) for name in ("mean", "std"))
     reference.module.to(settings.device)
     normalised = ((image.cpu() - mean) / std).to(settings.device)

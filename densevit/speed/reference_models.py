@@ -72,11 +72,8 @@ class ReferenceModel:
 
 
 def depth_anything(size: str, folder: Path | None) -> ReferenceModel:
-    """The reference code of Depth Anything V2, from a folder that holds its repository.
-
-    Raises:
-        Unavailable: no folder was named, or it is not that.
-    """
+    """The reference code of Depth Anything V2, from a folder that holds its repository. Raises Unavailable if no folder
+    was named, or it is not that."""
     if folder is None:
         raise Unavailable("Depth Anything V2's reference code: name its folder by --depth-anything.")
     if not (folder / "depth_anything_v2/dpt.py").is_file():
@@ -89,10 +86,7 @@ def depth_anything(size: str, folder: Path | None) -> ReferenceModel:
 
 
 def transformers(size: str) -> ReferenceModel:
-    """
-    Raises:
-        Unavailable: transformers is not installed.
-    """
+    """Raises Unavailable if transformers is not installed."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     library = require_package("transformers")
     table, dims = SIZES[size], {"small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}[size]
@@ -120,11 +114,8 @@ def transformers(size: str) -> ReferenceModel:
 
 
 def smp(size: str) -> ReferenceModel:
-    """The DPT of segmentation-models-pytorch, which knows patches of 16 only.
-
-    Raises:
-        Unavailable: it is not installed.
-    """
+    """The DPT of segmentation-models-pytorch, which knows patches of 16 only. Raises Unavailable if it is not
+    installed."""
     library = require_package("segmentation_models_pytorch")
     encoder = f"tu-vit_{size}_patch16_224.augreg_in21k"
     options = {"encoder_weights": None, "classes": 2, "dynamic_img_size": True}
@@ -142,11 +133,8 @@ def smp(size: str) -> ReferenceModel:
 def onnx_runtime(
     reference: ReferenceModel, example: Float[Tensor, "1 3 h w"], folder: Path
 ) -> Callable[[Tensor], Tensor]:
-    """A reference model, exported for images of one size and run by ONNX Runtime on the CPU.
-
-    Raises:
-        Unavailable: onnxruntime, or what torch exports with, is not installed.
-    """
+    """A reference model, exported for images of one size and run by ONNX Runtime on the CPU. Raises Unavailable:
+    onnxruntime, or what torch exports with, is not installed."""
     for name in OnnxRuntime.needs:
         require_package(name)
     path = folder / "reference.onnx"
@@ -163,11 +151,7 @@ def onnx_runtime(
 
 
 def openvino(device: torch.device, precision: str) -> Runtime:
-    """OpenVINO, to run our network.
-
-    Raises:
-        Unavailable: not installed, or does not support this device or precision.
-    """
+    """OpenVINO, to run our network. Raises Unavailable: not installed, or does not support this device or precision."""
     try:
         resolve_device_and_precision("openvino", device, precision)
     except ConfigError as reason:
@@ -199,11 +183,7 @@ def save_state_dict(module: nn.Module, folder: Path) -> Path:
 
 
 def require_package(package: str) -> Any:
-    """Imports an optional package.
-
-    Raises:
-        Unavailable: it is not installed.
-    """
+    """Imports an optional package. Raises Unavailable if it is not installed."""
     if find_spec(package) is None:
         raise Unavailable(f"{package} is not installed.")
     return import_module(package)

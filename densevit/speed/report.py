@@ -83,10 +83,7 @@ class Report:
 
     @classmethod
     def read(cls, path: Path) -> "Report":
-        """
-        Raises:
-            DataError: no such file, or no report.
-        """
+        """Raises DataError: no such file, or no report."""
         try:
             tree = json.loads(path.read_text())
             rows = [Row(**{**row, "value": _spread(row["value"]), "faster": _speedup(row)}) for row in tree["rows"]]

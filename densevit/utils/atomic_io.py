@@ -43,13 +43,11 @@ class _Hashing(io.RawIOBase):
 def atomic_write(path: str | Path, write: Callable[[BinaryIO], object]) -> str:
     """Writes a file through `write(file)`; it appears under its name only when complete and on disk.
 
-    The file handed to `write` is append-only (no seeking), so that it can be hashed on the way.
+    The file handed to `write` is append-only (no seeking), so that it can be hashed on the way. Raises StorageError if
+    the disk is full, the folder is missing or read-only.
 
     Returns:
         the sha256 of the content.
-
-    Raises:
-        StorageError: the disk is full, the folder is missing or read-only.
     """
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         hashing = _Hashing(file)
@@ -68,11 +66,7 @@ def write_text(path: str | Path, text: str) -> str:
 
 
 def make_folder(path: str | Path) -> Path:
-    """The folder, made with its parents where it is not there.
-
-    Raises:
-        StorageError: it cannot be made.
-    """
+    """The folder, made with its parents where it is not there. Raises StorageError if it cannot be made."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -81,22 +75,16 @@ def make_folder(path: str | Path) -> Path:
 
 
 def check_can_create(path: str | Path) -> None:
-    """Says whether `make_folder` would fail, before hours of work rather than after them; makes nothing.
-
-    Raises:
-        StorageError: it would.
-    """
+    """Says whether `make_folder` would fail, before hours of work rather than after them; makes nothing. Raises
+    StorageError if it would."""
     place, unfit = place_for(Path(path))
     if unfit:
         raise StorageError(f"{path}: cannot be made ({place} is {unfit}).")
 
 
 def place_for(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]]:
-    """The nearest existing parent of a folder (or itself), and why nothing can be written there.
-
-    Raises:
-        StorageError: no disk can hold it: a name is too long, say.
-    """
+    """The nearest existing parent of a folder (or itself), and why nothing can be written there. Raises StorageError if
+    no disk can hold it: a name is too long, say."""
     try:
         place = next(place for place in (folder, *folder.absolute().parents) if place.is_symlink() or place.exists())
     except OSError as error:
@@ -157,11 +145,8 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: str | Path) -> Iterator[Path]:
-    """A temporary folder beside `path`, gone at the end, for files that are to be tried before they are kept.
-
-    Raises:
-        StorageError: it cannot be made, or filled.
-    """
+    """A temporary folder beside `path`, gone at the end, for files that are to be tried before they are kept. Raises
+    StorageError if it cannot be made, or filled."""
     folder = _temporary(Path(path))
     try:
         folder.mkdir()
@@ -200,10 +185,7 @@ def remove(path: Path) -> None:
 
 
 def require_free_space(folder: Path, size: int) -> None:
-    """
-    Raises:
-        StorageError: the disk has not enough free space; known before half of it is written.
-    """
+    """Raises StorageError if the disk has not enough free space; known before half of it is written."""
     free = shutil.disk_usage(folder).free
     if free < size:
         raise StorageError(

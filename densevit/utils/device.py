@@ -10,11 +10,7 @@ KINDS = ("cpu", "cuda", "mps", "xpu")
 
 
 def choose_device(wanted: str | torch.device) -> torch.device:
-    """Resolves `auto` to CUDA, else MPS, else the CPU.
-
-    Raises:
-        ConfigError: no such device here.
-    """
+    """Resolves `auto` to CUDA, else MPS, else the CPU. Raises ConfigError: no such device here."""
     wanted = available_kind() if wanted == "auto" else wanted
     kind = torch.device(wanted).type if isinstance(wanted, torch.device) else str(wanted).partition(":")[0]
     if kind not in KINDS:
@@ -37,11 +33,8 @@ def available_kind() -> str:
 
 
 def device_of_process(wanted: str, local_rank: int, local_size: int) -> str:
-    """The name of the device of one of several processes: each has a GPU of its own. Touches no device.
-
-    Raises:
-        ConfigError: one GPU is named for several processes.
-    """
+    """The name of the device of one of several processes: each has a GPU of its own. Touches no device. Raises
+    ConfigError: one GPU is named for several processes."""
     name = available_kind() if wanted == "auto" else wanted
     if name == "cuda":
         return f"cuda:{local_rank}"

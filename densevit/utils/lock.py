@@ -67,12 +67,8 @@ class FolderLock:
         self._beating: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, also from an owner that is dead.
-
-        Raises:
-            ConfigError: another process that is alive holds it.
-            StorageError: the folder cannot be made or written.
-        """
+        """Takes the lock, also from an owner that is dead. Raises ConfigError: another process that is alive holds it.
+        Raises StorageError if the folder cannot be made or written."""
         try:
             self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -98,12 +94,8 @@ class FolderLock:
         self._remove_empty_folders()
 
     def check(self) -> None:
-        """Write the lock again if its file was removed.
-
-        Raises:
-            StorageError: another run has it, because this process stood still for longer than `STALE` seconds or the
-                file was removed.
-        """
+        """Write the lock again if its file was removed. Raises StorageError: another run has it, because this process
+        stood still for longer than `STALE` seconds or the file was removed."""
         owner = self._read()
         if owner not in (None, self.owner):
             raise StorageError(f"{self.what} was taken over by another run ({owner}).")
@@ -123,11 +115,8 @@ class FolderLock:
         return True
 
     def _remove_stale(self) -> None:
-        """Removes the lock if its owner is dead. One process at a time, and only the lock that it has examined.
-
-        Raises:
-            ConfigError: the owner is alive, or the lock is a link.
-        """
+        """Removes the lock if its owner is dead. One process at a time, and only the lock that it has examined. Raises
+        ConfigError if the owner is alive, or the lock is a link."""
         if self.path.is_symlink():
             raise ConfigError(f"{self.path} is a link, which no run writes. Remove it if no other run uses the folder.")
         touched, owner = self._touched(), self._read()

@@ -6,10 +6,7 @@ from densevit.errors import ConfigError
 
 
 def require_packages(*packages: str, extra: str) -> None:
-    """
-    Raises:
-        ConfigError: one of them is not installed.
-    """
+    """Raises ConfigError: one of them is not installed."""
     missing = [name for name in packages if not is_installed(name)]
     if missing:
         raise ConfigError(f"{', '.join(missing)} is not installed: pip install 'densevit[{extra}]'.")

@@ -15,10 +15,7 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, 
 
 def resolve(precision: str, device: torch.device) -> Precision:
     """`auto` is bf16 where the hardware multiplies in it (CUDA GPUs from Ampere on; CPUs with AMX or AVX512-BF16).
-
-    Raises:
-        ConfigError: no such precision, or not on this device.
-    """
+    Raises ConfigError: no such precision, or not on this device."""
     if precision != "auto":
         if precision not in DTYPES:
             raise ConfigError(f"precision: no {precision!r}; choose auto, {', '.join(DTYPES)}.")
@@ -50,10 +47,8 @@ def cast_weights(model: nn.Module, precision: Precision) -> None:
 def gpu_products(*, tf32: bool, benchmark: bool = False) -> Iterator[None]:
     """How a GPU multiplies fp32 numbers inside: in TF32, with 10 bits of mantissa, or exactly (IEEE).
 
-    torch's own defaults are TF32 in convolutions and IEEE in matrix products.
-
-    Args:
-        benchmark: cuDNN times its algorithms for each new size, which pays where sizes stay.
+    torch's own defaults are TF32 in convolutions and IEEE in matrix products. `benchmark`: cuDNN times its algorithms
+    for each new size, which pays where sizes stay.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     # Not the newer `fp32_precision`: set for single operations, it makes torch's own readers of `allow_tf32` raise.

@@ -72,11 +72,8 @@ def removed_at_exit(folder: Path) -> Iterator[None]:
 
 
 def poll(message: str) -> None:
-    """To be called in long loops, where nothing is half done.
-
-    Raises:
-        Preempted: with `message`, if a signal came to the `interruptible` block around the caller.
-    """
+    """To be called in long loops, where nothing is half done. Raises Preempted: with `message`, if a signal came to the
+    `interruptible` block around the caller."""
     listener = _listener()
     if listener is not None and listener.asked.is_set():
         raise Preempted(message)

@@ -18,16 +18,13 @@ def load_strict(
     what: str = "the model",
     ignore: Callable[[str], bool] = lambda name: False,
 ) -> None:
-    """Loads all weights of `module`, or none.
+    """Loads all weights of `module`, or none. Raises CheckpointError: counts and the first five names of weights that
+    are missing, unexpected, of another shape or type, or not finite.
 
     Args:
         source: the file, for error messages.
         what: the module, for error messages.
         ignore: names that the module lacks and that the file may have.
-
-    Raises:
-        CheckpointError: counts and the first five names of weights that are missing, unexpected, of another shape or
-            type, or not finite.
     """
     own = module.state_dict()
     shared = [name for name in own if name in tensors]

@@ -13,15 +13,13 @@ MARK = "patch_embed.proj.weight"  # of every backbone of DINOv2 and DINOv3
 
 
 def read_backbone(found: RawCheckpoint, given: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
-    """The tensors of the backbone under its own names: from its own file, or from that of the head.
+    """The tensors of the backbone under its own names: from its own file, or from that of the head. Raises
+    CheckpointError: not found, or several files fit.
 
     Args:
         given: the file that the user names.
         usual: the file's published name, a glob, looked for beside the head.
         head: prefixes of the head's tensors, if the file holds both.
-
-    Raises:
-        CheckpointError: not found, or several files fit.
     """
     if given is not None:
         tensors = read_tensors(given)
@@ -55,11 +53,7 @@ def pair_in_folder(folder: Path) -> tuple[Path, ...]:
 
 
 def read_pair(files: tuple[Path, ...]) -> dict[str, Tensor]:
-    """The tensors of both.
-
-    Raises:
-        CheckpointError: they are no head and backbone, because they have names in common.
-    """
+    """The tensors of both. Raises CheckpointError if they are no head and backbone, which share names."""
     first, second = (read_tensors(path) for path in files)
     common = sorted(first.keys() & second.keys())
     if common:
@@ -71,10 +65,7 @@ def read_pair(files: tuple[Path, ...]) -> dict[str, Tensor]:
 
 
 def check_width(found: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) -> None:
-    """
-    Raises:
-        CheckpointError: the backbone does not have the channels that the head reads.
-    """
+    """Raises CheckpointError if the backbone does not have the channels that the head reads."""
     width = int(tensors[MARK].shape[0])
     if width != head:
         raise CheckpointError(f"{found.path}: its head reads {head} channels, this backbone has {width}; take its own.")

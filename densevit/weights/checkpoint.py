@@ -65,12 +65,9 @@ def write(
     state: Mapping[str, Any],
     manifest: Manifest,
 ) -> None:
-    """Writes the whole folder or nothing; an existing one is replaced at the end.
-
-    Raises:
-        CheckpointError: a weight is NaN or infinite; such a checkpoint must never replace a good one.
-        StorageError: the disk is full or read-only.
-    """
+    """Writes the whole folder or nothing; an existing one is replaced at the end. Raises CheckpointError if a weight is
+    NaN or infinite; such a checkpoint must never replace a good one. Raises StorageError if the disk is full or
+    read-only."""
     bad = [name for name, value in weights.items() if not is_finite(value)]
     if bad:
         raise CheckpointError(f"{folder}: not saved, {len(bad)} weights are not finite: {', '.join(bad[:5])}.")
@@ -91,11 +88,7 @@ def with_checksum(content: Mapping[str, Any]) -> str:
 
 
 def parse_manifest(text: str, folder: Path) -> Manifest:
-    """
-    Raises:
-        ValueError, TypeError: the checksum does not fit.
-        CheckpointError: of a newer schema.
-    """
+    """Raises ValueError, TypeError if the checksum does not fit. Raises CheckpointError: of a newer schema."""
     content = json.loads(text)
     if (schema := content.get("schema", 0)) > SCHEMA:
         raise CheckpointError(f"{folder}: written by a newer densevit (schema {schema}, this one reads {SCHEMA}).")
@@ -121,11 +114,8 @@ def write_weights(path: Path, weights: Mapping[str, Tensor], card: ModelCard) ->
 
 
 def verify(folder: Path) -> Manifest:
-    """Reads the manifest and checks every byte against it.
-
-    Raises:
-        CheckpointError: naming the file that is missing or differs; or the folder has another step's name.
-    """
+    """Reads the manifest and checks every byte against it. Raises CheckpointError naming the file that is missing or
+    differs; or the folder has another step's name."""
     path = folder / MANIFEST
     try:
         manifest = parse_manifest(path.read_bytes().decode(), folder)
@@ -167,11 +157,8 @@ def step_of(folder: Path) -> int:
 
 
 def locate(path: str | Path) -> Path:
-    """Finds the checkpoint at a path: a weights file, a step folder, or the best (else last) of a run.
-
-    Raises:
-        CheckpointError: there is none.
-    """
+    """Finds the checkpoint at a path: a weights file, a step folder, or the best (else last) of a run. Raises
+    CheckpointError if there is none."""
     path = Path(path)
     if path.is_file() or (path / WEIGHTS).is_file() or (path / MANIFEST).is_file():
         return path
@@ -187,21 +174,15 @@ def locate(path: str | Path) -> Path:
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], ModelCard]:
-    """Weights and card; a folder is verified first.
-
-    Raises:
-        CheckpointError: missing, damaged, or a weights file without our card.
-    """
+    """Weights and card; a folder is verified first. Raises CheckpointError: missing, damaged, or a weights file without
+    our card."""
     tensors, _, card = read_whole(path)
     return tensors, card
 
 
 def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], ModelCard]:
-    """Weights, unused tensors of published files, and card; see `read`.
-
-    Raises:
-        CheckpointError: missing, damaged, or a weights file without our card.
-    """
+    """Weights, unused tensors of published files, and card; see `read`. Raises CheckpointError: missing, damaged, or a
+    weights file without our card."""
     path = locate(path)
     folder = path if path.is_dir() else path.parent
     if path.is_dir():
@@ -215,11 +196,8 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
 
 
 def read_card(path: str | Path) -> ModelCard:
-    """The card alone, from the header of the weights file.
-
-    Raises:
-        CheckpointError: missing, damaged, or a weights file without our card.
-    """
+    """The card alone, from the header of the weights file. Raises CheckpointError: missing, damaged, or a weights file
+    without our card."""
     path = locate(path)
     path = path / WEIGHTS if path.is_dir() else path
     return _card(path, read_metadata(path) if path.suffix in SAFETENSORS else {})

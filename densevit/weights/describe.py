@@ -26,10 +26,7 @@ BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers?|resblocks)\.(\d+)\.")
 
 
 def describe_densevit(path: Path) -> Description:
-    """
-    Raises:
-        CheckpointError: missing, or damaged.
-    """
+    """Raises CheckpointError: missing, or damaged."""
     tensors, unused, card = checkpoint.read_whole(path)
     place = checkpoint.locate(path)
     manifest = checkpoint.verify(place) if (place / checkpoint.MANIFEST).is_file() else None

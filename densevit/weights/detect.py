@@ -20,11 +20,8 @@ IN_FOLDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model
 
 
 def read_raw(path: Path) -> RawCheckpoint:
-    """Reads a file, a Hugging Face folder, or a folder with a backbone and a head.
-
-    Raises:
-        CheckpointError: missing, damaged, or without weights.
-    """
+    """Reads a file, a Hugging Face folder, or a folder with a backbone and a head. Raises CheckpointError: missing,
+    damaged, or without weights."""
     if path.is_file():
         return unwrap_module(RawCheckpoint(path, read_tensors(path)))
     if not path.exists():
@@ -47,9 +44,7 @@ def unwrap_module(found: RawCheckpoint) -> RawCheckpoint:
     """The model inside of another module, as in Lightning checkpoints: `model.`, `student.net.`.
 
     Under a name that is not in `MODULES`, it must be all that the file holds: otherwise it is a part of another model.
-
-    Raises:
-        CheckpointError: there are several, as a student and its teacher.
+    Raises CheckpointError if there are several, as a student and its teacher.
     """
     if matching_families(found):
         return found
@@ -97,11 +92,8 @@ def matching_families(found: RawCheckpoint) -> list[str]:
 
 
 def detect(found: RawCheckpoint) -> str:
-    """The one family that it can be.
-
-    Raises:
-        CheckpointError: several or none; the choices are listed with what each description.
-    """
+    """The one family that it can be. Raises CheckpointError: several or none; the choices are listed with what each
+    description."""
     names = matching_families(found)
     if len(names) == 1:
         return names[0]

@@ -38,10 +38,7 @@ class RawCheckpoint:
         return all(name in self.tensors for name in names)
 
     def need(self, *names: str) -> None:
-        """
-        Raises:
-            CheckpointError: some of these tensors are not in the file.
-        """
+        """Raises CheckpointError if some of these tensors are not in the file."""
         if missing := [name for name in names if name not in self.tensors]:
             first = ", ".join(list(self.tensors)[:5]) or "none"
             raise CheckpointError(

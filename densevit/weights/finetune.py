@@ -34,11 +34,8 @@ class PartialLoader:
         self.new: list[str] = []
 
     def load_matching(self) -> str:
-        """Loads, and returns a report of what was loaded and what is new.
-
-        Raises:
-            CheckpointError: an encoder that is not the file's, or a part of the file's type that does not fit.
-        """
+        """Loads, and returns a report of what was loaded and what is new. Raises CheckpointError if an encoder that is
+        not the file's, or a part of the file's type that does not fit."""
         theirs = self.published.model
         mine, other = self.spec["encoder"]["type"], theirs["encoder"]["type"]
         if mine != other:

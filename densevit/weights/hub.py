@@ -73,10 +73,7 @@ KNOWN: Mapping[str, ReadAs] = {
 
 
 def parse(text: str) -> Address:
-    """
-    Raises:
-        CheckpointError: no owner and name.
-    """
+    """Raises CheckpointError: no owner and name."""
     owner, slash, rest = text.removeprefix(SCHEME).partition("/")
     name, _, file = rest.partition("/")
     name, _, revision = name.partition("@")
@@ -94,11 +91,8 @@ def read_as_of(text: str) -> ReadAs | None:
 
 
 def fetch(text: str) -> Path:
-    """The model's file, or a folder with its weights and configs, in huggingface_hub's cache or in the package.
-
-    Raises:
-        CheckpointError: neither in the cache nor reachable, no such model, or several weights files.
-    """
+    """The model's file, or a folder with its weights and configs, in huggingface_hub's cache or in the package. Raises
+    CheckpointError: neither in the cache nor reachable, no such model, or several weights files."""
     if text == PACKAGED:
         return PACKAGED_FOLDER
     address = parse(text)
@@ -140,11 +134,7 @@ def cached_snapshot(address: Address) -> Path | None:
 
 
 def select_files(address: Address, names: Sequence[str]) -> list[str]:
-    """The files of a repository that make up the model.
-
-    Raises:
-        CheckpointError: none, or several weights files.
-    """
+    """The files of a repository that make up the model. Raises CheckpointError: none, or several weights files."""
     if address.file:
         if address.file not in names:
             raise CheckpointError(f"{address}: no such file; there are {some_names(names)}.")
@@ -167,12 +157,8 @@ def model_path(folder: Path, names: Sequence[str]) -> Path:
 
 
 def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard) -> None:
-    """Writes a folder for `densevit.load` and the hub: weights with their card, and a README.
-
-    Raises:
-        CheckpointError: it exists already.
-        StorageError: it cannot be written.
-    """
+    """Writes a folder for `densevit.load` and the hub: weights with their card, and a README. Raises CheckpointError if
+    it exists already. Raises StorageError if it cannot be written."""
     if folder.exists():
         raise CheckpointError(f"{folder}: exists already; nothing is replaced.")
     with atomic_io.atomic_folder(folder) as temporary:
@@ -181,11 +167,8 @@ def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard
 
 
 def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard, *, private: bool = False) -> str:
-    """Saves to a repository `owner/name` on the hub, made where there is none; returns its address.
-
-    Raises:
-        CheckpointError: not reachable, or refused; with the hub's reason.
-    """
+    """Saves to a repository `owner/name` on the hub, made where there is none; returns its address. Raises
+    CheckpointError: not reachable, or refused; with the hub's reason."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 

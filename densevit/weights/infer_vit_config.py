@@ -15,15 +15,13 @@ HEAD_DIM = 64  # channels of an attention head in every published ViT, from S to
 def vit_options(
     tensors: Mapping[str, Tensor], source: object, *, gated: bool = False, heads: int = 0
 ) -> dict[str, Any]:
-    """Options of the encoder `vit` for tensors under its names.
+    """Options of the encoder `vit` for tensors under its names. Raises CheckpointError if a tensor is missing, position
+    embeddings of no square grid, or channels not a multiple of 64.
 
     Args:
         source: the file, for error messages.
         gated: whether its MLPs are packed SwiGLUs.
         heads: number of attention heads, which shapes do not tell; 0 for heads of 64 channels.
-
-    Raises:
-        CheckpointError: a tensor is missing, position embeddings of no square grid, or channels not a multiple of 64.
     """
     patch = shape(tensors, "patch_embed.proj.weight", source)
     positions = shape(tensors, "pos_embed", source)

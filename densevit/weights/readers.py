@@ -33,9 +33,7 @@ PREFIXES = ("module.", "_orig_mod.")
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """The state dict of a `.safetensors`, pickled PyTorch or NumPy `.npz` file, without wrappers and launcher prefixes.
-
-    Raises:
-        CheckpointError: missing, damaged, of another format, or with anything but tensors and plain values inside.
+    Raises CheckpointError: missing, damaged, of another format, or with anything but tensors and plain values inside.
     """
     path = Path(path)
     if not path.is_file():

@@ -27,11 +27,8 @@ def validation_spec(
     split: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> ComponentConfig:
-    """What the checkpoint's training validated on, with the root, split and options that are given here.
-
-    Raises:
-        ConfigError: it records none, or validated on objects.
-    """
+    """What the checkpoint's training validated on, with the root, split and options that are given here. Raises
+    ConfigError: it records none, or validated on objects."""
     recorded = (recorded_run(checkpoint).get("data") or {}).get("val")
     if not recorded:
         raise ConfigError(f"--data: {checkpoint} records no validation data; name a data set.")

@@ -64,7 +64,8 @@ class Folder(FileDataset):
         subset: Subset = "full",
         allow_outside_root: bool = False,
     ) -> None:
-        """Lists the files and pairs them; nothing is decoded.
+        """Lists the files and pairs them; nothing is decoded. Raises DataError if nothing is there, names are ambiguous
+        or without partner; with the count and the first five.
 
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
@@ -84,9 +85,6 @@ class Folder(FileDataset):
             require_labels: likewise; default: true where there are labels and no depth.
             subset: `available` goes on without what has no partner, and says how much that is.
             allow_outside_root: follow links and table entries that lead out of `root`.
-
-        Raises:
-            DataError: nothing is there, names are ambiguous or without partner; with the count and the first five.
         """
         self.root = resolve_root(root, "folder")
         self.depth_scale = depth_scale
@@ -121,14 +119,9 @@ class Folder(FileDataset):
 def find_samples(
     base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool | None, allow_outside: bool
 ) -> list[SampleFiles]:
-    """One sample per image, with the depth, labels and normals that match it.
-
-    Args:
-        where: folder or pattern of `images`, `depths`, `labels` and `normals`.
-
-    Raises:
-        DataError: a folder is missing, or maps are there that belong to no image and `subset` is full.
-    """
+    """One sample per image, with the depth, labels and normals that match it. `where`: folder or pattern of `images`,
+    `depths`, `labels` and `normals`. Raises DataError if a folder is missing, or maps are there that belong to no image
+    and `subset` is full."""
     images = matching.find_by_key(base, where["images"], matching.IMAGE_SUFFIXES, allow_outside=allow_outside)
     if not images:
         raise DataError(f"{base / where['images']}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
@@ -217,11 +210,8 @@ def _check_names(samples: list[SampleFiles], what: str) -> None:
 
 
 def with_intrinsics(samples: list[SampleFiles], file: Path) -> list[SampleFiles]:
-    """Samples with the intrinsics of a JSON file, where it is there; those of a manifest stay.
-
-    Raises:
-        DataError: the file is not of the form that `Folder` says.
-    """
+    """Samples with the intrinsics of a JSON file, where it is there; those of a manifest stay. Raises DataError if the
+    file is not of the form that `Folder` says."""
     if not file.is_file():
         return samples
     try:

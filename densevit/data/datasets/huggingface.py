@@ -59,7 +59,8 @@ class HuggingFace(Dataset):
         streaming: bool = False,
         samples: Annotated[int, Field(gt=0)] | None = None,
     ) -> None:
-        """Opens the data set; nothing is decoded.
+        """Opens the data set; nothing is decoded. Raises ConfigError if `datasets` is not installed, or streaming
+        without `samples`. Raises DataError: no such data set, split or column.
 
         Args:
             path: `owner/name` on the hub, a folder of `save_to_disk`, or a folder of files that `load_dataset` reads.
@@ -74,10 +75,6 @@ class HuggingFace(Dataset):
             streaming: fetch `samples` only, and keep their encoded bytes in memory. Training draws samples in any
                 order, so all that it draws from must be within reach.
             samples: at most so many, the first ones.
-
-        Raises:
-            ConfigError: `datasets` is not installed, or streaming without `samples`.
-            DataError: no such data set, split or column.
         """
         if streaming and samples is None:
             raise ConfigError("data.samples: streaming needs to know how many samples to fetch.")
@@ -108,10 +105,7 @@ class HuggingFace(Dataset):
         return make_sample(files, decoded["image"], depth=decoded.get("depth"), labels=decoded.get("labels"))
 
     def _decode(self, kind: str, cell: Any, where: Path) -> Any:
-        """
-        Raises:
-            DataError: naming the cell.
-        """
+        """Raises DataError naming the cell."""
         if not isinstance(cell, dict):
             return self._of_array(kind, np.asarray(cell), where)
         with Encoded(cell).file() as path:

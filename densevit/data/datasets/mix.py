@@ -37,7 +37,9 @@ class Mix(Dataset):
         balanced: bool = True,
         classes: Path | None = None,
     ) -> None:
-        """Opens all data sets.
+        """Opens all data sets. Raises ConfigError: names that come twice, weights that sum to nothing or that only some
+        sources have, a source's options. Raises DataError if a data set is not where or what it should be, a table of
+        classes that does not fit.
 
         Args:
             sources: the data sets, each `{data: {type: ...}, name, weight, truth, transforms, drop_worst, cutmix,
@@ -48,11 +50,6 @@ class Mix(Dataset):
                 of a step are independent.
             classes: a CSV table that joins class lists, one row a class: its name in the first column, then a column
                 for each source with its names for it, `|` between several. Without it, equal names are one class.
-
-        Raises:
-            ConfigError: names that come twice, weights that sum to nothing or that only some sources have, a source's
-                options.
-            DataError: a data set is not where or what it should be, a table of classes that does not fit.
         """
         names = source_names(sources)
         opened = [open_source(source, f"sources.{i}") for i, source in enumerate(sources)]
@@ -138,10 +135,7 @@ def split_sources(split: str, options: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def source_names(sources: Sequence[Source]) -> list[str]:
-    """
-    Raises:
-        ConfigError: a name comes twice, or would not fit into the name of a column.
-    """
+    """Raises ConfigError if a name comes twice, or would not fit into the name of a column."""
     names = [source.name or str(source.data.get("type", "")) for source in sources]
     problems = [f"sources.{i}.name: '{name}' comes twice; give each source its own." for i, name in enumerate(names)
                 if name in names[:i]]  # fmt: skip
@@ -159,10 +153,7 @@ def open_source(source: Source, where: str) -> Dataset:
 
 
 def strong_transforms(consistency: Consistency, where: str) -> list[Transform]:
-    """
-    Raises:
-        ConfigError: one moves pixels, so that the teacher's map would not fit the image.
-    """
+    """Raises ConfigError: one moves pixels, so that the teacher's map would not fit the image."""
     found: list[Transform] = []
     for i, spec in enumerate(consistency.strong):
         place = f"{where}.consistency.strong.{i}"
@@ -178,10 +169,7 @@ def strong_transforms(consistency: Consistency, where: str) -> list[Transform]:
 
 def shares_of(sources: Sequence[Source], lengths: Sequence[int], temperature: float) -> list[float]:
     """Each data set's share of the draws: its weight, or its size to the power of the temperature, over their sum.
-
-    Raises:
-        ConfigError: only some have weights, or all are 0.
-    """
+    Raises ConfigError: only some have weights, or all are 0."""
     given = [source.weight for source in sources]
     if None in given and any(weight is not None for weight in given):
         missing = given.index(None)

@@ -18,11 +18,8 @@ def named_spec(
     options: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> ComponentConfig:
-    """Return the data set as a config would name it; a path to a folder is data set `folder` in it.
-
-    Args:
-        overrides: `key=value`, after `options`.
-    """
+    """Return the data set as a config would name it; a path to a folder is data set `folder` in it. `overrides`:
+    `key=value`, after `options`."""
     if root is None and name not in DATASETS.components and Path(name).is_dir():
         name, root = "folder", Path(name)
     document = YamlDocument({"type": name, **(options or {})})

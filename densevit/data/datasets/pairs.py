@@ -48,16 +48,14 @@ class Pairs(Dataset):
         depth_scale: float | None = None,
         depth_range: tuple[float, float] = (1e-3, 80.0),
     ) -> None:
-        """
+        """Raises DataError if it is empty, or two names are equal.
+
         Args:
             items: the samples.
             classes: names of the ids in labels, in order.
             palette: a colour of each class, RGB.
             depth_scale: stored units per metre of depth files with whole numbers: 1000 for millimetres.
             depth_range: metres that the ground truth can have.
-
-        Raises:
-            DataError: it is empty, or two names are equal.
         """
         if len(items) == 0:
             raise DataError("the sequence of samples is empty.")
@@ -121,10 +119,7 @@ class Pairs(Dataset):
 
 
 def as_mapping(item: Any, what: str) -> Mapping[str, Any]:
-    """
-    Raises:
-        DataError: neither a pair nor a mapping of known parts with an image.
-    """
+    """Raises DataError: neither a pair nor a mapping of known parts with an image."""
     if isinstance(item, Sample):
         return vars(item)
     if isinstance(item, tuple | list) and len(item) == 2:
@@ -176,10 +171,7 @@ def as_matrix(value: Any, name: str) -> Float64[np.ndarray, "3 3"]:
 
 
 def as_dataset(value: Any) -> Dataset:
-    """
-    Raises:
-        DataError: neither a data set nor a sequence.
-    """
+    """Raises DataError: neither a data set nor a sequence."""
     if isinstance(value, Dataset):
         return value
     if isinstance(value, str | bytes) or not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):

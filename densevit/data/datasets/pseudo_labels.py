@@ -39,16 +39,14 @@ class PseudoLabels(Dataset):
         min_confidence: Annotated[float, Field(ge=0, le=1)] = 0.0,
         limit: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
-        """Reads the manifest and the names.
+        """Reads the manifest and the names. Raises DataError if no pseudo-labels are there, or an image or a map is
+        missing; with the count and the first five.
 
         Args:
             root: what `densevit pseudo-label --output` named (densevit.data.datasets.base.resolve_root).
             min_confidence: pixels below count as unknown. Of classes it is a probability (UniMatch: 0.95), of depth it
                 is 1 where all views of the teacher agree and 0.37 where they differ by 10%.
             limit: only the first so many images.
-
-        Raises:
-            DataError: no pseudo-labels are there, or an image or a map is missing; with the count and the first five.
         """
         self.root = resolve_root(root, "pseudo_labels")
         manifest = read_json(self.root / MANIFEST)

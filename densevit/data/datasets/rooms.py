@@ -57,14 +57,12 @@ class Rooms(FileDataset):
     table = table_of_names(CLASSES, "the table of rooms", PALETTE)
 
     def __init__(self, *, root: Path | None = None, split: Split = "train", limit: int | None = None) -> None:
-        """Reads the list of frames, not the frames.
+        """Reads the list of frames, not the frames. Raises DataError if there is no such data set, or it is not
+        complete.
 
         Args:
             root: the folder of `dataset.json`; default `rooms` (densevit.data.datasets.base.resolve_root).
             limit: only the first so many frames.
-
-        Raises:
-            DataError: there is no such data set, or it is not complete.
         """
         self.root = resolve_root(root, "rooms")
         meta = read_meta(self.root)
@@ -113,11 +111,7 @@ def frame_path(root: Path, name: str, what: str, suffix: str) -> Path:
 
 
 def read_meta(root: Path) -> dict[str, Any]:
-    """The content of `dataset.json`.
-
-    Raises:
-        DataError: it is not there, is no JSON, or is of another version.
-    """
+    """The content of `dataset.json`. Raises DataError if it is not there, is no JSON, or is of another version."""
     path = root / "dataset.json"
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
@@ -132,11 +126,8 @@ def read_meta(root: Path) -> dict[str, Any]:
 
 
 def read_matrix(root: Path, name: str, what: str, side: int) -> Float64[np.ndarray, "n n"]:
-    """A frame's matrix in `intrinsics.json` or `poses.json` of its scene.
-
-    Raises:
-        DataError: it is not there, or of another shape.
-    """
+    """A frame's matrix in `intrinsics.json` or `poses.json` of its scene. Raises DataError if it is not there, or of
+    another shape."""
     folder, frame = name.rsplit("/", 1)
     path = root / folder / f"{what}.json"
     try:

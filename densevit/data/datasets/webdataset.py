@@ -44,7 +44,8 @@ class WebDataset(Dataset):
         depth_range: DepthRange = (1e-3, 80.0),
         subset: Subset = "full",
     ) -> None:
-        """Reads the headers of all shards; nothing is decoded.
+        """Reads the headers of all shards; nothing is decoded. Raises DataError: no shards, a bad one, samples without
+        a part, or a name in two shards; with the first five.
 
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
@@ -54,9 +55,6 @@ class WebDataset(Dataset):
             depth_scale: stored units per metre; float files need none.
             depth_range: metres that the ground truth can have.
             subset: `available` leaves out samples that lack a part.
-
-        Raises:
-            DataError: no shards, a bad one, samples without a part, or a name in two shards; with the first five.
         """
         self.root = resolve_root(root, "webdataset")
         archives = sorted({archive for pattern in expand_braces(shards) for archive in find_shards(self.root, pattern)})
@@ -96,10 +94,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def find_shards(root: Path, pattern: str) -> list[Path]:
-    """
-    Raises:
-        DataError: it leads out, or matches nothing.
-    """
+    """Raises DataError if it leads out, or matches nothing."""
     confine(root, pattern, allow_outside=False)
     found = glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207 (Path.glob takes hidden files, too)
     if not found:
@@ -108,11 +103,8 @@ def find_shards(root: Path, pattern: str) -> list[Path]:
 
 
 def group_by_sample(archives: list[Path]) -> dict[str, dict[str, Member]]:
-    """Sample name -> what its file names end in -> the file.
-
-    Raises:
-        DataError: a bad archive, a sample in two of them, or a file that comes in two spellings.
-    """
+    """Sample name -> what its file names end in -> the file. Raises DataError: a bad archive, a sample in two of them,
+    or a file that comes in two spellings."""
     found: dict[str, dict[str, Member]] = defaultdict(dict)
     archive_of: dict[str, Path] = {}
     for archive in archives:
@@ -136,11 +128,8 @@ def group_by_sample(archives: list[Path]) -> dict[str, dict[str, Member]]:
 def keep_complete(
     found: Mapping[str, Mapping[str, Member]], suffixes: Mapping[str, str], subset: Subset, root: Path
 ) -> dict[str, dict[str, Member]]:
-    """The samples that have an image and a file of each suffix, by kind.
-
-    Raises:
-        DataError: there are none; some lack a part and `subset` is full, or none is complete.
-    """
+    """The samples that have an image and a file of each suffix, by kind. Raises DataError if there are none; some lack
+    a part and `subset` is full, or none is complete."""
     if not found:
         raise DataError(
             f"{root}: the shards hold no file; a sample is NAME.jpg{''.join(f', NAME.{e}' for e in suffixes.values())}."

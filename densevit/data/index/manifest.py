@@ -24,11 +24,8 @@ COLUMNS = ("image", "depth", "labels", "normals", "name", "split", *CAMERA)
 
 
 def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[SampleFiles]:
-    """Reads the table; the files it names are not opened.
-
-    Raises:
-        DataError: naming the line: an unknown column, no image, a path that leads out, a number that is none.
-    """
+    """Reads the table; the files it names are not opened. Raises DataError naming the line: an unknown column, no
+    image, a path that leads out, a number that is none."""
     rows = []
     for number, cells in read_table(path):
         try:
@@ -41,11 +38,8 @@ def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[Sample
 
 
 def read_table(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """(line number, cells) of every line of a CSV or JSONL that is not blank.
-
-    Raises:
-        DataError: it cannot be read; naming the line that is no object.
-    """
+    """(line number, cells) of every line of a CSV or JSONL that is not blank. Raises DataError if it cannot be read;
+    naming the line that is no object."""
     try:
         return list(_records(path))
     except DataError:

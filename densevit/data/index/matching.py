@@ -35,11 +35,8 @@ NORMAL_SUFFIXES = frozenset([".png", ".npy", ".exr"])
 
 
 def find_by_key(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: bool) -> dict[str, Path]:
-    """Files of a folder or pattern under `root`, by key (rules 1 and 3).
-
-    Raises:
-        DataError: the folder is missing, a link leads out of `root`, a name is not UTF-8, or two files have one key.
-    """
+    """Files of a folder or pattern under `root`, by key (rules 1 and 3). Raises DataError if the folder is missing, a
+    link leads out of `root`, a name is not UTF-8, or two files have one key."""
     pattern = _pattern(to_nfc(where)) if is_pattern(where) else None
     base = root / where if pattern is None else root
     if not base.is_dir():
@@ -71,11 +68,8 @@ def _existing_folders(root: Path) -> str:
 
 
 def _text(path: Path, base: Path) -> str:
-    """A path below a folder as text that every report, table and log can hold.
-
-    Raises:
-        DataError: its bytes are no UTF-8.
-    """
+    """A path below a folder as text that every report, table and log can hold. Raises DataError if its bytes are no
+    UTF-8."""
     relative = path.relative_to(base).as_posix()
     if not relative.isascii() and any("\ud800" <= letter <= "\udfff" for letter in relative):
         raise DataError(f"{str(path)!a}: the name is not UTF-8; rename the file.")
@@ -97,11 +91,7 @@ def exists(root: Path, where: str) -> bool:
 
 
 def strip_role_words(keys: Sequence[str]) -> dict[str, str]:
-    """Key -> key without role words (rule 2).
-
-    Raises:
-        DataError: two keys become one.
-    """
+    """Key -> key without role words (rule 2). Raises DataError: two keys become one."""
     bare: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         bare[_without_roles(key)].append(key)
@@ -123,10 +113,8 @@ def match_names(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
 def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
     """All files below, hidden ones left out; links are followed as long as they stay inside `root`.
 
-    A broken link counts as a file, so that it is reported as missing instead of being left out.
-
-    Raises:
-        DataError: a link leads out, or in a circle.
+    A broken link counts as a file, so that it is reported as missing instead of being left out. Raises DataError if a
+    link leads out, or in a circle.
     """
     with os.scandir(folder) as scan:
         entries = sorted(scan, key=lambda entry: entry.name)

@@ -71,11 +71,8 @@ def collect_missing() -> Iterator[list[MissingItem]]:
 
 
 def record_missing(items: Iterable[MissingItem], subset: Subset = "full") -> bool:
-    """Adds to the list of `collect_missing`; False outside of it, where the caller raises the error itself.
-
-    Args:
-        subset: under `available` items are left out on purpose rather than missing.
-    """
+    """Adds to the list of `collect_missing`; False outside of it, where the caller raises the error itself. `subset`:
+    under `available` items are left out on purpose rather than missing."""
     collected = _collected.get()
     if collected is None:
         return False
@@ -115,14 +112,8 @@ def first_five(items: Iterable[object]) -> str:
 
 
 def keep_present(samples: Sequence[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:
-    """The samples whose files are all there.
-
-    Args:
-        what: the data set and split, for the message.
-
-    Raises:
-        DataError: there are no samples; files are missing and `subset` is full, or no sample is complete; with the
-            count and the first five.
+    """The samples whose files are all there. `what`: the data set and split, for the message. Raises DataError if there
+    are no samples; files are missing and `subset` is full, or no sample is complete; with the count and the first five.
     """
     if not samples and not record_missing([]):
         raise DataError(f"{what}: no samples; the list of them names none.")
@@ -143,11 +134,8 @@ def keep_present(samples: Sequence[SampleFiles], subset: Subset, what: str) -> l
 
 
 def find_files(root: Path, patterns: Iterable[str], expected: str) -> list[Path]:
-    """The files of the first pattern that matches any, sorted; `**` goes through folders.
-
-    Raises:
-        DataError: none does.
-    """
+    """The files of the first pattern that matches any, sorted; `**` goes through folders. Raises DataError if none
+    does."""
     patterns = list(patterns)
     for pattern in patterns:
         if found := glob_visible(root, pattern):
@@ -166,11 +154,8 @@ def first_folder(root: Path, folders: Iterable[str], holding: str) -> Path:
 
 
 def read_names(path: Path) -> list[str]:
-    """The names in a list of images or scenes, one a line.
-
-    Raises:
-        DataError: it is not there, empty, or leads out of the data set.
-    """
+    """The names in a list of images or scenes, one a line. Raises DataError if it is not there, empty, or leads out of
+    the data set."""
     try:
         names = check_inside(path.read_text().split(), path)
     except (OSError, UnicodeDecodeError) as error:
@@ -181,11 +166,8 @@ def read_names(path: Path) -> list[str]:
 
 
 def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
-    """A path that a list of files names, relative to `root`; it must not lead out, by `..`, `/` or a link.
-
-    Raises:
-        DataError: it does, or is no path at all.
-    """
+    """A path that a list of files names, relative to `root`; it must not lead out, by `..`, `/` or a link. Raises
+    DataError if it does, or is no path at all."""
     if "\0" in text or "://" in text or not text.strip():
         raise DataError(f"{text!r} in {root}: expected a file path relative to the root.")
     path = root / PurePosixPath(text.replace("\\", "/"))
@@ -200,11 +182,8 @@ def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
 
 
 def check_inside(names: Iterable[str], where: Path) -> list[str]:
-    """The names of files or folders in a list, once none leads out of the data set; links are followed.
-
-    Raises:
-        DataError: one leads out of the data set, by `..` or `/`, or is no path at all.
-    """
+    """The names of files or folders in a list, once none leads out of the data set; links are followed. Raises
+    DataError if one leads out of the data set, by `..` or `/`, or is no path at all."""
     names = list(names)
     for name in names:
         if not name or "\0" in name or name.startswith("/") or ".." in name.replace("\\", "/").split("/"):

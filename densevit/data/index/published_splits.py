@@ -19,11 +19,8 @@ def read_published(name: str) -> str:
 
 
 def read_list(root: Path, path: Path | None, default: str) -> list[tuple[str, str | None]]:
-    """(image, depth) pairs of a user's list under `root`, or of the published one.
-
-    Raises:
-        DataError: naming the line that is none.
-    """
+    """(image, depth) pairs of a user's list under `root`, or of the published one. Raises DataError naming the line
+    that is none."""
     if path is None:
         return parse_list(read_published(default), default)
     path = root / path.expanduser()

@@ -25,11 +25,8 @@ Array = Shaped[np.ndarray, "..."]
 
 
 def read_array(path: Path, kind: str, max_size: int) -> Array:
-    """Reads a file of one of the `READERS` formats.
-
-    Raises:
-        DataError: naming the file, when it is damaged, too large, or does not say which array is meant.
-    """
+    """Reads a file of one of the `READERS` formats. Raises DataError naming the file, when it is damaged, too large, or
+    does not say which array is meant."""
     try:
         return READERS[kind](path, max_size)
     except DataError:
@@ -109,11 +106,8 @@ def _exr(path: Path, max_size: int) -> Array:
 
 
 def read_exr_channels(path: Path, max_size: int) -> dict[str, Array]:
-    """The channels of an OpenEXR file by name, h x w each.
-
-    Raises:
-        DataError: OpenEXR is not installed, or the file is larger than `max_size` pixels.
-    """
+    """The channels of an OpenEXR file by name, h x w each. Raises DataError if OpenEXR is not installed, or the file is
+    larger than `max_size` pixels."""
     try:
         import OpenEXR
     except ImportError:

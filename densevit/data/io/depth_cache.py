@@ -23,12 +23,8 @@ class DepthCache:
         self.folder = folder
 
     def read(self, path: Path, scale: float | None = None) -> Float32[np.ndarray, "h w"]:
-        """Depth in metres, from the cache where it holds this file.
-
-        Raises:
-            DataError: the file is bad.
-            StorageError: the folder cannot be written.
-        """
+        """Depth in metres, from the cache where it holds this file. Raises DataError if the file is bad. Raises
+        StorageError if the folder cannot be written."""
         cached = self._cached_path(path, scale)
         depth = _load(cached)
         if depth is None:

@@ -55,10 +55,7 @@ class Coding:
 
     @classmethod
     def of(cls, container: Any, path: Path) -> "Coding":
-        """
-        Raises:
-            DataError: the file does not say.
-        """
+        """Raises DataError if the file does not say."""
         found = {key.upper().removeprefix(PREFIX).lower(): value for key, value in container.metadata.items()}
         try:
             return cls(float(found["scale"]), float(found["offset"]), found["kind"], found["unit"])
@@ -81,11 +78,7 @@ class DepthFrame:
 
 
 def read_depth_video(path: str | Path) -> Iterator[DepthFrame]:
-    """The maps of a depth video, one after another.
-
-    Raises:
-        DataError: it cannot be read, or is no depth video.
-    """
+    """The maps of a depth video, one after another. Raises DataError if it cannot be read, or is no depth video."""
     path = Path(path)
     with open_container(path) as container:
         coding = Coding.of(container, path)
@@ -94,11 +87,8 @@ def read_depth_video(path: str | Path) -> Iterator[DepthFrame]:
 
 
 def stored_maps(container: Any, path: Path, every: int = 1) -> Iterator[tuple[float, UInt16[np.ndarray, "h w"]]]:
-    """Seconds and stored numbers of an open file.
-
-    Args:
-        every: decodes each n-th map only: FFV1 has no frames that need others.
-    """
+    """Seconds and stored numbers of an open file. `every`: decodes each n-th map only: FFV1 has no frames that need
+    others."""
     stream = first_video_stream(container, path)
     for number, packet in enumerate(container.demux(stream)):
         if packet.size and number % every:

@@ -21,10 +21,8 @@ def exif_focal(path: str | os.PathLike[str]) -> float | None:
     """The focal length of a photo in its own pixels; None where EXIF does not tell.
 
     From the 35 mm equivalent by the diagonal (CIPA DCG-001), else from the focal length in mm and the pixel pitch. Both
-    hold for a resized photo; they do not for a cropped one.
-
-    Raises:
-        DataError: naming the file and the value, where EXIF cannot be true of this image.
+    hold for a resized photo; they do not for a cropped one. Raises DataError naming the file and the value, where EXIF
+    cannot be true of this image.
     """
     raster = Raster.open(path)
     width, height = raster.header.size
@@ -77,10 +75,8 @@ def from_pixel_pitch(path: object, tags: Mapping[int, Any], width: int) -> float
 
 
 def check_not_cropped(path: object, tags: Mapping[int, Any], size: tuple[int, int]) -> None:
-    """
-    Raises:
-        DataError: the camera took an image of another aspect ratio, so that its focal length is not that of the file.
-    """
+    """Raises DataError: the camera took an image of another aspect ratio, so that its focal length is not that of the
+    file."""
     taken = number(path, tags, Tag.ExifImageWidth), number(path, tags, Tag.ExifImageHeight)
     if not taken[0] or not taken[1]:
         return
@@ -94,10 +90,7 @@ def check_not_cropped(path: object, tags: Mapping[int, Any], size: tuple[int, in
 
 
 def number(path: object, tags: Mapping[int, Any], tag: int) -> float | None:
-    """
-    Raises:
-        DataError: it is no number, or negative.
-    """
+    """Raises DataError if it is no number, or negative."""
     if tag not in tags:
         return None
     try:

@@ -23,11 +23,7 @@ def encode_flow(flow: Float32[np.ndarray, "h w 2"]) -> bytes:
 
 
 def read_flow(path: Path) -> Float32[np.ndarray, "h w 2"]:
-    """Pixels along x and y; NaN where not known.
-
-    Raises:
-        DataError: it is not there, or no such PNG.
-    """
+    """Pixels along x and y; NaN where not known. Raises DataError if it is not there, or no such PNG."""
     pixels = cv2.imdecode(np.frombuffer(read_bytes(path), np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise DataError(f"{path}: is no optical flow; it is a 16-bit PNG of three channels.")

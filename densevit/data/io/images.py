@@ -117,11 +117,8 @@ def detect_format(head: bytes) -> str:
 
 
 def file_format(path: Path) -> str:
-    """The format of a file that must be there and hold something.
-
-    Raises:
-        DataError: it is missing, empty, or no regular file that may be read.
-    """
+    """The format of a file that must be there and hold something. Raises DataError if it is missing, empty, or no
+    regular file that may be read."""
     return detect_format(read_bytes(path, HEAD))
 
 
@@ -137,12 +134,8 @@ class Raster:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> "Raster":
-        """Reads the file and its header, decoding nothing.
-
-        Raises:
-            DataError: naming the file, when it is missing, of another format, damaged in the header, or of more than
-                `max_pixels` pixels.
-        """
+        """Reads the file and its header, decoding nothing. Raises DataError naming the file, when it is missing, of
+        another format, damaged in the header, or of more than `max_pixels` pixels."""
         path = Path(path)
         kind = file_format(path)
         reader = _reader(path, kind)
@@ -303,11 +296,7 @@ _warned: set[Path] = set()
 
 
 def _reader(path: Path, kind: str) -> type[ImageFile.ImageFile]:
-    """Pillow's reader of a format.
-
-    Raises:
-        DataError: the format is not read, or not in this installation.
-    """
+    """Pillow's reader of a format. Raises DataError if the format is not read, or not in this installation."""
     if kind in READERS:
         return READERS[kind]
     if kind == "AVIF" and features.check("avif"):
@@ -329,11 +318,8 @@ def _reader(path: Path, kind: str) -> type[ImageFile.ImageFile]:
 
 
 def read_bytes(path: Path, count: int = -1) -> bytes:
-    """The first bytes of a file, or all of them.
-
-    Raises:
-        DataError: it is missing, empty or no regular file: to open a FIFO would wait for a writer for ever.
-    """
+    """The first bytes of a file, or all of them. Raises DataError if it is missing, empty or no regular file: to open a
+    FIFO would wait for a writer for ever."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):

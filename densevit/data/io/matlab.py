@@ -13,11 +13,7 @@ from densevit.utils.atomic_io import atomic_path
 
 
 def load(path: Path, key: str) -> Shaped[np.ndarray, "..."]:
-    """An array of a file of version 5 to 7.
-
-    Raises:
-        DataError: it is missing, damaged, or lacks the array.
-    """
+    """An array of a file of version 5 to 7. Raises DataError if it is missing, damaged, or lacks the array."""
     import scipy.io
 
     with _parser_errors(path):
@@ -28,11 +24,7 @@ def load(path: Path, key: str) -> Shaped[np.ndarray, "..."]:
 
 
 def array_names(path: Path) -> list[str]:
-    """The names of the arrays in a file of version 5 to 7.
-
-    Raises:
-        DataError: it is missing or damaged.
-    """
+    """The names of the arrays in a file of version 5 to 7. Raises DataError if it is missing or damaged."""
     import scipy.io
 
     with _parser_errors(path), open(path, "rb") as file:
@@ -40,11 +32,7 @@ def array_names(path: Path) -> list[str]:
 
 
 def cell_texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
-    """A cell array of texts.
-
-    Raises:
-        DataError: it is none.
-    """
+    """A cell array of texts. Raises DataError if it is none."""
     try:
         return [str(cell.ravel()[0]).strip() for cell in cells.ravel()]
     except (AttributeError, IndexError) as error:
@@ -52,11 +40,8 @@ def cell_texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
 
 
 def class_ids(path: Path, array: Shaped[np.ndarray, "..."]) -> Int64[np.ndarray, "h w"]:
-    """Class ids out of an array of such a file; MATLAB's usual type of number is a double.
-
-    Raises:
-        DataError: it is none of h x w integers.
-    """
+    """Class ids out of an array of such a file; MATLAB's usual type of number is a double. Raises DataError if it is
+    none of h x w integers."""
     whole = array.dtype.kind in "iub" or (array.dtype.kind == "f" and bool((array == np.rint(array)).all()))
     if array.ndim != 2 or not whole or not array.size:
         raise DataError(f"{path}: {array.dtype} of shape {array.shape}; expected h x w integers.")
@@ -89,11 +74,7 @@ def create(path: Path) -> Iterator[h5py.File]:
 
 
 def open_mat(path: Path) -> h5py.File:
-    """Opens a file of version 7.3.
-
-    Raises:
-        DataError: it is missing, truncated, or of the older MATLAB format.
-    """
+    """Opens a file of version 7.3. Raises DataError if it is missing, truncated, or of the older MATLAB format."""
     try:
         return h5py.File(path, "r")
     except FileNotFoundError:
@@ -103,11 +84,7 @@ def open_mat(path: Path) -> h5py.File:
 
 
 def dataset(file: h5py.File, key: str) -> h5py.Dataset:
-    """An array that must be in the file itself.
-
-    Raises:
-        DataError: it is not.
-    """
+    """An array that must be in the file itself. Raises DataError if it is not."""
     local = isinstance(file.get(key, getlink=True), h5py.HardLink)
     found = file[key] if local else None
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:

@@ -44,11 +44,7 @@ def encode_normals(normals: Normals, bits: Literal[8, 16] = 16) -> bytes:
 
 
 def encode_exr(normals: Normals) -> bytes:
-    """OpenEXR of float32 channels R, G, B, which hold x, y, z.
-
-    Raises:
-        ImportError: OpenEXR is not installed.
-    """
+    """OpenEXR of float32 channels R, G, B, which hold x, y, z. Raises ImportError if OpenEXR is not installed."""
     import OpenEXR
 
     header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
@@ -63,10 +59,8 @@ def read_normals(path: Path, axes: Axes = "opencv", *, max_pixels: int = MAX_PIX
     """Reads normals as unit vectors in OpenCV's axes; 0 where the file has none.
 
     A PNG pixel of (0, 0, 0) has none; in float files, which hold the components themselves, neither has a vector
-    shorter than 0.5 or not finite (as in DSINE's reading of iBims).
-
-    Raises:
-        DataError: naming the file, when it is missing, damaged, or not three channels.
+    shorter than 0.5 or not finite (as in DSINE's reading of iBims). Raises DataError naming the file, when it is
+    missing, damaged, or not three channels.
     """
     kind = file_format(path)
     if kind == "EXR":

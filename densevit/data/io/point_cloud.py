@@ -16,11 +16,8 @@ ORDERS = {"binary_little_endian": "<", "binary_big_endian": ">"}
 
 
 def read_ply_points(path: Path) -> Float64[np.ndarray, "n 3"]:
-    """x, y, z of every vertex.
-
-    Raises:
-        DataError: it is missing, no PLY, damaged, or its first element is not a vertex with x, y and z.
-    """
+    """x, y, z of every vertex. Raises DataError if it is missing, no PLY, damaged, or its first element is not a vertex
+    with x, y and z."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -23,12 +23,9 @@ SCALE_KEY = "depth_scale"  # PNG text chunk with the stored units per metre; `ex
 def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "h w 3"]:
     """Reads a JPEG, PNG, WEBP, TIFF, BMP, GIF, JPEG 2000, AVIF or HEIC (extra `heif`) as 8-bit RGB.
 
-    Gray is repeated, palettes are looked up, CMYK is converted, alpha is dropped, of 16 bits the upper 8 are kept;
-    of several frames or pages the first is read, with a warning.
-
-    Raises:
-        DataError: naming the file, when it is missing, damaged, truncated, no image, or larger than
-            `max_pixels` (checked in the header, before anything is decoded).
+    Gray is repeated, palettes are looked up, CMYK is converted, alpha is dropped, of 16 bits the upper 8 are kept; of
+    several frames or pages the first is read, with a warning. Raises DataError naming the file, when it is missing,
+    damaged, truncated, no image, or larger than `max_pixels` (checked in the header, before anything is decoded).
     """
     return Raster.open(path, max_pixels).rgb()
 
@@ -47,16 +44,14 @@ def read_depth(
 ) -> Float32[np.ndarray, "h w"]:
     """Reads a depth map in metres; what is not a positive finite number comes back as 0.
 
-    PNG and TIFF with 16 bits or more, NPY, NPZ, PFM, HDF5 (one array, or one called `depth`), and EXR
-    (extra `exr`). 8-bit and RGB files are refused: they are previews or colour maps.
+    PNG and TIFF with 16 bits or more, NPY, NPZ, PFM, HDF5 (one array, or one called `depth`), and EXR (extra `exr`).
+    8-bit and RGB files are refused: they are previews or colour maps. Raises DataError naming the file, when it is
+    missing, damaged, no depth map, or integers without a scale.
 
     Args:
         scale: stored units per metre: 1000 for NYU, 256 for KITTI. None: float files are in metres, integer ones
             must say it themselves in a PNG text chunk `depth_scale`.
         infinite: keep inf, which predictions may hold.
-
-    Raises:
-        DataError: naming the file, when it is missing, damaged, no depth map, or integers without a scale.
     """
     path = Path(path)
     stored, own_scale = _read_wide(path, max_pixels)
@@ -73,10 +68,7 @@ def read_depth(
 
 def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
     """Reads a map of numbers without unit from the same formats, as they are stored; NaN where one is not finite.
-
-    Raises:
-        DataError: naming the file, when it is missing, damaged, or of 8 bits or colours.
-    """
+    Raises DataError naming the file, when it is missing, damaged, or of 8 bits or colours."""
     stored, _ = _read_wide(Path(path), max_pixels)
     with np.errstate(over="ignore"):
         values = stored.astype(np.float32)
@@ -85,11 +77,8 @@ def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -
 
 
 def _read_wide(path: Path, max_pixels: int) -> tuple[Shaped[np.ndarray, "h w"], float | None]:
-    """The numbers of a map of more than 8 bits as stored, and the scale that its own file names.
-
-    Raises:
-        DataError: naming the file, when it is missing, damaged, or of 8 bits or colours.
-    """
+    """The numbers of a map of more than 8 bits as stored, and the scale that its own file names. Raises DataError
+    naming the file, when it is missing, damaged, or of 8 bits or colours."""
     kind, scale = file_format(path), None
     if kind in READERS:
         stored = _two_dimensional(path, read_array(path, kind, max_pixels))
@@ -105,10 +94,7 @@ def _read_wide(path: Path, max_pixels: int) -> tuple[Shaped[np.ndarray, "h w"], 
 
 def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
     """Reads class ids from a gray or palette PNG, TIFF or BMP (a palette's indices are the ids), or an integer NPY.
-
-    Raises:
-        DataError: naming the file, when it is missing, damaged, or colours instead of ids.
-    """
+    Raises DataError naming the file, when it is missing, damaged, or colours instead of ids."""
     ids = read_stored_labels(path).pixels
     if ids.ndim == 3:
         raise LabelError(
@@ -128,11 +114,8 @@ class StoredLabels:
 
 
 def read_stored_labels(path: str | os.PathLike[str]) -> StoredLabels:
-    """Reads ids, as `read_labels` does, or colours.
-
-    Raises:
-        DataError: naming the file, when it is missing, damaged, or of a format that keeps neither exactly.
-    """
+    """Reads ids, as `read_labels` does, or colours. Raises DataError naming the file, when it is missing, damaged, or
+    of a format that keeps neither exactly."""
     path = Path(path)
     palette: Palette = ()
     if file_format(path) == "NPY":

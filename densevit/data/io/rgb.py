@@ -27,11 +27,8 @@ def is_batch(images: object) -> TypeGuard[Iterable[ImageLike]]:
 
 
 def as_rgb(image: object) -> Rgb:
-    """Reads, applies the EXIF orientation and converts.
-
-    Raises:
-        DataError: it cannot be read, or is no image; the message says what came and what would fit.
-    """
+    """Reads, applies the EXIF orientation and converts. Raises DataError if it cannot be read, or is no image; the
+    message says what came and what would fit."""
     if isinstance(image, (str, os.PathLike)):
         return read_image(image)
     if isinstance(image, Image.Image):

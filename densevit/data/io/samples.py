@@ -22,11 +22,8 @@ def make_sample(
     intrinsics: Float64[np.ndarray, "3 3"] | None = None,
     pose: Float64[np.ndarray, "4 4"] | None = None,
 ) -> Sample:
-    """The sample of what was read from `files`; depth is valid where it is above 0.
-
-    Raises:
-        DataError: a map has another size than the image; naming both.
-    """
+    """The sample of what was read from `files`; depth is valid where it is above 0. Raises DataError if a map has
+    another size than the image; naming both."""
     for path, pixels in ((files.depth, depth), (files.labels, labels), (files.normals, normals)):
         if pixels is not None and pixels.shape[:2] != image.shape[:2]:
             raise DataError(
@@ -51,11 +48,8 @@ def valid_depth(
 
 
 def read_label_map(path: Path, table: ClassTable | None) -> Int64[np.ndarray, "h w"]:
-    """Class ids of a file of ids or colours; without a table the ids are taken as stored.
-
-    Raises:
-        DataError: it is bad, or holds what the table has not; naming the file.
-    """
+    """Class ids of a file of ids or colours; without a table the ids are taken as stored. Raises DataError if it is
+    bad, or holds what the table has not; naming the file."""
     if table is None:
         return read_labels(path)
     stored = read_stored_labels(path)

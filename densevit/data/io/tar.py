@@ -35,10 +35,7 @@ class Member:
         return self.archive / self.name
 
     def read(self) -> bytes:
-        """
-        Raises:
-            DataError: the archive is gone, or became shorter.
-        """
+        """Raises DataError if the archive is gone, or became shorter."""
         try:
             with self.archive.open("rb") as file:
                 file.seek(self.offset)
@@ -51,11 +48,8 @@ class Member:
 
     @contextmanager
     def file(self) -> Iterator[Path]:
-        """A path that decoders can open, with the member's bytes behind it; their errors name the member.
-
-        Raises:
-            DataError: see `read`; and what the block raises.
-        """
+        """A path that decoders can open, with the member's bytes behind it; their errors name the member. Raises
+        DataError: see `read`; and what the block raises."""
         with bytes_as_path(self.read()) as path:
             try:
                 yield path
@@ -64,12 +58,8 @@ class Member:
 
 
 def list_members(archive: Path) -> list[Member]:
-    """The files of an archive, in its order; folders are passed over.
-
-    Raises:
-        DataError: missing, compressed, damaged or cut short; a link or a device; a name that leads out or comes twice;
-            more behind its end.
-    """
+    """The files of an archive, in its order; folders are passed over. Raises DataError: missing, compressed, damaged or
+    cut short; a link or a device; a name that leads out or comes twice; more behind its end."""
     try:
         size = archive.stat().st_size
         with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
@@ -90,11 +80,8 @@ def list_members(archive: Path) -> list[Member]:
 
 
 def _check_end(archive: Path, file: BinaryIO, end: int) -> None:
-    """Only zeros may follow the last file. At a damaged header `tarfile` stops as if the archive ended there.
-
-    Raises:
-        DataError: something else follows, and would not be read.
-    """
+    """Only zeros may follow the last file. At a damaged header `tarfile` stops as if the archive ended there. Raises
+    DataError if something else follows, and would not be read."""
     file.seek(end)
     while data := file.read(CHUNK):
         if data.strip(b"\0"):

@@ -79,22 +79,12 @@ class VideoSource(ABC):
 
     @abstractmethod
     def rate(self) -> float:
-        """Mean frames per second.
-
-        Raises:
-            DataError: it cannot be opened, or holds no video.
-        """
+        """Mean frames per second. Raises DataError if it cannot be opened, or holds no video."""
 
     @abstractmethod
     def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
-        """The frames in order of time, decoded one by one.
-
-        Args:
-            skip: so many frames of the span are passed over; indices and times count them.
-
-        Raises:
-            DataError: it cannot be opened, or holds no video.
-        """
+        """The frames in order of time, decoded one by one. `skip`: so many frames of the span are passed over; indices
+        and times count them. Raises DataError if it cannot be opened, or holds no video."""
 
     def length(self, span: Span = Span()) -> int | None:
         """How many frames there should be, for a progress bar; None if unknown."""
@@ -120,11 +110,7 @@ class VideoFile(VideoSource):
             yield from self._select(self._decode(av, container, stream, span.start == 0), stream, span, skip)
 
     def open(self) -> Any:
-        """The container, opened by PyAV.
-
-        Raises:
-            DataError: it is not there, or no file that FFmpeg reads.
-        """
+        """The container, opened by PyAV. Raises DataError if it is not there, or no file that FFmpeg reads."""
         av = require_av()
         try:
             return av.open(str(self.path))
@@ -159,11 +145,7 @@ class VideoFile(VideoSource):
             return float(first_video_stream(container, self.path).average_rate or 30)
 
     def _decode(self, av: Any, container: Any, stream: Any, whole: bool) -> Iterator[Any]:
-        """Decoded frames; packets that cannot be decoded are noted and passed over.
-
-        Args:
-            whole: from the first frame on.
-        """
+        """Decoded frames; packets that cannot be decoded are noted and skipped. `whole`: from the first frame on."""
         last, seen, listed = 0.0, 0, stream.frames
         shown, promised = 0.0, promised_length(container, stream)  # seconds: of the last frame, and of all
         complete = True
@@ -244,10 +226,7 @@ def upright(frame: Any) -> UInt8[np.ndarray, "h w 3"]:
 
 
 def first_video_stream(container: Any, path: Path) -> Any:
-    """
-    Raises:
-        DataError: there is none.
-    """
+    """Raises DataError if there is none."""
     streams = [s for s in container.streams.video if s.codec_context is not None]
     if not streams:
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
@@ -368,14 +347,8 @@ class NewestFrame:
 
 
 def open_video(given: str | Path, rate: float = 30.0) -> VideoSource:
-    """A video file, a folder of frames, or `camera:0`.
-
-    Args:
-        rate: frames per second of a folder.
-
-    Raises:
-        DataError: none of them.
-    """
+    """A video file, a folder of frames, or `camera:0`. `rate`: frames per second of a folder. Raises DataError: none of
+    them."""
     text = str(given)
     if text.startswith(CAMERA) and text.removeprefix(CAMERA).isdigit():
         return LiveCamera(int(text.removeprefix(CAMERA)))
@@ -401,11 +374,7 @@ def size_problem(where: str, image: np.ndarray, first: tuple[int, ...]) -> str:
 
 
 def require_av() -> Any:
-    """PyAV.
-
-    Raises:
-        DataError: it is not installed.
-    """
+    """PyAV. Raises DataError if it is not installed."""
     try:
         import av
     except ImportError as error:

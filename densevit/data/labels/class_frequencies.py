@@ -49,14 +49,12 @@ def count_classes(
     threads: int | None = None,
     progress: Callable[[Iterable[Found | None], int], Iterable[Found | None]] = lambda found, total: found,
 ) -> ClassCounts:
-    """Reads every label map once.
+    """Reads every label map once. Raises DataError if the data has no classes or no labels, or a label map is bad;
+    naming it.
 
     Args:
         threads: default: one a core.
         progress: wraps the maps, to show how far they are.
-
-    Raises:
-        DataError: the data has no classes or no labels, or a label map is bad; naming it.
     """
     names = tuple(data.classes)
     if not names:

@@ -64,11 +64,7 @@ def find_classes(root: Path, given: Path | None) -> ClassTable | None:
 
 
 def read_classes(path: Path) -> ClassTable:
-    """A user's list of classes.
-
-    Raises:
-        DataError: it is missing or of none of the forms above; naming the entry.
-    """
+    """A user's list of classes. Raises DataError if it is missing or of none of the forms above; naming the entry."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -88,11 +84,8 @@ def table_of_names(names: Sequence[str], where: str, palette: Palette = ()) -> C
 
 
 def with_ignored(entries: Sequence[Entry], where: str) -> list[Entry]:
-    """The entries, and 255 ignored where none claims it.
-
-    Raises:
-        DataError: one has id 255 by its mere place in a list.
-    """
+    """The entries, and 255 ignored where none claims it. Raises DataError if one has id 255 by its mere place in a
+    list."""
     claimed = next((entry for entry in entries if entry.id == IGNORE), None)
     if claimed is None:
         return [*entries, Entry(IGNORE, "ignored", ignored=True)]

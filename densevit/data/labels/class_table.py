@@ -39,12 +39,10 @@ class ClassTable:
     """The classes of a data set in order, with the ids and colours that label files have for them."""
 
     def __init__(self, entries: Iterable[Entry], where: str) -> None:
-        """
+        """Raises DataError: ids or names occur twice, or no entry is a class.
+
         Args:
             where: for messages, the file that the entries come from.
-
-        Raises:
-            DataError: ids or names occur twice, or no entry is a class.
         """
         entries = list(entries)
         classes = [entry for entry in entries if not entry.ignored]
@@ -66,14 +64,8 @@ class ClassTable:
         return len(self.names)
 
     def map_ids(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
-        """Positions of stored ids; IGNORE where the table ignores them.
-
-        Args:
-            path: the file, for messages.
-
-        Raises:
-            LabelError: pixels hold an id that the table lacks; with the id and their count.
-        """
+        """Positions of stored ids; IGNORE where the table ignores them. `path`: the file, for messages. Raises
+        LabelError if pixels hold an id that the table lacks; with the id and their count."""
         # Index -1 and the last one are the same entry: that of all ids outside the table.
         labels: Int64[np.ndarray, "h w"] = np.take(self._ids, np.clip(stored, -1, self._ids.size - 1))
         unknown = labels == UNKNOWN
@@ -83,10 +75,7 @@ class ClassTable:
 
     def check_palette(self, path: Path, stored: Int64[np.ndarray, "h w"], palette: Palette) -> None:
         """Checks that a palette has each class's colour at its id: some programs store palettes in another order.
-
-        Raises:
-            LabelError: the palette's colours all are classes', but not those of their indices.
-        """
+        Raises LabelError if the palette's colours all are classes', but not those of their indices."""
         codes, positions = self._colours
         if not palette or not codes.size:
             return
@@ -106,11 +95,8 @@ class ClassTable:
         return EMPTY if place is None else "ignored" if place == IGNORE else self.names[place]
 
     def map_colours(self, path: Path, pixels: UInt8[np.ndarray, "h w 3"]) -> Int64[np.ndarray, "h w"]:
-        """Positions of RGB colours.
-
-        Raises:
-            LabelError: the table has no colours, or not one that occurs; with the colour and its pixels.
-        """
+        """Positions of RGB colours. Raises LabelError if the table has no colours, or not one that occurs; with the
+        colour and its pixels."""
         codes, positions = self._colours
         if not codes.size:
             raise LabelError(
@@ -137,14 +123,9 @@ class ClassTable:
 
 
 def refuse_reordered(where: str, found: Sequence[str], classes: Sequence[str]) -> None:
-    """Refuses the same class names in another order: classes would be trained, or scored, as each other.
-
-    Args:
-        found: the names of a head, or of other data; classes: those of the data.
-
-    Raises:
-        ConfigError: they are the same and stand elsewhere.
-    """
+    """Refuses the same class names in another order: classes would be trained, or scored, as each other. `found`: the
+    names of a head, or of other data; classes: those of the data. Raises ConfigError if they are the same and stand
+    elsewhere."""
     moved = [i for i, (one, other) in enumerate(zip(found, classes, strict=False)) if one != other]
     if moved and set(found) == set(classes):
         raise ConfigError(

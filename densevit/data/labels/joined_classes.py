@@ -64,11 +64,8 @@ def normalised(name: str) -> str:
 
 
 def join_by_name(sources: Mapping[str, HasClasses], classes: Sequence[str] = ()) -> JoinedClasses:
-    """Equal names are one class; all others are appended in the order of the data sets.
-
-    Args:
-        classes: only these; others are ignored.
-    """
+    """Equal names are one class; all others are appended in the order of the data sets. `classes`: only these; others
+    are ignored."""
     names: dict[str, str] = {}
     for name in classes or [name for data in sources.values() for name in data.classes]:
         if name != EMPTY:
@@ -77,12 +74,8 @@ def join_by_name(sources: Mapping[str, HasClasses], classes: Sequence[str] = ())
 
 
 def join_by_table(path: Path, sources: Mapping[str, HasClasses]) -> JoinedClasses:
-    """The classes that a table joins; what it leaves out is ignored.
-
-    Raises:
-        DataError: no such file; a column that is no source, a source without a column; a class that a data set has not,
-            or that stands in two rows.
-    """
+    """The classes that a table joins; what it leaves out is ignored. Raises DataError: no such file; a column that is
+    no source, a source without a column; a class that a data set has not, or that stands in two rows."""
     try:
         with open(path.expanduser(), encoding="utf-8-sig", newline="") as file:
             header, *lines = [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]

@@ -23,12 +23,10 @@ class Clips:
     """
 
     def __init__(self, data: Dataset, length: int, stride: int = 1) -> None:
-        """
+        """Raises DataError if the data set's images do not follow one another in time, or its videos are too short.
+
         Args:
             stride: a clip has every so many-th frame of its video.
-
-        Raises:
-            DataError: the data set's images do not follow one another in time, or its videos are too short.
         """
         check_video(data)
         self.length, self.stride = length, stride
@@ -74,10 +72,7 @@ class Clips:
 
 
 def check_video(data: Dataset) -> None:
-    """
-    Raises:
-        DataError: the images of a data set do not follow one another in time.
-    """
+    """Raises DataError if the images of a data set do not follow one another in time."""
     if not data.video:
         names = [s.name for s in data.sources if not s.data.video] or [type(data).__name__]
         raise DataError(

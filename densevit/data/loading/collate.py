@@ -14,14 +14,8 @@ STACKED = [name for name in FIELDS if name in Batch.__dataclass_fields__]
 
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
     """Stacks samples. A field that none of them has is None; where only some have it, the others get its fill: 0 for
-    depth (not valid), points and normals, 255 for labels, -1 for label, NaN for intrinsics.
-
-    Args:
-        indices: the samples' positions in the data set.
-
-    Raises:
-        DataError: the samples differ in size.
-    """
+    depth (not valid), points and normals, 255 for labels, -1 for label, NaN for intrinsics. `indices`: the samples'
+    positions in the data set. Raises DataError if the samples differ in size."""
     size = _common_size(samples)
     columns = {name: [getattr(sample, name) for sample in samples] for name in STACKED}
     present = {name: values for name, values in columns.items() if any(value is not None for value in values)}

@@ -17,10 +17,7 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
     """The sample with a rectangle of `other`, at the same place; what either lacks is unknown there.
 
     Depth up to a scale, or up to scale and shift, has two of them now: losses align the two regions of `pasted` each by
-    itself.
-
-    Raises:
-        DataError: the two differ in size.
+    itself. Raises DataError if the two differ in size.
     """
     size, others = (s.image.shape[:2] for s in (sample, other))
     if size != others:

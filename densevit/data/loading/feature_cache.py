@@ -83,14 +83,8 @@ class FeatureCache:
         return sum(self.views[place.shard] == views for place in self.places.values())
 
     def write(self, images: Sequence[str], shapes: Shapes, rows: np.ndarray, views: str) -> None:
-        """Adds a shard, whole or not at all.
-
-        Args:
-            images: hashes; rows: one for each, as from `flatten`.
-
-        Raises:
-            StorageError: the disk is full or read-only.
-        """
+        """Adds a shard, whole or not at all. `images`: hashes; rows: one for each, as from `flatten`. Raises
+        StorageError if the disk is full or read-only."""
         name = f"shard-{hashlib.sha256(''.join(images).encode()).hexdigest()[:16]}"
         checksum = atomic_io.write_bytes(self.folder / f"{name}.bin", np.ascontiguousarray(rows).data)
         content = {"shapes": shapes, "views": views, "images": list(images), "sha256": checksum}
@@ -98,11 +92,8 @@ class FeatureCache:
         self.reload()
 
     def read(self, images: Sequence[UInt8[np.ndarray, "h w 3"]], names: Sequence[str]) -> EncoderOutput:
-        """The outputs for some images, stacked, in the stored type.
-
-        Raises:
-            DataError: one is not there, since file or transforms have changed, or a shard is damaged.
-        """
+        """The outputs for some images, stacked, in the stored type. Raises DataError if one is not there, since file or
+        transforms have changed, or a shard is damaged."""
         found = []
         for image, name in zip(images, names, strict=True):
             place = self.places.get(hash_image(image))
@@ -188,10 +179,7 @@ def count(shapes: Shapes) -> int:
 
 def flatten(output: EncoderOutput, dtype: np.dtype[Any]) -> np.ndarray:
     """One row for each image of the batch: its maps channels last, as a ViT's tokens are, then the prefix tokens.
-
-    Raises:
-        DataError: a feature is not finite in this type.
-    """
+    Raises DataError if a feature is not finite in this type."""
     maps = [x.movedim(1, -1) for x in output.maps]
     parts = [x.detach().float().cpu().flatten(1) for x in (*maps, *output.prefix)]
     with np.errstate(over="ignore"):

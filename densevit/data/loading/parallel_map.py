@@ -25,14 +25,8 @@ def ordered_parallel_map(
     """work(0), work(1), ... computed by `workers` processes, in order, with a bounded number of results waiting.
 
     Where the system cannot fork, threads are used, which share one interpreter lock. Results should be small, and
-    `work` should not use torch, whose threads do not survive a fork.
-
-    Args:
-        describe: names an index, should its worker die.
-
-    Raises:
-        DataError: a worker died or hangs.
-        Preempted: a signal came.
+    `work` should not use torch, whose threads do not survive a fork. `describe`: names an index, should its worker die.
+    Raises DataError: a worker died or hangs. Raises Preempted: a signal came.
     """
     if workers < 2 or count < ENOUGH:
         results: Iterator[Result] = map(work, range(count))

@@ -74,16 +74,14 @@ def run_jobs(
     describe: Callable[[int], str],
     pin: bool = False,
 ) -> Generator[Result, None, None]:
-    """Yields `work(job)` of each job in order; closing the generator ends the workers.
+    """Yields `work(job)` of each job in order; closing the generator ends the workers. Raises DataError: a worker died,
+    or nothing came within `timeout`.
 
     Args:
         work: picklable; runs in the workers, or here when there are none.
         timeout: seconds that one job may keep us waiting.
         describe: names the sample of an index for an error.
         pin: results land in page-locked memory, for faster copies to a GPU; they need a `pin_memory` method.
-
-    Raises:
-        DataError: a worker died, or nothing came within `timeout`.
     """
     if workers == 0:
         for job in jobs:

@@ -132,7 +132,9 @@ def download(
     >>> densevit.data.download("diode")  # doctest: +SKIP
 
     What is there already is not fetched again; an interrupted call goes on where it stopped, and an archive that
-    somebody put into the folder by hand is checked and taken.
+    somebody put into the folder by hand is checked and taken. Raises ConfigError: no such part, or terms that were not
+    accepted. Raises DataError: a data set to be fetched by hand, with its page and the folder; no connection; a wrong
+    checksum. Raises StorageError if the disk is full or read-only.
 
     Args:
         name: as in a config: diode, ade20k, voc.
@@ -143,11 +145,6 @@ def download(
 
     Returns:
         the folder, `root` in a config.
-
-    Raises:
-        ConfigError: no such part, or terms that were not accepted.
-        DataError: a data set to be fetched by hand, with its page and the folder; no connection; a wrong checksum.
-        StorageError: the disk is full or read-only.
     """
     folder = Path(root).expanduser() if root else Path(os.environ.get("DENSEVIT_DATASETS", "datasets")) / name
     source = _source(name, folder)

@@ -25,16 +25,12 @@ def fetch(url: str, target: Path, checksum: str) -> Path:
     """Downloads into `TARGET.part`, which takes the target's name when it is whole and its checksum is right.
 
     A broken connection is taken up again where it broke, in this call and in later ones, if the server serves ranges.
-
-    Args:
-        checksum: as `md5:...`, of any algorithm of hashlib; of a file that is there already, too.
+    `checksum`: as `md5:...`, of any algorithm of hashlib; of a file that is there already, too. Raises DataError if the
+    server cannot be reached or refuses, the connection keeps breaking, or the content is another. Raises StorageError
+    if the disk is full or read-only.
 
     Returns:
         the target.
-
-    Raises:
-        DataError: the server cannot be reached or refuses, the connection keeps breaking, or the content is another.
-        StorageError: the disk is full or read-only.
     """
     if target.exists():
         if digest(target, checksum) != checksum:
@@ -65,10 +61,7 @@ def digest(path: Path, like: str) -> str:
 
 
 def _download(url: str, part: Path) -> None:
-    """
-    Raises:
-        DataError, StorageError: see `fetch`; what came so far is kept.
-    """
+    """Raises DataError, StorageError: see `fetch`; what came so far is kept."""
     failures = 0
     with tqdm(desc=part.stem, unit="B", unit_scale=True, disable=None) as bar:
         while True:
@@ -123,11 +116,7 @@ def size_of(path: Path) -> int:
 
 
 def _stored(part: Path, work: Callable[[], Any]) -> Any:
-    """Runs what touches the disk.
-
-    Raises:
-        StorageError: the disk is full or read-only; what came so far is kept.
-    """
+    """Runs what touches the disk. Raises StorageError if the disk is full or read-only; what came so far is kept."""
     try:
         return work()
     except OSError as error:

@@ -32,11 +32,8 @@ def extract(mat: Path, root: Path) -> dict[str, int]:
 
 
 def repack(mat: Path, target: Path) -> None:
-    """Copies the .mat with one frame a chunk and a checksum on every one.
-
-    Raises:
-        DataError: `mat` is no labelled NYU file.
-    """
+    """Copies the .mat with one frame a chunk and a checksum on every one. Raises DataError if `mat` is no labelled NYU
+    file."""
     if mat.resolve() == target.resolve():
         raise DataError(f"{target}: is the file to read from; give another name.")
     with matlab.open_mat(mat) as source, matlab.create(target) as file:

@@ -78,15 +78,13 @@ class SparseDepth(Transform):
         dropout: Probability = 0.1,
         noise: Annotated[float, Field(ge=0, lt=1)] = 0.01,
     ) -> None:
-        """
+        """Raises ConfigError: no pattern, or bounds in the wrong order.
+
         Args:
             count: fewest and most points; their logarithm is drawn evenly.
             patterns: one is drawn for each image: random pixels, a grid, or lines of a LiDAR.
             dropout: share of the images without points, so that the model is as good without.
             noise: standard deviation of the points' relative error.
-
-        Raises:
-            ConfigError: no pattern, or bounds in the wrong order.
         """
         if not patterns:
             raise ConfigError(f"sparse_depth.patterns: there is none; would fit: {', '.join(PATTERNS)}.")

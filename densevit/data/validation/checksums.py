@@ -13,11 +13,7 @@ from densevit.utils.atomic_io import write_text
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """Path -> SHA-256.
-
-    Raises:
-        DataError: the file cannot be read, or a line has another format; naming the line.
-    """
+    """Path -> SHA-256. Raises DataError if the file cannot be read, or a line has another format; naming the line."""
     checksums: dict[str, str] = {}
     try:
         lines = path.read_text().splitlines()

@@ -22,11 +22,7 @@ MAX_SAMPLES = 24
 
 
 def write_html(path: Path, report: ValidationReport) -> None:
-    """Writes the page.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Writes the page. Raises StorageError if it cannot be written."""
     groups = {level: issues_by_type(report.issues, level) for level in LEVELS}
     levels = [
         (

@@ -27,11 +27,8 @@ USUAL_DEPTH = (0.1, 150.0)
 
 
 def apply_rules(data: Dataset, split: str, samples: Sequence[InspectedSample], classes: int | None) -> Iterator[Issue]:
-    """All issues of one dataset.
-
-    Args:
-        classes: how many there are; larger labels except 255 are an error. None does not check.
-    """
+    """All issues of one dataset. `classes`: how many there are; larger labels except 255 are an error. None does not
+    check."""
     usual = _usual_depth(samples)
     for index, sample in enumerate(samples):
         for type_, role, reason in (*sample.stats.problems, *_sample_problems(data, sample.stats, usual, classes)):

@@ -88,16 +88,13 @@ def validate(
     ignore: Collection[str] = (),
     progress: Progress = lambda samples, total, split: samples,
 ) -> ValidationReport:
-    """Reads every sample once.
+    """Reads every sample once. Raises DataError if `checksums` is not a list of SHA-256 sums.
 
     Args:
         threads: default: one a core.
         checksums: recorded SHA-256 sums to compare with; written if the file does not exist.
         ignore: types of issues to leave out.
         progress: wraps the samples of a split, to show progress.
-
-    Raises:
-        DataError: `checksums` is not a list of SHA-256 sums.
     """
     start = time.monotonic()
     recorded = read_checksums(checksums) if checksums is not None and checksums.is_file() else None

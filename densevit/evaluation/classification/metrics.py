@@ -24,11 +24,8 @@ COLUMNS = ("accuracy", "top5", "nll", "confidence", "label", "predicted")
 
 
 def score(logits: Float[np.ndarray, " k"], label: int) -> Row:
-    """The row of one image; logits that are not all finite predict nothing, which is wrong.
-
-    Raises:
-        DataError: the class is not among those of the logits.
-    """
+    """The row of one image; logits that are not all finite predict nothing, which is wrong. Raises DataError if the
+    class is not among those of the logits."""
     if not 0 <= label < len(logits):
         raise DataError(f"class {label} is not among the {len(logits)} classes of the model.")
     logits = logits.astype(np.float64)

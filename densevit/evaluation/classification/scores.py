@@ -118,11 +118,8 @@ def _share(part: int, whole: int) -> float:
 
 
 def summarise(rows: Iterable[tuple[str, Row]], classes: Sequence[str]) -> ClassScores:
-    """The scores that a set of rows makes, empty ones for images without a class.
-
-    Raises:
-        DataError: a name that comes twice; nothing to score.
-    """
+    """The scores that a set of rows makes, empty ones for images without a class. Raises DataError if a name that comes
+    twice; nothing to score."""
     scored, skipped = split_scored_and_skipped(rows)
     if not scored:
         raise DataError(f"nothing to score: none of {len(skipped)} images has a class.")

@@ -15,10 +15,8 @@ def median_depth_map(
 ) -> Float32[np.ndarray, "h w"]:
     """The per-pixel median of depth maps of one size, in metres, over the images that measured the pixel.
 
-    A pixel that no image measured takes the median of the map. All maps are held in memory, as float32.
-
-    Raises:
-        DataError: no map, maps of several sizes, or not one measured pixel.
+    A pixel that no image measured takes the median of the map. All maps are held in memory, as float32. Raises
+    DataError: no map, maps of several sizes, or not one measured pixel.
     """
     stack = [np.where(valid, depth, np.inf).astype(np.float32) for depth, valid in zip(depths, valids, strict=True)]
     sizes = sorted({depth.shape for depth in stack})

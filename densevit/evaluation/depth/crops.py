@@ -34,10 +34,7 @@ class FixedBox:
     name: str = "box"
 
     def box(self, size: Size) -> Box:
-        """
-        Raises:
-            DataError: the frame has another size.
-        """
+        """Raises DataError if the frame has another size."""
         if size != self.frame:
             raise DataError(
                 f"the box {box_text(self.pixels)} belongs to {self.frame[0]}x{self.frame[1]} frames, and this "

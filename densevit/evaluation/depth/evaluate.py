@@ -23,14 +23,12 @@ def evaluate(
     progress: bool = False,
     total: int | None = None,
 ) -> DepthScores:
-    """Scores a stream; one item is held at a time.
+    """Scores a stream; one item is held at a time. Raises DataError if an image that does not fit the protocol, by
+    name; a name that comes twice; nothing to score.
 
     Args:
         metrics: sets of metrics beside the usual nine.
         progress: show a bar; `total` is its length.
-
-    Raises:
-        DataError: an image that does not fit the protocol, by name; a name that comes twice; nothing to score.
     """
     bar = tqdm(items, desc=f"evaluate {protocol.name}", unit="image", total=total, delay=1, disable=not progress)
     return collect((score_item(item, [protocol], metrics) for item in bar), [protocol])[0]
@@ -67,11 +65,7 @@ Scores = tuple[str, list[Row]]
 
 
 def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]) -> Scores:
-    """One image under each protocol.
-
-    Raises:
-        DataError: it does not fit, with its name.
-    """
+    """One image under each protocol. Raises DataError if it does not fit, with its name."""
     name, *maps = item
     if maps[1] is None:  # a data set may have images without depth among others
         return name, [{} for _ in protocols]
@@ -90,10 +84,8 @@ def collect(scores: Iterable[Scores], protocols: Sequence[Protocol]) -> list[Dep
 def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> DepthScores:
     """The evaluation that a set of rows makes, empty ones for images without ground truth; exact in any order.
 
-    Rows gathered from several processes give the same numbers as one process would.
-
-    Raises:
-        DataError: a name that comes twice; nothing to score.
+    Rows gathered from several processes give the same numbers as one process would. Raises DataError if a name that
+    comes twice; nothing to score.
     """
     scored, skipped = split_scored_and_skipped(rows)
     if not scored:

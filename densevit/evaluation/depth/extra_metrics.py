@@ -81,11 +81,7 @@ class MetricSet:
 
 
 def find_sets(names: Iterable[str]) -> list[str]:
-    """The names, each once.
-
-    Raises:
-        ConfigError: there is no such set.
-    """
+    """The names, each once. Raises ConfigError if there is no such set."""
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in METRIC_SETS:

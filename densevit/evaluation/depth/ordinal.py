@@ -27,10 +27,7 @@ class Pair:
 
 def read_pairs(path: Path) -> dict[str, list[Pair]]:
     """DA-2K's `annotations.json`: image -> pairs; `point1` and `point2` are [row, column], `closer_point` names one.
-
-    Raises:
-        DataError: it is missing or something else.
-    """
+    Raises DataError if it is missing or something else."""
     try:
         tree: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(path.read_text())
         return {image: [_pair(entry) for entry in entries] for image, entries in tree.items()}
@@ -49,11 +46,8 @@ def _pair(entry: Mapping[str, Any]) -> Pair:
 def ordered(
     prediction: Float[np.ndarray, "h w"], pairs: Sequence[Pair], *, disparity: bool
 ) -> Bool[np.ndarray, " pairs"]:
-    """Which pairs a prediction of the image's size orders as people do; equal values and NaN are wrong.
-
-    Raises:
-        DataError: a point outside, or no pair.
-    """
+    """Which pairs a prediction of the image's size orders as people do; equal values and NaN are wrong. Raises
+    DataError: a point outside, or no pair."""
     if not pairs:
         raise DataError("no pairs to compare.")
     h, w = prediction.shape
@@ -110,14 +104,8 @@ class OrdinalScores:
 def ordinal_scores(
     pairs: Mapping[str, Sequence[Pair]], read: Callable[[str], Float[np.ndarray, "h w"]], *, disparity: bool
 ) -> OrdinalScores:
-    """Scores every image once.
-
-    Args:
-        read: image -> its prediction, at the image's size.
-
-    Raises:
-        DataError: a point outside an image, an image without pairs, or no image; with its name.
-    """
+    """Scores every image once. `read`: image -> its prediction, at the image's size. Raises DataError: a point outside
+    an image, an image without pairs, or no image; with its name."""
     if not pairs:
         raise DataError("no image with pairs.")
     rows: list[tuple[str, dict[str, float]]] = []

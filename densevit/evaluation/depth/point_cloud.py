@@ -22,14 +22,8 @@ def point_metrics(
     *,
     furthest: float,
 ) -> dict[str, float]:
-    """F-scores and chamfer distance of the pixels with ground truth.
-
-    Args:
-        furthest: metres that there may be; UniDepth's thresholds end at a twentieth of it.
-
-    Raises:
-        DataError: the camera is not known.
-    """
+    """F-scores and chamfer distance of the pixels with ground truth. `furthest`: metres that there may be; UniDepth's
+    thresholds end at a twentieth of it. Raises DataError if the camera is not known."""
     if intrinsics is None:
         raise DataError("point clouds need the camera's intrinsics, and the data set gives none.")
     rows, columns = subsample(valid)

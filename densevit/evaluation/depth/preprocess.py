@@ -47,11 +47,8 @@ def paste_or_resize(
 ) -> tuple[Float[np.ndarray, "_ _"], bool]:
     """A prediction on a frame of `size`, 0 where it says nothing, and whether it had to be resized.
 
-    One of the frame's size is the frame and one of the window's size is the window, pasted into place. Any other is
-    the window at another resolution.
-
-    Raises:
-        DataError: a prediction that lies across its frame.
+    One of the frame's size is the frame and one of the window's size is the window, pasted into place. Any other is the
+    window at another resolution. Raises DataError if a prediction that lies across its frame.
     """
     if prediction.shape == size:
         return prediction, False
@@ -67,14 +64,11 @@ def paste_or_resize(
 def resize_prediction(
     prediction: Float[np.ndarray, "_ _"], size: Size, how: Resize = "corners"
 ) -> Float[np.ndarray, "_ _"]:
-    """Bilinear, in float64, to a map of `size`.
+    """Bilinear, in float64, to a map of `size`. Raises DataError if one is upright and the other lies.
 
     Args:
         how: corners: corner pixels lie on corner pixels, as AdaBins and ZoeDepth resize before they score; borders:
             the borders of the maps lie on each other, as in dinov3; opencv: the same as OpenCV computes it, in float32.
-
-    Raises:
-        DataError: one is upright and the other lies.
     """
     h, w = prediction.shape
     if (h - w) * (size[0] - size[1]) < 0:

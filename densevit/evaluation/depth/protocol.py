@@ -118,19 +118,13 @@ class Protocol:
         return self.prediction_type not in (None, self.compared_as)
 
     def input_box(self, h: int, w: int) -> Box | None:
-        """The window of an h x w frame that the network sees; None is the whole.
-
-        Raises:
-            DataError: the frame is smaller than the window.
-        """
+        """The window of an h x w frame that the network sees; None is the whole. Raises DataError if the frame is
+        smaller than the window."""
         return kb_box((h, w)) if self.window == "kb" else None
 
     def score_box(self, h: int, w: int) -> Box:
-        """The pixels of an h x w frame that count, if they have ground truth.
-
-        Raises:
-            DataError: the protocol is not defined at this size.
-        """
+        """The pixels of an h x w frame that count, if they have ground truth. Raises DataError if the protocol is not
+        defined at this size."""
         if self.region is None:
             return 0, h, 0, w
         top, bottom, left, right = self._window(h, w) if self.region_of == "window" else (0, h, 0, w)
@@ -138,10 +132,7 @@ class Protocol:
         return top + y0, top + y1, left + x0, left + x1
 
     def check_size(self, h: int, w: int) -> None:
-        """
-        Raises:
-            DataError: the protocol is not defined for h x w frames.
-        """
+        """Raises DataError if the protocol is not defined for h x w frames."""
         self.score_box(h, w)
         self.input_box(h, w)
 
@@ -150,11 +141,7 @@ class Protocol:
         return replace(self, range=(near, far)) if self.range_of_data else self
 
     def aligned(self, how: str) -> "Protocol":
-        """The same for predictions without unit, under a name of its own.
-
-        Raises:
-            ConfigError: an unknown alignment.
-        """
+        """The same for predictions without unit, under a name of its own. Raises ConfigError: an unknown alignment."""
         return replace(self, name=f"{self.name}+{how}", align=how)
 
     def for_kind(self, kind: Kind) -> "Protocol":
@@ -179,16 +166,14 @@ class Protocol:
         """Metrics and counts of one image; empty where no ground truth counts.
 
         A prediction of NaN or not over the nearest depth is scored as that, an infinite one as the furthest: published
-        programs do so in silence, here they are counted.
+        programs do so in silence, here they are counted. Raises DataError: maps that do not fit each other or the
+        protocol.
 
         Args:
             intrinsics: of the frame, in pixels; for point clouds and fields of view.
             uncertainty: the predicted Laplace scale (densevit.models.heads.uncertainty), of the prediction's size.
             interval: as calibrated.
             metrics: names of further sets (`METRIC_SETS`).
-
-        Raises:
-            DataError: maps that do not fit each other or the protocol.
         """
         _check(prediction, depth, valid)
         y0, y1, x0, x1 = self.score_box(*depth.shape)
@@ -217,11 +202,8 @@ class Protocol:
     def render(
         self, prediction: Float[np.ndarray, "_ _"], depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"]
     ) -> Float[np.ndarray, "h w"]:
-        """The prediction as it is scored, on the whole frame, in metres.
-
-        Raises:
-            DataError: maps that do not fit each other or the protocol, or no ground truth that counts.
-        """
+        """The prediction as it is scored, on the whole frame, in metres. Raises DataError: maps that do not fit each
+        other or the protocol, or no ground truth that counts."""
         _check(prediction, depth, valid)
         y0, y1, x0, x1 = self.score_box(*depth.shape)
         counted = valid[y0:y1, x0:x1] & self._counts(depth[y0:y1, x0:x1])

@@ -9,11 +9,8 @@ from densevit.evaluation.depth.protocol import Protocol
 
 
 def describe(protocol: Protocol, h: int | None = None, w: int | None = None) -> str:
-    """The protocol in words, with the pixels it means in an h x w frame where one is given.
-
-    Raises:
-        DataError: it is not defined at this size.
-    """
+    """The protocol in words, with the pixels it means in an h x w frame where one is given. Raises DataError if it is
+    not defined at this size."""
     sentences = [
         f"{protocol.name}: {protocol.description}",
         f"Ground truth counts {where(protocol, h, w)}, where it is {between(protocol)}.",

@@ -305,10 +305,7 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
 
 def find_protocol(name: str, depth_range: tuple[float, float], kind: Kind = "metric") -> Protocol:
     """A protocol by name, with the data set's depth range where it has none, and alignment where `kind` has no unit.
-
-    Raises:
-        ConfigError: no such protocol, or predictions that are not depth.
-    """
+    Raises ConfigError: no such protocol, or predictions that are not depth."""
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
     found = output_kind(kind)

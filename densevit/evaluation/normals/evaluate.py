@@ -47,11 +47,8 @@ class PooledErrors:
 
 
 def evaluate(items: Iterable[tuple[str, Normals, Normals | None]], protocol: NormalsProtocol) -> NormalsScores:
-    """Scores name, predicted and true normals (None for an image without) of each image.
-
-    Raises:
-        DataError: maps of different sizes, with the image's name; a name that comes twice, or nothing to score.
-    """
+    """Scores name, predicted and true normals (None for an image without) of each image. Raises DataError: maps of
+    different sizes, with the image's name; a name that comes twice, or nothing to score."""
     pooled = PooledErrors()
 
     def rows() -> Any:

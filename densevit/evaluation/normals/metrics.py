@@ -23,11 +23,8 @@ Normals = Float[np.ndarray, "_ _ 3"]  # maps that may not fit each other
 
 
 def angular_errors(prediction: Normals, truth: Normals) -> Float32[np.ndarray, " n"]:
-    """The angle of every pixel with a true normal; 180 degrees where the prediction is none (0 or not finite).
-
-    Raises:
-        DataError: the maps differ in size.
-    """
+    """The angle of every pixel with a true normal; 180 degrees where the prediction is none (0 or not finite). Raises
+    DataError if the maps differ in size."""
     if prediction.shape != truth.shape:
         raise DataError(f"the prediction is {prediction.shape}, the ground truth {truth.shape} (h, w, 3).")
     known = (truth != 0).any(axis=2)

@@ -45,10 +45,7 @@ PROTOCOLS = {
 
 
 def find_protocol(name: str) -> NormalsProtocol:
-    """
-    Raises:
-        ConfigError: no such protocol.
-    """
+    """Raises ConfigError: no such protocol."""
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}' for normals.{did_you_mean(name, PROTOCOLS)}")
     return PROTOCOLS[name]

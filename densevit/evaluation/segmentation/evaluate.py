@@ -32,20 +32,14 @@ class Counts:
 
 
 def count(predicted: PredictedIds, labels: Ids, classes: int, *, boundary: bool = True) -> Counts:
-    """
-    Raises:
-        DataError: the maps differ in size; a label is beyond the classes.
-    """
+    """Raises DataError if the maps differ in size; a label is beyond the classes."""
     found = metrics.confusion(predicted, labels, classes)
     return Counts(found, boundary_areas(predicted, labels, classes) if boundary else None)
 
 
 def summarise(counts: Iterable[tuple[str, Counts]], classes: Sequence[str], palette: Palette = ()) -> SegScores:
-    """The scores that a stream of counts makes.
-
-    Raises:
-        DataError: a name that comes twice would weigh twice; nothing to score.
-    """
+    """The scores that a stream of counts makes. Raises DataError if a name that comes twice would weigh twice; nothing
+    to score."""
     total = np.zeros((len(classes), len(classes) + 1), np.int64)
     areas: dict[str, Int64[np.ndarray, "parts 3 k"]] = {}
     skipped: list[str] = []

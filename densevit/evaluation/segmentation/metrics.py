@@ -37,9 +37,7 @@ def confusion(predicted: PredictedIds, labels: Ids, classes: int) -> Int64[np.nd
     """Labelled pixels of class (row) that were predicted as class (column).
 
     The last of m = k + 1 columns counts those that were predicted as none of the classes: they are hits of nothing.
-
-    Raises:
-        DataError: the maps differ in size; a label is beyond the classes.
+    Raises DataError if the maps differ in size; a label is beyond the classes.
     """
     if predicted.shape != labels.shape:
         raise DataError(f"a label map of {_size(predicted)} cannot be scored against labels of {_size(labels)}.")

@@ -177,11 +177,7 @@ class SegScores(Scores):
         return {"further": self.sections(figures)}
 
     def sections(self, figures: Sequence[Figure], prefix: str = "") -> Markup:
-        """Return the scores as a part of a page.
-
-        Args:
-            prefix: of the headings.
-        """
+        """Return the scores as a part of a page. `prefix`: of the headings."""
         per_class = self.per_class()
         shares, names, predicted = confusion_matrix.row_shares(self.confusion, self.classes)
         small = len(names) <= MAX_TABLE

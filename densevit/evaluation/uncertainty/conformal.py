@@ -32,14 +32,8 @@ def image_scores(
 
 
 def calibrate(images: Iterable[Scores], level: float, data: str) -> Interval:
-    """The interval that holds `level` of the pixels.
-
-    Args:
-        data: which the images were, for the card.
-
-    Raises:
-        DataError: too few images for this level.
-    """
+    """The interval that holds `level` of the pixels. `data`: which the images were, for the card. Raises DataError: too
+    few images for this level."""
     found = [(p, s) for p, s in images if len(p)]
     n = len(found)
     least = ceil(level / (1 - level) - 1e-9)

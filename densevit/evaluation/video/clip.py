@@ -95,14 +95,12 @@ Aligned = Callable[[Map], Map]
 
 
 def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Row:
-    """The metrics of a clip; those for which something is not known are left out.
+    """The metrics of a clip; those for which something is not known are left out. Raises DataError: predictions without
+    unit and no ground truth that they can be fitted to; or nothing to score.
 
     Args:
         align: how predictions are fitted, once for the whole clip.
         kind: of the predictions: metric, affine or disparity.
-
-    Raises:
-        DataError: predictions without unit and no ground truth that they can be fitted to; or nothing to score.
     """
     move = fit_clip(frames, protocol, align, kind)
     rows: list[Row] = []

@@ -74,14 +74,12 @@ class RolloutAccumulator:
 def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, float] | None = None) -> Attention:
     """Runs one image through the encoder, in fp32, preprocessed as its card says.
 
-    Layers after the last of the encoder's `out_indices` do not exist in a model and so are not shown.
+    Layers after the last of the encoder's `out_indices` do not exist in a model and so are not shown. Raises
+    ConfigError: an encoder of another family than `vit` and `timm`. Raises DataError: no such image, or `at` lies
+    outside it.
 
     Args:
         at: x, y in pixels of the image: the query is the patch that this pixel lies in, not the class token.
-
-    Raises:
-        ConfigError: an encoder of another family than `vit` and `timm`.
-        DataError: no such image, or `at` lies outside it.
     """
     require_attention(predictor)
     encoder: Any = predictor.model.encoder
@@ -110,10 +108,7 @@ def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, f
 
 
 def require_attention(predictor: Predictor) -> None:
-    """
-    Raises:
-        ConfigError: an encoder of another family than `vit` and `timm`.
-    """
+    """Raises ConfigError: an encoder of another family than `vit` and `timm`."""
     encoder = getattr(predictor.model, "encoder", predictor.model)  # an ONNX file has none
     if not isinstance(encoder, ViTEncoder | TimmEncoder):
         raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
@@ -122,15 +117,12 @@ def require_attention(predictor: Predictor) -> None:
 def patch_at(
     at: tuple[float, float], size: Size, input_size: Size, offset: tuple[int, int], patch_size: int
 ) -> tuple[int, int]:
-    """Row and column of the patch that a pixel lies in.
+    """Row and column of the patch that a pixel lies in. Raises DataError: a pixel outside the image.
 
     Args:
         at: x, y in pixels of the image.
         size, input_size: h, w of the image and of the network's input before padding.
         offset: top and left padding.
-
-    Raises:
-        DataError: a pixel outside the image.
     """
     (x, y), (h, w) = at, size
     if not (0 <= x < w and 0 <= y < h):

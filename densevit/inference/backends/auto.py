@@ -65,10 +65,7 @@ def network_for(
     model: nn.Module, heads: list[str], runtime: str, device: torch.device, precision: Precision, *, compiled: bool
 ) -> tuple[nn.Module, str]:
     """Return the model as a runtime computes it, and the runtime's name: `auto` is torch if no other one is faster.
-
-    Args:
-        compiled: by torch.compile, so that only torch computes it.
-    """
+    `compiled`: by torch.compile, so that only torch computes it."""
     if runtime == "auto":
         other = None if compiled else candidate(device, precision)
         if other is not None:
@@ -108,11 +105,8 @@ def choose(name: str, sizes: Mapping[Any, int], start: float, share: float, seco
 
 
 def sampled_sizes(count: int, size_of: Callable[[int], Size | None], *, read: int = 32) -> Counter[Size]:
-    """About how many of `count` images have which size, from `read` of them, evenly spaced.
-
-    Args:
-        size_of: index -> (h, w); None where the image cannot be read.
-    """
+    """About how many of `count` images have which size, from `read` of them, evenly spaced. `size_of`: index -> (h, w);
+    None where the image cannot be read."""
     picked = sorted({count * i // read for i in range(read)}) if count else []
     found = Counter(size for index in picked if (size := size_of(index)) is not None)
     return Counter({size: max(1, round(number * count / found.total())) for size, number in found.items()})

@@ -100,11 +100,8 @@ RUNTIMES: dict[str, Runtime] = {"openvino": OpenVino(), "onnxruntime": OnnxRunti
 def resolve_device_and_precision(
     name: str, device: str | torch.device, precision: str, *, compiled: bool = False
 ) -> tuple[torch.device, Precision]:
-    """Device and precision of a runtime, with `auto` resolved; the runtime `auto` has those of torch.
-
-    Raises:
-        ConfigError: no such runtime, or it is not installed, or not for this device or precision.
-    """
+    """Device and precision of a runtime, with `auto` resolved; the runtime `auto` has those of torch. Raises
+    ConfigError: no such runtime, or it is not installed, or not for this device or precision."""
     if precision == "int8":
         raise ConfigError(
             "precision: int8 needs calibration and a budget, so it is a file of its own. "
@@ -173,11 +170,7 @@ class ExternalRuntimeModule(nn.Module):
         *,
         output_size: Size | None = None,
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
-        """See `DenseModel.forward`.
-
-        Raises:
-            ConfigError: this network cannot be converted.
-        """
+        """See `DenseModel.forward`. Raises ConfigError: this network cannot be converted."""
         key = (image.shape[-2], image.shape[-1], output_size)
         used = {name: inputs[name].float() for name in self.input_names if name in inputs}
         if key not in self.networks:

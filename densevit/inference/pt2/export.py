@@ -43,12 +43,8 @@ class ExportedPackage:
 
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
-    """Raises before a checkpoint is read where the export would fail.
-
-    Raises:
-        ConfigError: no C++ compiler, a name that does not end in .pt2, or a file that exists.
-        StorageError: no such folder.
-    """
+    """Raises before a checkpoint is read where the export would fail. Raises ConfigError: no C++ compiler, a name that
+    does not end in .pt2, or a file that exists. Raises StorageError: no such folder."""
     if not any(map(shutil.which, COMPILERS)):
         raise ConfigError(f"a .pt2 file is compiled C++: no compiler is installed ({', '.join(COMPILERS)}).")
     if path.suffix.lower() != ".pt2":
@@ -61,12 +57,8 @@ def check_output(path: Path, *, overwrite: bool = False) -> None:
 
 def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedPackage:
     """Compiles the file for this machine's processor, runs it, and keeps it only if its outputs are those of torch.
-
-    Raises:
-        ConfigError, DataError: no such head, a size that does not fit, or a network that cannot be compiled; nothing is
-            written.
-        StorageError: the disk is full.
-    """
+    Raises ConfigError, DataError: no such head, a size that does not fit, or a network that cannot be compiled; nothing
+    is written. Raises StorageError if the disk is full."""
     card, options = check_options(card, options)
     assert options.size is not None and options.batch is not None, "the size and the number of images are fixed"
     examples = example_inputs(card, options, options.batch, options.size)
@@ -95,10 +87,7 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
 def compile_package(
     module: nn.Module, examples: tuple[torch.Tensor, ...], path: Path, recorded: Mapping[str, str]
 ) -> None:
-    """
-    Raises:
-        ConfigError: this network cannot be compiled.
-    """
+    """Raises ConfigError: this network cannot be compiled."""
     try:
         with export_context(), quiet():
             program = trace(traceable(module), examples)

@@ -53,14 +53,11 @@ class Pt2Model:
         self.run, self.inputs, self.metadata, self.outputs = run, inputs, metadata, outputs
 
     def __call__(self, image: np.ndarray, **more: np.ndarray) -> dict[str, np.ndarray]:
-        """The outputs by head.
+        """The outputs by head. Raises DataError: another type or shape.
 
         Args:
             image: of the type and shape in `inputs`: uint8 b h w 3 (RGB), or float32 b 3 h w in [0, 1].
             more: the other `inputs`, such as `focal`, b focal lengths in pixels.
-
-        Raises:
-            DataError: another type or shape.
         """
         given = {"image": image, **more}
         if given.keys() != self.inputs.keys():
@@ -79,9 +76,8 @@ def load_pt2(path: str | Path) -> Pt2Model:
 
     >>> depth = densevit.load_pt2("mine.pt2")(image[None])["depth"]  # doctest: +SKIP
 
-    Raises:
-        CheckpointError: missing, or not written by densevit.
-        ConfigError: compiled for another processor, or torch cannot load it.
+    Raises CheckpointError: missing, or not written by densevit. Raises ConfigError: compiled for another processor, or
+    torch cannot load it.
     """
     path = Path(path)
     given = read_metadata(path)
@@ -105,11 +101,8 @@ def load_pt2(path: str | Path) -> Pt2Model:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a package; none of its code runs.
-
-    Raises:
-        CheckpointError: missing, damaged, or not written by densevit.
-    """
+    """The metadata of a package; none of its code runs. Raises CheckpointError: missing, damaged, or not written by
+    densevit."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".wrapper_metadata.json")]

@@ -29,14 +29,8 @@ class Clip:
 
 
 def find_clips(inputs: Sequence[str], rate: float) -> list[Clip]:
-    """Video files, folders of video files, folders of frames, cameras.
-
-    Args:
-        rate: frames per second of folders of frames.
-
-    Raises:
-        DataError: an input does not exist, or is an image.
-    """
+    """Video files, folders of video files, folders of frames, cameras. `rate`: frames per second of folders of frames.
+    Raises DataError if an input does not exist, or is an image."""
     expanded = [
         str(path)
         for given in inputs

@@ -263,11 +263,7 @@ class ClipExport:
         return self.opened.enter_context(Depth16Part(path, (h, w), Coding(**self.done.coding)))
 
     def close_segment(self, note: bool = False) -> None:
-        """Ends the parts.
-
-        Args:
-            note: in `progress.json`, that everything up to the boundary is written.
-        """
+        """Ends the parts. `note`: in `progress.json`, that everything up to the boundary is written."""
         while self.images:
             self.done.out_of_range += self.images.popleft().result()
         self.opened.close()

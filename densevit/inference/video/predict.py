@@ -48,6 +48,9 @@ def predict_frames(
 
     >>> maps = densevit.predict_frames(predictor, frames_of_my_camera(), stabilize=True)  # doctest: +SKIP
 
+    Raises DataError if a frame is no image, or no such head. Raises ConfigError if the head to stabilise gives no
+    depth.
+
     Args:
         frames: without end, too. With a batch size of 1, a map comes before the next frame is read.
         head: which one, where the model has several.
@@ -55,10 +58,6 @@ def predict_frames(
         lookahead: maps come so many frames late, and are stabilised by later frames, too. At 0 a model with motion
             blocks sees earlier frames only; else windows, whose maps come up to a window late.
         fuse: with `stabilize`, average static parts per pixel, too.
-
-    Raises:
-        DataError: a frame is no image, or no such head.
-        ConfigError: the head to stabilise gives no depth.
     """
     name = predictor.card.head(head)
     inputs: Iterator[ImageInput] = map(predictor.read, frames)
@@ -98,15 +97,13 @@ def predict_video(
     lookahead: int = 6,
     fuse: bool = True,
 ) -> Iterator[VideoDepth]:
-    """Return the frames of a video with their times and maps, one after another, in memory that does not grow.
+    """Return the frames of a video with their times and maps, one after another, in memory that does not grow. Raises
+    DataError if it cannot be read.
 
     Args:
         path: a video file, a folder of frames, or `camera:0`. Files need `densevit[video]`.
         start, end, every: seconds to begin and end at, and every how many frames.
         stabilize, lookahead, fuse: as of `predict_frames`; a camera is never looked ahead of.
-
-    Raises:
-        DataError: it cannot be read.
     """
     source = open_video(path)
     shown: deque[VideoFrame] = deque()
@@ -141,11 +138,8 @@ def sees_motion(predictor: Predictor) -> bool:
 def predict_windows(
     predictor: Predictor, inputs: Iterable[ImageInput], *, causal: bool = False, box: Box | None = None
 ) -> Iterator[dict[str, Map]]:
-    """Return the maps of one frame of a video after another, by a model with motion blocks; see `ClipWindows`.
-
-    Raises:
-        ConfigError: with tiles, sliding windows, flip, several scales, or a runtime other than torch.
-    """
+    """Return the maps of one frame of a video after another, by a model with motion blocks; see `ClipWindows`. Raises
+    ConfigError: with tiles, sliding windows, flip, several scales, or a runtime other than torch."""
     windows: ClipWindows | None = None
     for given in inputs:
         if windows is None:  # a video has one camera
@@ -158,11 +152,8 @@ def predict_windows(
 def motion_windows(
     predictor: Predictor, camera: CameraNumbers | None, *, causal: bool = False, box: Box | None = None
 ) -> ClipWindows:
-    """Return what predicts the frames of a video with one camera; for models with motion blocks.
-
-    Raises:
-        ConfigError: as `predict_windows`.
-    """
+    """Return what predicts the frames of a video with one camera; for models with motion blocks. Raises ConfigError: as
+    `predict_windows`."""
     resize = predictor.card.resize
     options = {
         "tiling": predictor.tiling is not None, "flip": predictor.flip or resize.flip,

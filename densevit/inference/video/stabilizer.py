@@ -96,15 +96,13 @@ class Stabilizer:
         focal: float | None = None,
         limits: tuple[float, float] | None = None,
     ) -> None:
-        """
+        """Raises ConfigError: maps of another kind, or a negative number of frames.
+
         Args:
             kind: of the maps: metric maps get a scale, affine and disparity maps a scale and a shift.
             fuse: average static parts per pixel as well; else only scale and shift.
             focal: of the camera, in pixels of the frames; unknown, a field of view of 60 degrees is assumed.
             limits: smallest and largest value that a map may have.
-
-        Raises:
-            ConfigError: maps of another kind, or a negative number of frames.
         """
         if kind not in DEPTH_KINDS:
             raise ConfigError(f"only depth can be stabilised, not {kind}.")

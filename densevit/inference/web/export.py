@@ -60,12 +60,9 @@ class ExportedSite:
 
 
 def check_output(folder: Path, runtime: Path | None, *, overwrite: bool = False) -> None:
-    """Raises before a checkpoint is read where the export would fail.
-
-    Raises:
-        ConfigError: packages or npm are not installed; a folder that exists, or one that is no site of densevit.
-        StorageError: the folder cannot be made.
-    """
+    """Raises before a checkpoint is read where the export would fail. Raises ConfigError: packages or npm are not
+    installed; a folder that exists, or one that is no site of densevit. Raises StorageError if the folder cannot be
+    made."""
     require_packages(*onnx.NEEDS, extra="onnxruntime")
     if folder.exists():
         if not overwrite:
@@ -86,17 +83,14 @@ def export_web(
     title: str = "",
     runtime: Path | None = None,
 ) -> ExportedSite:
-    """Writes the site whole, or nothing; one that stands there is replaced.
+    """Writes the site whole, or nothing; one that stands there is replaced. Raises ConfigError, DataError: see
+    `export_onnx` and `copy_runtime`; weights of over 2 GB; no size is known. Raises StorageError if the disk is full.
 
     Args:
         size: (h, w) at which the network sees every image; None for the size that the model is made for.
         heads: empty for all.
         title: of the page.
         runtime: the npm package `onnxruntime-web` as a folder or .tgz; None fetches it.
-
-    Raises:
-        ConfigError, DataError: see `export_onnx` and `copy_runtime`; weights of over 2 GB; no size is known.
-        StorageError: the disk is full.
     """
     onnx.refuse_inputs(card, "a web page")
     card, size = at_size(card, size)
@@ -123,12 +117,8 @@ def export_web(
 
 
 def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:
-    """The card with every image resized to `size`, without sliding windows, and that size: that of a window or of
-    the network unless it is given.
-
-    Raises:
-        ConfigError: the model takes images as they come, and no size is given.
-    """
+    """The card with every image resized to `size`, without sliding windows, and that size: that of a window or of the
+    network unless it is given. Raises ConfigError if the model takes images as they come, and no size is given."""
     resize = card.resize
     if size is None and resize.window is not None:
         size = resize.window

@@ -34,10 +34,7 @@ FILES = {
 
 
 def check_runtime(given: Path | None) -> None:
-    """
-    Raises:
-        ConfigError: `given` is not there, or nothing is given and npm is not installed.
-    """
+    """Raises ConfigError if `given` is not there, or nothing is given and npm is not installed."""
     if given is None and shutil.which("npm") is None:
         raise ConfigError(
             f"npm, which fetches ONNX Runtime Web, is not installed. Install Node.js, or run `npm pack {PACKAGE}` on "
@@ -48,14 +45,8 @@ def check_runtime(given: Path | None) -> None:
 
 
 def copy_runtime(given: Path | None, folder: Path) -> str:
-    """Copies the files of `FILES` into `folder`; returns their version.
-
-    Args:
-        given: the package as a folder or as a .tgz; None fetches it by npm.
-
-    Raises:
-        ConfigError: npm fails, or the package has other files than these.
-    """
+    """Copies the files of `FILES` into `folder`; returns their version. `given`: the package as a folder or as a .tgz;
+    None fetches it by npm. Raises ConfigError: npm fails, or the package has other files than these."""
     with unpacked(given) as package:
         missing = [name for name in FILES if not (package / name).is_file()]
         if missing:

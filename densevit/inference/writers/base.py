@@ -37,11 +37,7 @@ class PredictedMap:
         return np.asarray(np.isfinite(depth) & (depth > 0) if self.spec.kind == "metric" else np.isfinite(depth))
 
     def matrix(self) -> Matrix:
-        """The intrinsics of the image's camera.
-
-        Raises:
-            DataError: it is not known.
-        """
+        """The intrinsics of the image's camera. Raises DataError if it is not known."""
         h, w = self.values.shape[-2:]
         if self.camera is None:
             raise DataError("no camera is known of this image; give fov or intrinsics.")

@@ -67,11 +67,8 @@ class SurfaceWriter(MapWriter):
             raise ConfigError(f"format {name}: --assume-depth is for maps without unit, and this model gives metres.")
 
     def surface(self, frame: PredictedMap) -> Surface:
-        """The points and which of them count.
-
-        Raises:
-            DataError: no camera is known of this image, or no uncertainty where `min_confidence` needs it.
-        """
+        """The points and which of them count. Raises DataError if no camera is known of this image, or no uncertainty
+        where `min_confidence` needs it."""
         depth, valid = self.metres(frame)
         if self.min_confidence > 0:
             if frame.uncertainty is None:

@@ -49,7 +49,9 @@ class DPT(Decoder):
         mix: bool = False,
         auxiliary: Classes = None,
     ) -> None:
-        """
+        """Raises ConfigError: more than four feature maps, or a readout of a class token that the encoder does not
+        have.
+
         Args:
             channels: of every fusion and of the output; Depth Anything has 64, 128, 256 for ViT-S, B, L.
             hidden: channels of the four levels before fusion; D/8, D/4, D/2, D by default.
@@ -66,9 +68,6 @@ class DPT(Decoder):
             mix: a 3x3 convolution with ReLU after the last fusion (DINOv2, DINOv3).
             auxiliary: classes of an auxiliary classifier in training, on the last fusion but one; needs the loss
                 `auxiliary`.
-
-        Raises:
-            ConfigError: more than four feature maps, or a readout of a class token that the encoder does not have.
         """
         super().__init__()
         if not 1 <= len(features) <= LEVELS:
@@ -170,11 +169,8 @@ class PyramidLevel(nn.Module):
 
 
 def resize_layer(factor: Fraction, channels: int) -> nn.Module:
-    """A learned resize: transposed convolution for upsampling, strided convolution for downsampling.
-
-    Raises:
-        ConfigError: a factor other than a power of two.
-    """
+    """A learned resize: transposed convolution for upsampling, strided convolution for downsampling. Raises
+    ConfigError: a factor other than a power of two."""
     if factor == 1:
         return nn.Identity()
     if factor.denominator == 1:

@@ -50,10 +50,7 @@ class MaskAnnealing(nn.Module):
     spans: Tensor
 
     def __init__(self, blocks: int, spans: tuple[Span, ...] | None = None) -> None:
-        """
-        Raises:
-            ConfigError: not one span per block, or one that ends before it begins.
-        """
+        """Raises ConfigError: not one span per block, or one that ends before it begins."""
         super().__init__()
         spans = default_spans(blocks) if spans is None else spans
         if len(spans) != blocks:
@@ -103,16 +100,14 @@ class EoMT(Decoder):
         masked: bool = True,
         anneal: Annotated[tuple[Span, ...], Field(min_length=1)] | None = None,
     ) -> None:
-        """
+        """Raises ConfigError: not one span per block.
+
         Args:
             classes: names in the order of their ids, or their number; None takes those of the data.
             blocks: number of the encoder's last blocks that have the queries.
             masked: masked attention and supervision of every block in training; otherwise only the last prediction.
             anneal: per block the span of the run in which masked attention is phased out, as [[0.2, 0.4], ...];
                 one after another by default, as published.
-
-        Raises:
-            ConfigError: not one span per block.
         """
         super().__init__()
         dim, stride = features[-1].channels, features[-1].stride

@@ -34,16 +34,14 @@ class Linear(Decoder):
         channels: Annotated[int, Field(gt=0)] | None = None,
         scale: Literal[1, 2, 4] = 1,
     ) -> None:
-        """
+        """Raises ConfigError: `class_token` for an encoder without one.
+
         Args:
             class_token: concatenate each level's class token to all its patches.
             dropout: rate of dropped channels in training, before the norm.
             norm: of the concatenated levels; batch in DINOv2's and DINOv3's segmentation probes.
             channels: of the 1x1 convolution; None for none, as the head has a linear 1x1 of its own.
             scale: bilinear upsampling after it, for heads that are not linear.
-
-        Raises:
-            ConfigError: `class_token` for an encoder without one.
         """
         super().__init__()
         if class_token and not (prefix_tokens and all(spec.tokens for spec in features)):

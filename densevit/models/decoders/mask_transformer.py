@@ -42,7 +42,8 @@ class MaskTransformer(Decoder):
         drop_path: Rate = 0.0,
         fuse: Fuse = "concat",
     ) -> None:
-        """
+        """Raises ConfigError: channels not divisible by heads.
+
         Args:
             classes: their names in the order of their ids, or how many there are; None takes those of the data.
             channels: of the tokens in the decoder; by default those of the encoder.
@@ -50,9 +51,6 @@ class MaskTransformer(Decoder):
             dropout: of attention, its projection and the Mlp.
             drop_path: stochastic depth rate of the last block; linear from 0 at the first.
             fuse: how several feature levels become one map; Segmenter has one, the normalised last block.
-
-        Raises:
-            ConfigError: channels not divisible by heads.
         """
         super().__init__()
         fused, count = fused_spec(features, fuse), len(class_names(classes))

@@ -15,11 +15,7 @@ Fuse = Literal["concat", "sum"]
 
 
 def fused_spec(features: list[FeatureSpec], fuse: Fuse) -> FeatureSpec:
-    """Channels and stride of the result of `fuse_maps`.
-
-    Raises:
-        ConfigError: a sum of maps with different channels.
-    """
+    """Channels and stride of the result of `fuse_maps`. Raises ConfigError: a sum of maps with different channels."""
     channels = [spec.channels for spec in features]
     if fuse == "sum" and len(set(channels)) > 1:
         raise ConfigError(f"decoder.fuse: 'sum' needs maps of one width, not {channels}; 'concat' fits.")

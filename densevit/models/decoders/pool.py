@@ -21,13 +21,11 @@ class PoolTokens(Decoder):
     """
 
     def __init__(self, features: list[FeatureSpec], prefix_tokens: int, *, pool: Pool = "token") -> None:
-        """
+        """Raises ConfigError if a class token is needed and the encoder has none.
+
         Args:
             pool: `token` as in the original ViT, `average` as in timm's `global_pool: avg`, `both` as in DINOv2's
                 linear classifiers.
-
-        Raises:
-            ConfigError: a class token is needed and the encoder has none.
         """
         super().__init__()
         if pool != "average" and not (prefix_tokens and all(feature.tokens for feature in features)):

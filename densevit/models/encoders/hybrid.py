@@ -54,7 +54,8 @@ class HybridEncoder(Encoder):
         weights: Path | None = None,
         lora: Lora | None = None,
     ) -> None:
-        """
+        """Raises ConfigError: widths not divisible by groups or heads, or stages and blocks that do not exist.
+
         Args:
             dim, depth, heads: channels, blocks and heads of the Transformer.
             widths, depths: channels and blocks of the ResNet's stages.
@@ -67,9 +68,6 @@ class HybridEncoder(Encoder):
             mean, std: of red, green and blue in [0, 1], by which images are normalised.
             weights: a local file, loaded when the model is built.
             lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
-
-        Raises:
-            ConfigError: widths not divisible by groups or heads, or stages and blocks that do not exist.
         """
         super().__init__()
         check_widths([stem, *widths], len(depths))
@@ -140,10 +138,7 @@ class HybridEncoder(Encoder):
 
 
 def check_widths(widths: Sequence[int], stages: int) -> None:
-    """
-    Raises:
-        ConfigError: channels not divisible by the groups of group norm, or not one depth for each width.
-    """
+    """Raises ConfigError: channels not divisible by the groups of group norm, or not one depth for each width."""
     if len(widths) - 1 != stages:
         raise ConfigError(f"encoder: {len(widths) - 1} widths and {stages} depths; each stage has one of both.")
     odd = [width for width in widths[1:] if width % (4 * GROUPS)] + [width for width in widths[:1] if width % GROUPS]

@@ -28,12 +28,10 @@ class ModuleEncoder(Encoder):
     def __init__(
         self, module: nn.Module, *, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
     ) -> None:
-        """
+        """Raises ConfigError if it does not run on an image, or returns something else.
+
         Args:
             mean, std: of the images that the module expects; default: of its `pretrained_cfg` (timm), or ImageNet's.
-
-        Raises:
-            ConfigError: it does not run on an image, or returns something else.
         """
         super().__init__()
         card: Mapping[str, Any] = getattr(module, "pretrained_cfg", None) or {}
@@ -97,10 +95,7 @@ class ModuleEncoder(Encoder):
 
 
 def as_list(output: Any) -> list[Tensor]:
-    """
-    Raises:
-        TypeError: it is no tensor of four axes, nor some of them.
-    """
+    """Raises TypeError if it is no tensor of four axes, nor some of them."""
     output = getattr(output, "feature_maps", output)
     maps = list(output.values()) if isinstance(output, Mapping) else output
     maps = [maps] if isinstance(maps, Tensor) else list(maps)
@@ -116,10 +111,7 @@ def stride_of(size: Sequence[int]) -> int | None:
 
 
 def as_encoder(value: object) -> Encoder:
-    """
-    Raises:
-        ConfigError: it is no module, or gives no feature maps.
-    """
+    """Raises ConfigError if it is no module, or gives no feature maps."""
     if isinstance(value, Encoder):
         return value
     if isinstance(value, nn.Module):

@@ -41,7 +41,9 @@ class SwinEncoder(Encoder):
         std: tuple[float, float, float] | None = None,
         lora: Lora | None = None,
     ) -> None:
-        """
+        """Raises ConfigError: no such model, one of another kind, or arguments it does not take. Raises
+        CheckpointError: pretrained weights that are neither in a cache nor within reach.
+
         Args:
             name: as in `timm.list_models("swin*")`, with or without the tag of its weights.
             pretrained: published weights, from a local cache or the network.
@@ -51,10 +53,6 @@ class SwinEncoder(Encoder):
             arguments: more for `timm.create_model`.
             mean, std: the model's own unless given.
             lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
-
-        Raises:
-            ConfigError: no such model, one of another kind, or arguments it does not take.
-            CheckpointError: pretrained weights that are neither in a cache nor within reach.
         """
         super().__init__()
         check_one_weight_source(pretrained, weights)

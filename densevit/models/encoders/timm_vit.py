@@ -39,7 +39,9 @@ class TimmEncoder(TokenEncoder):
         arguments: dict[str, bool | int | float | str] | None = None,
         lora: Lora | None = None,
     ) -> None:
-        """
+        """Raises ConfigError: no such model, one without plain tokens, or arguments it does not take. Raises
+        CheckpointError: pretrained weights that are neither in a cache nor within reach.
+
         Args:
             name: as in `timm.list_models()`, with or without the tag of its weights.
             pretrained: published weights, from a local cache or the network.
@@ -52,10 +54,6 @@ class TimmEncoder(TokenEncoder):
             image_size: side, or (h, w), of the grid of the position embeddings; the encoder takes any size.
             arguments: more for `timm.create_model`.
             lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
-
-        Raises:
-            ConfigError: no such model, one without plain tokens, or arguments it does not take.
-            CheckpointError: pretrained weights that are neither in a cache nor within reach.
         """
         super().__init__()
         check_one_weight_source(pretrained, weights)

@@ -70,7 +70,9 @@ class ViTEncoder(TokenEncoder):
         weights: Path | None = None,
         lora: Lora | None = None,
     ) -> None:
-        """
+        """Raises ConfigError: channels not divisible by heads, an image smaller than a patch, out_indices beyond the
+        depth, stem_features that the stem does not have.
+
         Args:
             size: sets channels, blocks and heads; `dim`, `depth` and `heads` override it one by one.
             dim, depth, heads: channels, blocks, and heads of each block's attention.
@@ -102,10 +104,6 @@ class ViTEncoder(TokenEncoder):
             norm_eps: of the final LayerNorm, where it is not `eps` (Depth Anything 3: 1e-5).
             weights: a local file, loaded when the model is built.
             lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
-
-        Raises:
-            ConfigError: channels not divisible by heads, an image smaller than a patch, out_indices beyond the depth,
-                stem_features that the stem does not have.
         """
         super().__init__()
         dim, depth, heads = (given or preset for given, preset in zip((dim, depth, heads), SIZES[size], strict=True))
@@ -205,10 +203,7 @@ class ViTEncoder(TokenEncoder):
 
 
 def stem_feature_specs(stem: nn.Module, strides: Sequence[int]) -> list[FeatureSpec]:
-    """
-    Raises:
-        ConfigError: the stem is no stack of convolutions, or has no maps of these strides.
-    """
+    """Raises ConfigError if the stem is no stack of convolutions, or has no maps of these strides."""
     if not isinstance(stem, ConvStem):
         raise ConfigError("encoder.stem_features: only stem 'conv' has maps of its own; use stem 'conv' or [].")
     channels = {2 ** (i + 1): width for i, width in enumerate(stem.stage_channels())}

@@ -24,11 +24,8 @@ DEFAULT_OUT_INDICES = {24: (4, 11, 17, 23)}
 
 
 def resolve_out_indices(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
-    """0-based block indices; an int means the last so many, None four evenly spaced.
-
-    Raises:
-        ConfigError: not increasing, or beyond `depth`.
-    """
+    """0-based block indices; an int means the last so many, None four evenly spaced. Raises ConfigError: not
+    increasing, or beyond `depth`."""
     if out_indices is None:
         count = min(4, depth)
         return DEFAULT_OUT_INDICES.get(depth, tuple(depth * i // count - 1 for i in range(1, count + 1)))
@@ -79,11 +76,8 @@ class TokenEncoder(Encoder):
 
     @abstractmethod
     def remaining_blocks(self, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
-        """The blocks from `first` on, for a grid of patches and query tokens of a decoder.
-
-        Raises:
-            ConfigError: these blocks cannot take query tokens.
-        """
+        """The blocks from `first` on, for a grid of patches and query tokens of a decoder. Raises ConfigError: these
+        blocks cannot take query tokens."""
 
     @abstractmethod
     def visible_tokens(
@@ -93,10 +87,7 @@ class TokenEncoder(Encoder):
         left out from the start. `image` is normalised and padded."""
 
     def check_visible_tokens(self) -> None:
-        """
-        Raises:
-            ConfigError: the blocks need all patches of an image.
-        """
+        """Raises ConfigError: the blocks need all patches of an image."""
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
@@ -134,13 +125,8 @@ class TokenEncoder(Encoder):
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
         """Loads the ViT in `state`, strictly except for classifiers; resamples position embeddings to our grid.
-
-        Args:
-            source: the file, for error messages.
-
-        Raises:
-            CheckpointError: it does not fit; with counts and the first five names.
-        """
+        `source`: the file, for error messages. Raises CheckpointError if it does not fit; with counts and the first
+        five names."""
         state_dict.load(self.vit, self.convert(state_dict.unwrap(state, source)), source, self.unused)
 
     @abstractmethod

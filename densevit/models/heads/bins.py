@@ -77,7 +77,8 @@ class BinsHead(DepthHead):
         kind: Literal["metric", "affine"] = "metric",
         uncertainty: Uncertainty = None,
     ) -> None:
-        """
+        """Raises ConfigError: an empty range.
+
         Args:
             bins: how many.
             min_depth, max_depth: metres, of the first and the last.
@@ -89,9 +90,6 @@ class BinsHead(DepthHead):
                 then grows to image size.
             floor: added to every logit behind the ReLU, so that shares never vanish.
             kind: affine where the bins' metres mean nothing, because training did not fix scale and shift.
-
-        Raises:
-            ConfigError: an empty range.
         """
         super().__init__(channels, uncertainty)
         low, high = checked_range(min_depth, max_depth)

@@ -47,7 +47,8 @@ class MetricHead(DepthHead):
         interpolation: UpsampleMode = "bilinear",
         uncertainty: Uncertainty = None,
     ) -> None:
-        """
+        """Raises ConfigError: an empty range, an initial depth outside it, or `min_depth` 0 with a logarithm.
+
         Args:
             max_depth, min_depth: metres, the range of predictions; no upper bound if `max_depth` is null, which needs
                 activation `exp`, `softplus` or `relu`.
@@ -60,9 +61,6 @@ class MetricHead(DepthHead):
             scale: upsampling within the head, after which depth is resized to image size (DINOv2: 2); None upsamples
                 to image size within the head.
             interpolation: of that resize; bicubic in transformers' DPT, which overshoots a little.
-
-        Raises:
-            ConfigError: an empty range, an initial depth outside it, or `min_depth` 0 with a logarithm.
         """
         super().__init__(channels, uncertainty)
         if max_depth is None and activation in ("sigmoid", "log"):

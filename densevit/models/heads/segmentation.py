@@ -59,12 +59,10 @@ class MasksHead(Head):
     """Upsamples a decoder's logits to the image, without parameters. For `mask_transformer` and `eomt`."""
 
     def __init__(self, channels: int, *, classes: Classes = None, align_corners: bool = False) -> None:
-        """
+        """Raises ConfigError if the decoder has another number of classes.
+
         Args:
             classes: the same as of the decoder.
-
-        Raises:
-            ConfigError: the decoder has another number of classes.
         """
         super().__init__()
         names = class_names(classes)

@@ -12,10 +12,7 @@ Classes = Annotated[int, Field(ge=2)] | Names | None
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:
-    """
-    Raises:
-        ConfigError: None, where no data set names the classes.
-    """
+    """Raises ConfigError: None, where no data set names the classes."""
     if classes is None:
         raise ConfigError("classes: missing, and the data set names none; give them, or a classes.json in its folder.")
     return tuple(map(str, range(classes))) if isinstance(classes, int) else classes

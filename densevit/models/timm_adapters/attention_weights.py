@@ -16,11 +16,9 @@ Visitor = Callable[[Float[Tensor, "b heads n n"]], object]
 def visit_attention_weights(vit: nn.Module, image: Float[Tensor, "b c h w"], visit: Visitor) -> None:
     """Runs `vit` once and calls `visit` with each layer's weights, from the first on.
 
-    For every class of timm whose attention applies `attn_drop` to its weights and has a switch for the fused
-    kernel: VisionTransformer (AugReg, DeiT, DINOv2, CLIP, SigLIP, MAE), Eva (EVA, EVA-02, DINOv3) and Beit.
-
-    Raises:
-        ConfigError: another kind of attention.
+    For every class of timm whose attention applies `attn_drop` to its weights and has a switch for the fused kernel:
+    VisionTransformer (AugReg, DeiT, DINOv2, CLIP, SigLIP, MAE), Eva (EVA, EVA-02, DINOv3) and Beit. Raises ConfigError:
+    another kind of attention.
     """
     blocks: Any = vit.blocks
     with ExitStack() as stack, torch.inference_mode():

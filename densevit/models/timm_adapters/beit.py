@@ -63,10 +63,7 @@ def forward_blocks(
 
 
 def block_functions(vit: Any, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
-    """
-    Raises:
-        ConfigError: always; relative positions exist only for patches and class token.
-    """
+    """Raises ConfigError: always; relative positions exist only for patches and class token."""
     raise ConfigError("decoder: it adds queries to the encoder's last blocks, which BEiT cannot take; use another ViT.")
 
 

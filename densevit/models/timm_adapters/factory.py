@@ -30,10 +30,7 @@ def create_model_kwargs(
 
 
 def pretrained_cfg_of(name: str) -> PretrainedCfg:
-    """
-    Raises:
-        ConfigError: no such model, or no such weights of it.
-    """
+    """Raises ConfigError: no such model, or no such weights of it."""
     known, _, tag = name.partition(".")
     if not timm.is_model(known):
         near = difflib.get_close_matches(known, timm.list_models(), n=4)
@@ -62,24 +59,15 @@ def create_on_meta(name: str, given: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def create_model(name: str, known: PretrainedCfg, with_weights: bool, given: Mapping[str, Any]) -> Any:
-    """
-    Raises:
-        CheckpointError: weights that are neither in a cache nor reachable.
-    """
+    """Raises CheckpointError: weights that are neither in a cache nor reachable."""
     overlay = pretrained_cfg_overlay(name, known) if with_weights else {}
     return timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **given)
 
 
 def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
-    """Changes of a model's pretrained_cfg so that timm loads weights from the cache.
-
-    Args:
-        cfg: timm's PretrainedCfg, or None.
-
-    Raises:
-        ConfigError: there are no published weights.
-        CheckpointError: they are neither in a cache nor reachable.
-    """
+    """Changes of a model's pretrained_cfg so that timm loads weights from the cache. `cfg`: timm's PretrainedCfg, or
+    None. Raises ConfigError if there are no published weights. Raises CheckpointError if they are neither in a cache
+    nor reachable."""
     if cfg is None or not (cfg.hf_hub_id or cfg.url):
         raise ConfigError(f"encoder.pretrained: no weights are published for '{name}'; use weights=PATH or false.")
     cached = find_cached(cfg)

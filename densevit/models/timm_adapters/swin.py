@@ -17,15 +17,9 @@ from densevit.models.timm_adapters import factory
 
 
 def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
-    """A Swin of timm that takes any image size, without classifier and final norm.
-
-    Args:
-        given: arguments of `timm.create_model`.
-
-    Raises:
-        ConfigError: no such model, one of another kind, or arguments it does not take.
-        CheckpointError: weights that are neither in a cache nor reachable.
-    """
+    """A Swin of timm that takes any image size, without classifier and final norm. `given`: arguments of
+    `timm.create_model`. Raises ConfigError: no such model, one of another kind, or arguments it does not take. Raises
+    CheckpointError: weights that are neither in a cache nor reachable."""
     known = factory.pretrained_cfg_of(name)
     given = {**given, "strict_img_size": False}
     if not name.startswith("swin"):

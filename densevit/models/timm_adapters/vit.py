@@ -31,15 +31,9 @@ class ModelAdapter(NamedTuple):
 
 
 def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
-    """A timm model that takes any image size and has no classifier.
-
-    Args:
-        given: arguments of `timm.create_model`.
-
-    Raises:
-        ConfigError: no such model, one without plain tokens, or arguments it does not take.
-        CheckpointError: weights that are neither in a cache nor reachable.
-    """
+    """A timm model that takes any image size and has no classifier. `given`: arguments of `timm.create_model`. Raises
+    ConfigError: no such model, one without plain tokens, or arguments it does not take. Raises CheckpointError: weights
+    that are neither in a cache nor reachable."""
     known = factory.pretrained_cfg_of(name)
     meta_model = factory.create_on_meta(name, given)
     if not isinstance(meta_model, SUPPORTED_CLASSES):

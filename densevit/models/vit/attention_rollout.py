@@ -21,10 +21,7 @@ def class_to_patches(
     weights: Iterable[Float[Tensor, "b heads _ n"]], prefix_tokens: int, grid: tuple[int, int]
 ) -> Float[Tensor, "layers b heads gh gw"]:
     """Attention of the first token to every patch, without class and register tokens, so that it sums to less than 1.
-
-    Args:
-        weights: per layer; of all queries or only the first.
-    """
+    `weights`: per layer; of all queries or only the first."""
     rows = torch.stack([layer[:, :, 0, prefix_tokens:] for layer in weights])
     return rows.reshape(*rows.shape[:-1], *grid)
 
@@ -32,11 +29,8 @@ def class_to_patches(
 def class_attention(
     vit: IntermediateLayersMixin, image: Float[Tensor, "b c h w"], layers: Layers = None
 ) -> Float[Tensor, "layers b heads gh gw"]:
-    """Attention of the class token to the patches, per layer and head; n x n weights are never computed.
-
-    Raises:
-        ConfigError: the model has no class token.
-    """
+    """Attention of the class token to the patches, per layer and head; n x n weights are never computed. Raises
+    ConfigError if the model has no class token."""
     require_class_token(vit)
     return class_to_patches(vit.attention(image, layers, CLASS), vit.prefix_tokens, vit.grid_of(image))
 
@@ -64,11 +58,8 @@ def rollout(
 def class_rollout(
     vit: IntermediateLayersMixin, image: Float[Tensor, "b c h w"], *, heads: Heads = "mean", discard: float = 0.0
 ) -> Float[Tensor, "b gh gw"]:
-    """Rollout from the patches to the last class token; holds the weights of one layer at a time.
-
-    Raises:
-        ConfigError: the model has no class token.
-    """
+    """Rollout from the patches to the last class token; holds the weights of one layer at a time. Raises ConfigError if
+    the model has no class token."""
     require_class_token(vit)
     flow = rollout(vit.attention(image), heads=heads, discard=discard)
     return flow[:, 0, vit.prefix_tokens :].reshape(-1, *vit.grid_of(image))

@@ -30,14 +30,8 @@ def convert(state: Mapping[str, Tensor], vit: VisionTransformer) -> State:
 
 
 def load(vit: VisionTransformer, state: Mapping[str, Tensor], source: str) -> None:
-    """Loads published weights into `vit`; the file may have parts that `vit` lacks, as a classifier.
-
-    Args:
-        source: the file, for error messages.
-
-    Raises:
-        CheckpointError: it does not fit; with counts and the first five names.
-    """
+    """Loads published weights into `vit`; the file may have parts that `vit` lacks, as a classifier. `source`: the
+    file, for error messages. Raises CheckpointError if it does not fit; with counts and the first five names."""
     own = convert(state_dict.unwrap(state, source), vit)
     parts = {name.partition(".")[0] for name in vit.state_dict()}
     stray = [name for name in own if name.partition(".")[0] in parts and name not in vit.state_dict()]

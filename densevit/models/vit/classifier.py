@@ -37,15 +37,13 @@ class ViTClassifier(VisionTransformer):
         fix_init: bool = False,
         **vit: Any,
     ) -> None:
-        """
+        """Raises ConfigError: pooling of a class token that the model does not have.
+
         Args:
             num_classes: 0 for the pooled vector itself.
             pool: the class token, the mean of the patches, or attention pooling.
             fc_norm: final LayerNorm after the pooling and not before it; by default for 'avg'.
             vit: more for `VisionTransformer`.
-
-        Raises:
-            ConfigError: pooling of a class token that the model does not have.
         """
         after = pool == "avg" if fc_norm is None else fc_norm
         super().__init__(dim, depth, heads, patch_size, final_norm=not after, init="skip", **vit)
@@ -86,11 +84,8 @@ class ViTClassifier(VisionTransformer):
         return x if pre_logits else self.head(x)
 
     def reset_classifier(self, num_classes: int, pool: Pool | None = None) -> None:
-        """A new classifier for other classes, and another pooling without weights if given.
-
-        Raises:
-            ConfigError: attention pooling or a class token, without which the model was built.
-        """
+        """A new classifier for other classes, and another pooling without weights if given. Raises ConfigError:
+        attention pooling or a class token, without which the model was built."""
         device, dtype = self.pos_embed.device, self.pos_embed.dtype
         if pool == "map" and not isinstance(self.attn_pool, AttentionPool):
             raise ConfigError("reset_classifier: attention pooling has weights; build the model with pool='map'.")

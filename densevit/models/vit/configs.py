@@ -41,13 +41,10 @@ GATED = {"mlp": "swiglu_packed", "mlp_ratio": 2 * 2.66667}
 
 
 def create_vit(name: str, **options: Any) -> ViTClassifier:
-    """A ViT by name, such as 'small/14' or 'clip-base/16'.
+    """A ViT by name, such as 'small/14' or 'clip-base/16'. Raises ConfigError: no such family or size.
 
     Args:
         options: for `ViTClassifier`, over the family's own; `image_size`, a side or (h, w), for its `grid`.
-
-    Raises:
-        ConfigError: no such family or size.
     """
     kind, _, patch = name.rpartition("/")
     family, _, size = kind.rpartition("-")
@@ -63,11 +60,7 @@ def create_vit(name: str, **options: Any) -> ViTClassifier:
 
 
 def choose_grid(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, int]:
-    """Cells (h, w) that cover an image.
-
-    Raises:
-        ConfigError: the image is smaller than a patch.
-    """
+    """Cells (h, w) that cover an image. Raises ConfigError if the image is smaller than a patch."""
     h, w = (image_size, image_size) if isinstance(image_size, int) else image_size
     if min(h, w) < patch_size:
         raise ConfigError(f"encoder.image_size: {h}x{w} holds no patch of {patch_size}x{patch_size}.")

@@ -37,11 +37,8 @@ Maps = list[Tensor] | list[tuple[Tensor, Tensor]]
 
 
 def resolve_layers(layers: Layers, depth: int) -> list[int]:
-    """0-based blocks, increasing. None means all, an int the last so many, -1 in a list the last.
-
-    Raises:
-        ConfigError: there are no such blocks.
-    """
+    """0-based blocks, increasing. None means all, an int the last so many, -1 in a list the last. Raises ConfigError if
+    there are no such blocks."""
     if layers is None:
         return list(range(depth))
     wanted = range(depth - layers, depth) if isinstance(layers, int) else layers

@@ -38,18 +38,12 @@ class Family(ABC):
 
     @abstractmethod
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        """The file in densevit's terms.
-
-        Raises:
-            CheckpointError: it is of this family, but damaged or of an unknown size; with counts and names.
-        """
+        """The file in densevit's terms. Raises CheckpointError if it is of this family, but damaged or of an unknown
+        size; with counts and names."""
 
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
-        """Our tensors under the names of the original, the inverse of `read`.
-
-        Raises:
-            CheckpointError: the model is of another architecture, or this direction is not implemented.
-        """
+        """Our tensors under the names of the original, the inverse of `read`. Raises CheckpointError if the model is of
+        another architecture, or this direction is not implemented."""
         raise CheckpointError(f"weights are not written back to the layout of {type(self).__name__}.")
 
     def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
@@ -62,10 +56,7 @@ class Family(ABC):
         return cls()
 
     def check_components(self, card: ModelCard, *, encoder: str, decoder: str) -> None:
-        """
-        Raises:
-            CheckpointError: the model has other parts, or several heads.
-        """
+        """Raises CheckpointError if the model has other parts, or several heads."""
         have = (card.model["encoder"]["type"], card.model["decoder"]["type"], len(card.model["heads"]))
         if have != (encoder, decoder, 1) or card.model.get("decoders"):
             raise CheckpointError(

@@ -35,14 +35,12 @@ def head_blocks(depth: int) -> tuple[int, ...]:
 def encoder(
     found: RawCheckpoint, tensors: Mapping[str, Tensor], out_indices: int | None, norm: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Options of the encoder, and its tensors under our names.
+    """Options of the encoder, and its tensors under our names. Raises CheckpointError if a tensor is missing, or shapes
+    that no ViT has.
 
     Args:
         out_indices: the last so many blocks; None for four evenly spaced.
         norm: apply the final LayerNorm; otherwise it is dropped.
-
-    Raises:
-        CheckpointError: a tensor is missing, or shapes that no ViT has.
     """
     spare = ("mask_token",) if norm else ("mask_token", "norm.*")
     ours = KeyMapping(RULES, spare).to_densevit(tensors)

@@ -32,14 +32,12 @@ NEEDED = ("storage_tokens", "blocks.0.attn.qkv.weight", "rope_embed.periods")
 def encoder(
     found: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, out_indices: tuple[int, ...] | int | None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The encoder's part of a config, and its tensors under our names.
+    """The encoder's part of a config, and its tensors under our names. Raises CheckpointError if a tensor is missing,
+    or positions of another kind than any released model has.
 
     Args:
         name: timm's, whose sizes give way to those of the tensors; its normalisation stays.
         out_indices: blocks, or the last so many; None takes four at even distances.
-
-    Raises:
-        CheckpointError: a tensor is missing, or positions of another kind than any released model has.
     """
     RawCheckpoint(found.path, tensors).need(*NEEDED)
     gated = "blocks.0.mlp.w1.weight" in tensors

@@ -92,11 +92,7 @@ class Midas(Family):
 
 
 def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
-    """The encoder `timm` for a BEiT of any size.
-
-    Args:
-        prefix: in front of `pretrained`.
-    """
+    """The encoder `timm` for a BEiT of any size. `prefix`: in front of `pretrained`."""
     model = f"{prefix}pretrained.model."
     offsets, heads = found.shape(f"{prefix}{BEIT}")
     side = (isqrt(offsets) + 1) // 2  # a window of n x n cells knows (2n - 1)^2 offsets, and 3 of the class token
@@ -114,11 +110,8 @@ def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
 
 
 def swin_options(found: RawCheckpoint) -> dict[str, Any]:
-    """The encoder `swin`.
-
-    Raises:
-        CheckpointError: a Swin that MiDaS has not published; weights do not tell the window sizes.
-    """
+    """The encoder `swin`. Raises CheckpointError if a Swin that MiDaS has not published; weights do not tell the window
+    sizes."""
     layers = "pretrained.model.layers."
     found.need(f"{layers}3.blocks.0.norm1.weight")
     channels = found.shape(SWIN)[0]

@@ -168,10 +168,7 @@ class SmpDPT(Family):
 
 
 def check_patch(found: RawCheckpoint) -> None:
-    """
-    Raises:
-        CheckpointError: other patch sizes, or not four levels.
-    """
+    """Raises CheckpointError: other patch sizes, or not four levels."""
     patch = found.shape(MARKS[0])[-1]
     if patch != PATCH or "decoder.reassemble_blocks.4.upsample.weight" in found.tensors:
         raise CheckpointError(

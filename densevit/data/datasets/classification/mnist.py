@@ -30,14 +30,12 @@ class Mnist(Dataset):
     classes = tuple("0123456789")
 
     def __init__(self, *, root: Root = None, split: Split = "train", download: bool = False) -> None:
-        """
+        """Raises DataError if the files are missing, damaged or of something else.
+
         Args:
             split: `train+val` is all 60,000 training images; `val` is the last 5,000 of them. MNIST has no such split,
                 but a checkpoint must not be chosen by its test score.
             download: let torchvision fetch the files into `root/MNIST/raw` if they are not there.
-
-        Raises:
-            DataError: the files are missing, damaged or of something else.
         """
         if download:
             root = fetch(root or Path("mnist"))

@@ -82,11 +82,7 @@ class Hypersim(FileDataset):
 
 
 def read_distance(path: Path) -> Float[np.ndarray, "h w"]:
-    """Metres along each ray, as stored.
-
-    Raises:
-        DataError: it is damaged, or something else.
-    """
+    """Metres along each ray, as stored. Raises DataError if it is damaged, or something else."""
     kind = file_format(path)
     if kind != "HDF5":
         raise DataError(f"{path}: is {kind or 'unknown'}, not HDF5.")

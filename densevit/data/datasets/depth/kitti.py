@@ -185,12 +185,8 @@ INTRINSICS = {
 
 
 def read_calibration(day: Path, camera: str) -> Float64[np.ndarray, "3 3"] | None:
-    """Intrinsics of `image_02` or `image_03` on the day that the folder is named for: its calibration file's
-    where there is one, else the table's, else None.
-
-    Raises:
-        DataError: the calibration file does not hold the camera.
-    """
+    """Intrinsics of `image_02` or `image_03` on the day that the folder is named for: its calibration file's where
+    there is one, else the table's, else None. Raises DataError if the calibration file does not hold the camera."""
     file = day / "calib_cam_to_cam.txt"
     if file.is_file():
         return _matrix(file, f"P_rect_{camera[-2:]}")

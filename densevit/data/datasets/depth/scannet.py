@@ -85,11 +85,7 @@ def scene_files(scene: Path) -> list[SampleFiles]:
 def _resized(
     files: SampleFiles, image: UInt8[np.ndarray, "h w 3"], size: tuple[int, ...]
 ) -> UInt8[np.ndarray, "rows columns 3"]:
-    """The colour image at the size of the depth map.
-
-    Raises:
-        DataError: the two are of other shapes altogether.
-    """
+    """The colour image at the size of the depth map. Raises DataError if the two are of other shapes altogether."""
     (h, w), (rows, columns) = image.shape[:2], size
     if abs(h * columns / (w * rows) - 1) > 0.02:
         came = f"{files.image} is {h} x {w}, {files.depth} is {rows} x {columns}"

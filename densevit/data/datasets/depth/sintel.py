@@ -64,11 +64,7 @@ class Sintel(FileDataset):
 
 
 def read_dpt(path: Path) -> Float32[np.ndarray, "h w"]:
-    """A depth map of Sintel's own format.
-
-    Raises:
-        DataError: it is damaged, truncated, or something else.
-    """
+    """A depth map of Sintel's own format. Raises DataError if it is damaged, truncated, or something else."""
     data = _tagged(path)
     width, height = (int(n) for n in np.frombuffer(data, "<i4", 2, 4)) if len(data) >= 12 else (0, 0)
     expected = 12 + 4 * width * height
@@ -78,11 +74,7 @@ def read_dpt(path: Path) -> Float32[np.ndarray, "h w"]:
 
 
 def read_cam(path: Path) -> Float64[np.ndarray, "3 3"]:
-    """The intrinsics of Sintel's camera files.
-
-    Raises:
-        DataError: it is damaged, truncated, or something else.
-    """
+    """The intrinsics of Sintel's camera files. Raises DataError if it is damaged, truncated, or something else."""
     data = _tagged(path)
     if len(data) < 4 + 9 * 8:
         raise DataError(f"{path}: {len(data)} bytes; the intrinsics alone are 76.")

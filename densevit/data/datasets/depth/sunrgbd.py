@@ -67,11 +67,7 @@ class SunRgbd(FileDataset):
 
 
 def read_rotated(path: Path) -> Float32[np.ndarray, "h w"]:
-    """Metres of a depth map as SUN RGB-D stores it.
-
-    Raises:
-        DataError: it is damaged, or no 16-bit PNG.
-    """
+    """Metres of a depth map as SUN RGB-D stores it. Raises DataError if it is damaged, or no 16-bit PNG."""
     stored = Raster.open(path).stored()
     if stored.dtype != np.uint16 or stored.ndim != 2:
         raise DataError(f"{path}: {stored.dtype} of shape {stored.shape}; expected one channel of 16 bits.")

@@ -74,11 +74,8 @@ class Tum(FileDataset):
 
 
 def read_sequence(folder: Path, max_gap: float) -> list[SampleFiles]:
-    """The pairs of one sequence in order of time.
-
-    Raises:
-        DataError: its lists are missing or damaged, or no two time stamps are near enough.
-    """
+    """The pairs of one sequence in order of time. Raises DataError if its lists are missing or damaged, or no two time
+    stamps are near enough."""
     images, depths = read_stamps(folder / "rgb.txt"), read_stamps(folder / "depth.txt")
     pairs = associate(np.array(list(images)), np.array(list(depths)), max_gap)
     if not pairs:
@@ -111,11 +108,7 @@ def associate(
 
 
 def read_stamps(path: Path) -> dict[float, Path]:
-    """Time -> file of a sequence's list.
-
-    Raises:
-        DataError: naming the line that is none.
-    """
+    """Time -> file of a sequence's list. Raises DataError naming the line that is none."""
     found: dict[float, Path] = {}
     try:
         lines = path.read_text().splitlines()

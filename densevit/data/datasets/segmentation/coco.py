@@ -41,7 +41,8 @@ class Coco(FileDataset):
         background: bool = False,
         subset: Subset = "full",
     ) -> None:
-        """Reads the JSON; no mask is decoded.
+        """Reads the JSON; no mask is decoded. Raises DataError if it is no such file, or images or masks are missing;
+        with the count and the first five.
 
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
@@ -49,9 +50,6 @@ class Coco(FileDataset):
             images: folder under `root` that holds the images; default: what fits the file's name, as `val2017`.
             masks: folder of the panoptic PNGs; default: the JSON's name.
             background: pixels in no segment are class 0, `background`; false ignores them.
-
-        Raises:
-            DataError: it is no such file, or images or masks are missing; with the count and the first five.
         """
         self.root = resolve_root(root, "coco")
         path = confine(self.root, str(annotations), allow_outside=False)
@@ -97,10 +95,7 @@ class Coco(FileDataset):
 
 
 def read_annotations(path: Path) -> Mapping[str, Any]:
-    """
-    Raises:
-        DataError: no JSON, or without images, annotations and categories.
-    """
+    """Raises DataError: no JSON, or without images, annotations and categories."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -132,10 +127,7 @@ def colour_of(category: Mapping[str, Any]) -> Colour | None:
 
 
 def paint_panoptic(path: Path, segments: Sequence[Mapping[str, Any]], empty: int) -> Int64[np.ndarray, "h w"]:
-    """
-    Raises:
-        DataError: the PNG has no colours, or an id that the JSON does not name.
-    """
+    """Raises DataError if the PNG has no colours, or an id that the JSON does not name."""
     pixels = read_stored_labels(path).pixels
     if pixels.ndim != 3:
         raise DataError(f"{path}: a panoptic PNG is RGB; this one has one channel.")
@@ -160,10 +152,7 @@ def paint_segments(
 
 
 def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]:
-    """
-    Raises:
-        DataError: run lengths of another size, or neither form.
-    """
+    """Raises DataError: run lengths of another size, or neither form."""
     if isinstance(segmentation, list):
         mask = np.zeros(size, np.uint8)
         corners = [np.rint(np.array(outline, np.float64).reshape(-1, 2)).astype(np.int32) for outline in segmentation]

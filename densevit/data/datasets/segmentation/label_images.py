@@ -23,14 +23,12 @@ class LabelledImages(FileDataset):
     def __init__(
         self, samples: Sequence[SampleFiles], table: ClassTable, subset: Subset, what: str, published: int = 0
     ) -> None:
-        """Checks the files.
+        """Checks the files. Raises DataError if some are missing and `subset` is full, or all are; with the count and
+        the first five.
 
         Args:
             what: data set and split, for messages.
             published: images of the split; a warning says if there are fewer: half an archive looks like a whole one.
-
-        Raises:
-            DataError: some are missing and `subset` is full, or all are; with the count and the first five.
         """
         super().__init__(samples, subset, what)
         self.table = table

@@ -77,11 +77,8 @@ def context_table(*, background: bool) -> ClassTable:
 
 
 def read_context(path: Path) -> Int64[np.ndarray, "h w"]:
-    """A published LabelMap, in the ids of the converted PNGs: 0 to 59.
-
-    Raises:
-        DataError: it is no such file, or has ids beyond the 459.
-    """
+    """A published LabelMap, in the ids of the converted PNGs: 0 to 59. Raises DataError if it is no such file, or has
+    ids beyond the 459."""
     ids = matlab.class_ids(path, matlab.load(path, "LabelMap"))
     if ids.min() < 0 or ids.max() > CLASSES:
         raise DataError(f"{path}: ids {ids.min()} to {ids.max()}; PASCAL-Context has 0 to {CLASSES}.")
@@ -91,11 +88,8 @@ def read_context(path: Path) -> Int64[np.ndarray, "h w"]:
 
 
 def find_list(folder: Path, split: str) -> Path:
-    """Context's own list, as converters write it, or VOC 2010's: all its images are labelled.
-
-    Raises:
-        DataError: neither is there.
-    """
+    """Context's own list, as converters write it, or VOC 2010's: all its images are labelled. Raises DataError if
+    neither is there."""
     places = [folder / f"{name}/{split}.txt" for name in LISTS]
     found = next((path for path in places if path.is_file()), None)
     if found is None:

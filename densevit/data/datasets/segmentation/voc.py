@@ -66,11 +66,8 @@ class Voc(LabelledImages):
 
 
 def augmented(folder: Path, sbd: Path) -> list[SampleFiles]:
-    """The images of VOC's `train` and of SBD that VOC's `val` has not.
-
-    Raises:
-        DataError: neither SBD's lists nor `trainaug.txt` is there.
-    """
+    """The images of VOC's `train` and of SBD that VOC's `val` has not. Raises DataError: neither SBD's lists nor
+    `trainaug.txt` is there."""
     train = read_names(folder / LISTS / "train.txt")
     own = set(train)
     converted = Listing()
@@ -97,11 +94,7 @@ def augmented_names(folder: Path, sbd: Path, train: Sequence[str]) -> list[str]:
 
 
 def read_sbd(path: Path) -> Int64[np.ndarray, "h w"]:
-    """Class ids of a file of `cls`.
-
-    Raises:
-        DataError: it is no such file.
-    """
+    """Class ids of a file of `cls`. Raises DataError if it is no such file."""
     try:
         ids = matlab.load(path, "GTcls")["Segmentation"][0, 0]
     except (ValueError, IndexError) as error:

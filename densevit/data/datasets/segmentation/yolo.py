@@ -42,7 +42,7 @@ class Yolo(FileDataset):
         subset: Subset = "full",
         allow_outside_root: bool = False,
     ) -> None:
-        """Lists the images; no label file is read.
+        """Lists the images; no label file is read. Raises DataError: no file, classes or images.
 
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
@@ -50,9 +50,6 @@ class Yolo(FileDataset):
             background: pixels in no object are class 0, `background`; false ignores them.
             subset: `available` goes on with the images that are there.
             allow_outside_root: `file` may name folders outside of the root.
-
-        Raises:
-            DataError: no file, classes or images.
         """
         self.root = resolve_root(root, "yolo")
         tree = read_yaml(self.root / file)
@@ -97,10 +94,7 @@ class Yolo(FileDataset):
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """
-    Raises:
-        DataError: it is not there, or no YAML.
-    """
+    """Raises DataError if it is not there, or no YAML."""
     try:
         return YamlDocument.read(path).tree
     except ConfigError as error:
@@ -108,10 +102,7 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def class_names(tree: Mapping[str, Any], path: Path) -> tuple[str, ...]:
-    """
-    Raises:
-        DataError: `names` is missing, or does not go from 0 on.
-    """
+    """Raises DataError if `names` is missing, or does not go from 0 on."""
     names = tree.get("names")
     if isinstance(names, Mapping):
         if sorted(names) != sorted(str(i) for i in range(len(names))):
@@ -129,11 +120,8 @@ def below(base: Path, place: str) -> str:
 
 
 def images_of(place: Path) -> list[Path]:
-    """The images of a folder, folders in it included, or of a list with one path a line.
-
-    Raises:
-        DataError: neither is there.
-    """
+    """The images of a folder, folders in it included, or of a list with one path a line. Raises DataError if neither is
+    there."""
     if place.is_file():
         lines = [line.strip() for line in place.read_text(encoding="utf-8").splitlines() if line.strip()]
         return [place.parent / line for line in lines]
@@ -153,10 +141,8 @@ def label_path(image: Path) -> Path:
 
 
 def read_outlines(path: Path, classes: int) -> list[Outline]:
-    """
-    Raises:
-        DataError: naming the line: a box instead of an outline, a class that has no name, corners outside the image.
-    """
+    """Raises DataError naming the line: a box instead of an outline, a class that has no name, corners outside the
+    image."""
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = line.split()

@@ -36,11 +36,7 @@ ALSO: Config = {"head_in_index": 3}  # the last of four, counted from the front
 
 
 def filled(found: RawCheckpoint, config: Config, defaults: Config) -> dict[str, Any]:
-    """The config with its class's defaults.
-
-    Raises:
-        CheckpointError: it has values that our components do not support.
-    """
+    """The config with its class's defaults. Raises CheckpointError if it has values without a counterpart here."""
     full = {**defaults, **config}
     for key in FIXED.keys() & defaults.keys():
         have = list(full[key]) if isinstance(full[key], tuple) else full[key]
@@ -50,11 +46,8 @@ def filled(found: RawCheckpoint, config: Config, defaults: Config) -> dict[str, 
 
 
 def read_dinov2(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Encoder options and out indices of a config with a DINOv2 backbone.
-
-    Raises:
-        CheckpointError: another backbone, or none.
-    """
+    """Encoder options and out indices of a config with a DINOv2 backbone. Raises CheckpointError: another backbone, or
+    none."""
     given = found.config.get("backbone_config") or {}
     if given.get("model_type") != "dinov2":
         raise CheckpointError(
@@ -100,10 +93,7 @@ def check_blocks(found: RawCheckpoint, blocks: list[int], depth: int) -> tuple[i
 
 
 def read_depth_anything_head(found: RawCheckpoint) -> dict[str, Any]:
-    """
-    Raises:
-        CheckpointError: a kind of depth that transformers does not know either.
-    """
+    """Raises CheckpointError if a kind of depth that transformers does not know either."""
     config = filled(found, found.config, DEPTH_ANYTHING)
     kind, scale = config["depth_estimation_type"], config["max_depth"] or 1
     if kind == "metric":

@@ -20,11 +20,8 @@ KIND = "DPTImageProcessor"
 
 
 def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessConfig, int, dict[str, Any]]:
-    """Preprocessing, the multiple of the network's input size, and `mean` and `std` for images in [0, 1].
-
-    Raises:
-        CheckpointError: no such file, another processor, or sizes that are no multiples of the patch size.
-    """
+    """Preprocessing, the multiple of the network's input size, and `mean` and `std` for images in [0, 1]. Raises
+    CheckpointError: no such file, another processor, or sizes that are no multiples of the patch size."""
     if not found.preprocessor:
         raise CheckpointError(
             f"{found.path}: has no preprocessor_config.json, which has the preprocessing; save the image "

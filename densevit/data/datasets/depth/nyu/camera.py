@@ -21,10 +21,7 @@ INTRINSICS = pinhole(518.8579, 519.4696, 325.5824, 253.7362)
 
 
 def apply_border(sample: Sample, border: Border) -> Sample:
-    """
-    Raises:
-        DataError: the image is not of NYU's size.
-    """
+    """Raises DataError if the image is not of NYU's size."""
     if border == "keep":
         return sample
     check_size(sample.name, sample.image)
@@ -39,11 +36,7 @@ def apply_border(sample: Sample, border: Border) -> Sample:
 
 
 def apply_border_to_map(name: str, pixels: Pixels, border: Border, *, masked: bool) -> Pixels:
-    """The same of a depth or label map alone.
-
-    Args:
-        masked: whether `mask` concerns it.
-    """
+    """The same of a depth or label map alone. `masked`: whether `mask` concerns it."""
     if border == "keep":
         return pixels
     check_size(name, pixels)

@@ -138,11 +138,7 @@ class Nyu(FileDataset):
 
 
 def find_source(root: Path, split: Split, list_file: Path | None) -> Literal["mat", "sync"]:
-    """The folders where any that the list names is there, else the .mat.
-
-    Raises:
-        DataError: neither is.
-    """
+    """The folders where any that the list names is there, else the .mat. Raises DataError if neither is."""
     if not root.is_dir():
         return "mat"
     pairs = read_list(root, list_file, f"nyu_sync_{split}.txt.gz")

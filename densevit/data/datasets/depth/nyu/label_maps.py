@@ -46,10 +46,7 @@ class NyuLabels:
         self.table = ClassTable([Entry(0, "unlabelled", ignored=True), *named], where)
 
     def __call__(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
-        """
-        Raises:
-            LabelError: labels beyond the names of the file.
-        """
+        """Raises LabelError: labels beyond the names of the file."""
         largest = int(stored.max())
         if largest >= self.numbers.size:
             count = np.count_nonzero(stored >= self.numbers.size)
@@ -78,11 +75,7 @@ def all_labels(path: Path, known: Sequence[str]) -> NyuLabels:
 
 
 def mapped_labels(path: Path, known: Sequence[str], files: Sequence[Path]) -> NyuLabels:
-    """The classes of the last of some mapping files.
-
-    Raises:
-        DataError: a file is no mapping, or not of these names.
-    """
+    """The classes of the last of some mapping files. Raises DataError if one is no mapping, or not of these names."""
     total = ClassMapping(np.arange(len(known) + 1), known)
     for file in files:
         mapping = read_mapping(file, total.classes)
@@ -91,11 +84,7 @@ def mapped_labels(path: Path, known: Sequence[str], files: Sequence[Path]) -> Ny
 
 
 def read_mapping(path: Path, sources: Sequence[str]) -> ClassMapping:
-    """One file, from `sources` to its own classes.
-
-    Raises:
-        DataError: it is no mapping, or one of other classes.
-    """
+    """One file, from `sources` to its own classes. Raises DataError if it is no mapping, or one of other classes."""
     if path.suffix.lower() == ".json":
         return _of_json(path, sources)
     keys = matlab.array_names(path)
