@@ -31,20 +31,12 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True)
 class QuantizedModel:
-    """
-    Attributes:
-        exported: the file, and the list of layers beside it.
-        recipe: what is in int8; `kept`: the layers that are not.
-        before, after: scores of the fp32 and of the int8 file.
-        rejected: scores of faster recipes that missed the budget.
-    """
-
-    exported: ExportedModel
-    recipe: str
+    exported: ExportedModel  # the file, and the list of layers beside it
+    recipe: str  # what is in int8; `kept`: the layers that are not
     kept: Sequence[str]
-    before: Scores
-    after: Scores
-    rejected: Mapping[str, Scores]
+    before: Scores  # scores of the fp32 and of the int8 file
+    after: Scores  # scores of the fp32 and of the int8 file
+    rejected: Mapping[str, Scores]  # scores of faster recipes that missed the budget
 
     def __str__(self) -> str:
         layers = layers_file(self.exported.paths[0])

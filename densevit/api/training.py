@@ -42,14 +42,10 @@ NOT_STARTED = "stopped before the first step; there is nothing to save."
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a training run; what it says is read from there: `Run("runs/mine")` opens an earlier one.
+    """The folder of a training run; what it says is read from there: `Run("runs/mine")` opens an earlier one."""
 
-    Attributes:
-        output: the folder: config.yaml, train.csv, val.csv, tensorboard/, checkpoints/, report.html.
-        encoder: the module, of a run that was trained with an object as its encoder.
-    """
-
-    output: Path
+    output: Path  # the folder: config.yaml, train.csv, val.csv, tensorboard/, checkpoints/, report.html
+    # the module, of a run that was trained with an object as its encoder
     encoder: nn.Module | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

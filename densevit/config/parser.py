@@ -21,19 +21,13 @@ from densevit.registry import UNKNOWN, check_bool_as_number, explain
 
 @dataclass(frozen=True)
 class Draft:
-    """A config as read; the options of its components are checked by `validation.ComponentChecker`.
+    """A config as read; the options of its components are checked by `validation.ComponentChecker`."""
 
-    Attributes:
-        run: all that is known and fits.
-        problems: an error for everything else, to be reported along with those of the components.
-        folder: of the file; relative plugins lie there.
-        objects: by key, those that stand for components (config/objects.py).
-    """
-
-    run: Run
+    run: Run  # all that is known and fits
     document: YamlDocument
-    problems: list[str]
-    folder: Path
+    problems: list[str]  # an error for everything else, to be reported along with those of the components
+    folder: Path  # of the file; relative plugins lie there
+    # by key, those that stand for components (config/objects.py)
     objects: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -25,11 +25,7 @@ def trusted() -> list[Path]:
 
 def load(paths: Sequence[Path], folder: Path = Path()) -> list[Path]:
     """Runs Python files that register components, each once; relative paths are of `folder`, or of the working folder.
-    Raises ConfigError: no such file, no Python file, or what went wrong in it and where.
-
-    Returns:
-        the absolute paths.
-    """
+    Raises ConfigError: no such file, no Python file, or what went wrong in it and where. Returns the absolute paths."""
     loaded = []
     for path in paths:
         found = next((p.resolve() for p in (folder / path, path) if p.is_file()), None)

@@ -16,34 +16,23 @@ EPOCHS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class FolderFacts:
-    """What a look at some samples of a folder found.
+    """What a look at some samples of a folder found."""
 
-    Attributes:
-        root: the folder.
-        options: of data set `folder`, other than the usual ones, as `images`.
-        splits: the folders train, val and test in it.
-        images: how many it has to train on.
-        val_images: how many it has to validate on; of `val_fraction` where there is no folder.
-        sizes: (h, w) of the images that were looked at.
-        depth_scale: stored units per metre; None for float files, files that say it themselves, or no depth.
-        depth_guess: why the scale is a guess; empty where it is known.
-        depth_metres: the 1st, 50th and 99th percentile of depth; None without depth.
-        classes: names of the classes, or how many there are; None without labels.
-        video: whether names are numbered frames of few folders.
-    """
-
-    root: str
+    root: str  # the folder
+    # of data set `folder`, other than the usual ones, as `images`
     options: Mapping[str, str] = field(default_factory=dict)
-    splits: tuple[str, ...] = ()
-    images: int
-    val_images: int
+    splits: tuple[str, ...] = ()  # the folders train, val and test in it
+    images: int  # how many it has to train on
+    val_images: int  # how many it has to validate on; of `val_fraction` where there is no folder
     val_fraction: float
-    sizes: tuple[tuple[int, int], ...]
+    sizes: tuple[tuple[int, int], ...]  # (h, w) of the images that were looked at
+    # stored units per metre; None for float files, files that say it themselves, or no depth
     depth_scale: float | None = None
-    depth_guess: str = ""
+    depth_guess: str = ""  # why the scale is a guess; empty where it is known
+    # the 1st, 50th and 99th percentile of depth; None without depth
     depth_metres: tuple[float, float, float] | None = None
-    classes: tuple[str, ...] | int | None = None
-    video: bool = False
+    classes: tuple[str, ...] | int | None = None  # names of the classes, or how many there are; None without labels
+    video: bool = False  # whether names are numbered frames of few folders
 
     def lines(self) -> Iterator[str]:
         """What was found, for a terminal."""

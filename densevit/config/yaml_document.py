@@ -35,15 +35,10 @@ for _tag, _pattern, _first in (
 
 @dataclass
 class YamlDocument:
-    """A tree of mappings, lists and scalars that remembers where each key was written.
+    """A tree of mappings, lists and scalars that remembers where each key was written."""
 
-    Attributes:
-        tree: the content.
-        origin: key path -> `file:line`, or the override that set it.
-    """
-
-    tree: dict[str, Any]
-    origin: dict[Key, str] = field(default_factory=dict)
+    tree: dict[str, Any]  # the content
+    origin: dict[Key, str] = field(default_factory=dict)  # key path -> `file:line`, or the override that set it
 
     @classmethod
     def read(cls, path: str | Path) -> "YamlDocument":

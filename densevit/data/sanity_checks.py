@@ -33,15 +33,8 @@ def check_depth_range(
     dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise", where: str = "data.train"
 ) -> list[str]:
     """Compares the depth of some samples, spread over the data set, with a head's range in metres. Raises DataError:
-    all of the depth lies outside the range.
-
-    Args:
-        on_corrupt: skip ignores unreadable samples; the loader counts them.
-        where: what messages call the data set.
-
-    Returns:
-        warnings, each with what to do.
-    """
+    all of the depth lies outside the range. `on_corrupt`: skip ignores unreadable samples; the loader counts them;
+    `where`: what messages call the data set. Returns warnings, each with what to do."""
     indices = spread_indices(dataset)
     looks = {dataset.names[index]: _depth(dataset, index, on_corrupt) for index in indices}
     depth = np.concatenate(list(looks.values()))
@@ -70,11 +63,7 @@ def check_depth_range(
 
 def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", where: str = "data.train") -> list[str]:
     """Checks that the label maps of some samples, spread over the data set, have two classes or more. Raises DataError
-    if a label map is bad, and may not be skipped.
-
-    Returns:
-        warnings, each with what to do.
-    """
+    if a label map is bad, and may not be skipped. Returns warnings, each with what to do."""
     indices = spread_indices(dataset)
     looked = f"{len(indices)} samples looked at, of {len(dataset)}"
     found = sorted(set().union(*(_ids(dataset, index, on_corrupt) for index in indices)))
@@ -90,10 +79,7 @@ def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", where: str 
 
 def check_cameras(dataset: Dataset, where: str, *, on_corrupt: OnError = "raise") -> list[str]:
     """Checks that the cameras of some samples, spread over the data set, are known. Raises DataError if none is.
-
-    Returns:
-        a warning, where some are not.
-    """
+    Returns a warning, where some are not."""
     indices = spread_indices(dataset)
     known = [view is not None for view in (camera_view(dataset, index, on_corrupt) for index in indices)]
     if all(known):
@@ -159,11 +145,8 @@ def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
 
 
 def check_train_val_overlap(train: Dataset, val: Dataset) -> list[str]:
-    """Checks by file name that no validation image is trained on.
-
-    Returns:
-        a warning, with what to do; none of data sets that do not tell their files.
-    """
+    """Checks by file name that no validation image is trained on. Returns a warning, with what to do; none of data sets
+    that do not tell their files."""
     train_images = {path for i in range(len(train)) if (path := _image(train, i))}
     shared = [val.names[i] for i in range(len(val)) if _image(val, i) in train_images]
     if not shared:

@@ -80,10 +80,7 @@ def bootstrap_pooled(
     groups: Sequence[str],
 ) -> dict[str, Bootstrap]:
     """What is computed from summed counts, over redrawn images; `name/3` for the parts of a statistic that has several.
-
-    Args:
-        groups: what is drawn as a whole, for each row of counts: its own name, or the scene's. Under FEWEST give none.
-    """
+    `groups`: what is drawn as a whole, for each row of counts: its own name, or the scene's. Under FEWEST give none."""
     names, group = np.unique(np.array(groups), return_inverse=True)
     if len(names) < FEWEST:
         return {}

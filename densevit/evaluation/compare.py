@@ -30,27 +30,18 @@ NEGLIGIBLE = 0.005  # relative difference under which it is called so, however s
 
 @dataclass(frozen=True)
 class Difference:
-    """B - A of one metric.
-
-    Attributes:
-        direction: in which the metric improves.
-        a, b: over the images that both have.
-        difference: b - a.
-        wins: share of the images on which B is better; equal ones count half.
-        interval: 95% bootstrap interval of the difference over images; None of fewer than FEWEST.
-        scenes: the same with whole scenes drawn; None where the names tell of fewer than FEWEST.
-        p: that no such difference would be there in all images, corrected for the number of metrics; the larger one
-            of images and scenes. None without interval.
-    """
+    """B - A of one metric."""
 
     metric: str
-    direction: Direction
-    a: float
-    b: float
-    difference: float
-    wins: float
-    interval: Interval | None
-    scenes: Interval | None
+    direction: Direction  # in which the metric improves
+    a: float  # over the images that both have
+    b: float  # over the images that both have
+    difference: float  # b - a
+    wins: float  # share of the images on which B is better; equal ones count half
+    interval: Interval | None  # 95% bootstrap interval of the difference over images; None of fewer than FEWEST
+    scenes: Interval | None  # the same with whole scenes drawn; None where the names tell of fewer than FEWEST
+    # that no such difference would be there in all images, corrected for the number of metrics; the larger one of
+    # images and scenes. None without interval
     p: float | None
 
     @property

@@ -9,14 +9,8 @@ Direction = Literal["min", "max"]
 
 @dataclass(frozen=True)
 class Metric:
-    """
-    Attributes:
-        description: its definition.
-        better: whether a smaller or a larger value is better; None where neither is.
-    """
-
-    description: str
-    better: Direction | None = "min"
+    description: str  # its definition
+    better: Direction | None = "min"  # whether a smaller or a larger value is better; None where neither is
 
 
 METRICS: dict[str, dict[str, Metric]] = {}

@@ -23,25 +23,15 @@ Cards = list[tuple[str, str, str]]
 
 
 class Scores(ABC):
-    """The scores of one set of predictions for a data set.
+    """The scores of one set of predictions for a data set."""
 
-    Attributes:
-        task: as `densevit eval --task` names it.
-        ranking: the metric by which images are ranked for a report.
-        width: characters of a column of the printed table.
-        rows: name and scores of every image that was scored, in the order they came.
-        mean: metric -> value over the data set.
-        skipped: names of the images without ground truth that counts.
-        counts: the numbers of images, of those scored, and what else was counted.
-    """
-
-    task: ClassVar[str]
-    ranking: ClassVar[str]
-    width: ClassVar[int] = 16
-    rows: Sequence[tuple[str, Row]]
-    mean: Row
-    skipped: Sequence[str]
-    counts: Mapping[str, int]
+    task: ClassVar[str]  # as `densevit eval --task` names it
+    ranking: ClassVar[str]  # the metric by which images are ranked for a report
+    width: ClassVar[int] = 16  # characters of a column of the printed table
+    rows: Sequence[tuple[str, Row]]  # name and scores of every image that was scored, in the order they came
+    mean: Row  # metric -> value over the data set
+    skipped: Sequence[str]  # names of the images without ground truth that counts
+    counts: Mapping[str, int]  # the numbers of images, of those scored, and what else was counted
 
     @cached_property
     def intervals(self) -> Mapping[str, Interval]:
@@ -176,12 +166,8 @@ class Scores(ABC):
         baseline: Row | None = None,
         **more: Any,
     ) -> Path:
-        """Write the page of the scores. Raises StorageError if it cannot be written.
-
-        Args:
-            subtitle: default: the protocol's name and the summary.
-            more: of the template: warning, times, card, config, curves, further.
-        """
+        """Write the page of the scores. Raises StorageError if it cannot be written. `subtitle`: default: the
+        protocol's name and the summary; `more`: of the template: warning, times, card, config, curves, further."""
         usual = ", ".join(part for part in (self.name, self.summary_sentence()) if part)
         values = {
             "cards": self.cards(), "protocol": self.protocol_text, "summary": self.summary_sentence(),

@@ -32,17 +32,13 @@ FOV = 60.0  # degrees across, of a phone's main camera held upright or of a webc
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """A pinhole camera in pixels.
-
-    Attributes:
-        size: (h, w) of the images that it holds for; None where it was given for one image.
-    """
+    """A pinhole camera in pixels."""
 
     fx: float
     fy: float
     cx: float
     cy: float
-    size: Size | None = None
+    size: Size | None = None  # (h, w) of the images that it holds for; None where it was given for one image
 
     def matrix(self, size: Size) -> Matrix:
         """The 3x3 matrix for an image of this size. Raises DataError if the camera is that of images of another size,
@@ -124,17 +120,11 @@ def check_fov(focal: float, width: int) -> None:
 
 @dataclass(frozen=True)
 class CameraPolicy:
-    """Where the focal length of an image comes from: `override`, else its data or EXIF, else the model's estimate.
+    """Where the focal length of an image comes from: `override`, else its data or EXIF, else the model's estimate."""
 
-    Attributes:
-        card: of the model, which may need no focal length, or estimate one.
-        override: of all images, whatever is known of them.
-        assumed_fov: horizontal, in degrees, of images of which nothing is known; None refuses them.
-    """
-
-    card: ModelCard
-    override: CameraNumbers | None = None
-    assumed_fov: float | None = None
+    card: ModelCard  # of the model, which may need no focal length, or estimate one
+    override: CameraNumbers | None = None  # of all images, whatever is known of them
+    assumed_fov: float | None = None  # horizontal, in degrees, of images of which nothing is known; None refuses them
     warned: set[str] = field(default_factory=set, repr=False, compare=False)  # of a lens that training did not show
 
     @property

@@ -31,14 +31,8 @@ SAMPLES = 128  # pixels along a side that an alignment uses: 16,000 for two unkn
 
 @dataclass(frozen=True)
 class Tiling:
-    """
-    Attributes:
-        side: of a tile, in pixels of the image.
-        overlap: least share of a tile that its neighbour covers, too.
-    """
-
-    side: int
-    overlap: float = 0.25
+    side: int  # of a tile, in pixels of the image
+    overlap: float = 0.25  # least share of a tile that its neighbour covers, too
 
     def __post_init__(self) -> None:
         if self.side < 2:
@@ -69,15 +63,11 @@ class Tiling:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """One tile along one axis.
+    """One tile along one axis."""
 
-    Attributes:
-        start, stop: its first pixel, and the first after it.
-        weights: for blending with the neighbours; those of all tiles add up to 1 in every pixel.
-    """
-
-    start: int
-    stop: int
+    start: int  # its first pixel, and the first after it
+    stop: int  # its first pixel, and the first after it
+    # for blending with the neighbours; those of all tiles add up to 1 in every pixel
     weights: Float32[np.ndarray, " n"]
 
     @property

@@ -37,11 +37,8 @@ def gradient(
 
 def roughness(errors: Depth, mask: Valid, *, strides: Sequence[int], reach: int, pool: Pool) -> Scalar:
     """Sum over strides of the absolute differences of `errors` between pairs of measured pixels, per measured pixel.
-
-    Args:
-        strides: at stride s every s-th row and column is kept.
-        reach: kept pixels from one end of a difference to the other.
-    """
+    `strides`: at stride s every s-th row and column is kept; `reach`: kept pixels from one end of a difference to the
+    other."""
     return torch.stack([_at_stride(errors[..., ::s, ::s], mask[..., ::s, ::s], reach, pool) for s in strides]).sum()
 
 

@@ -16,13 +16,9 @@ EPS = 1e-12  # under the root: the gradient of a length is not defined at 0, whi
 
 
 class NormalsLoss(nn.Module, ABC):
-    """One number from predicted and true normals; 0, attached to the graph, where no normal is known.
+    """One number from predicted and true normals; 0, attached to the graph, where no normal is known."""
 
-    Attributes:
-        step: optimiser steps done, set by the trainer before each step.
-    """
-
-    step: int = 0
+    step: int = 0  # optimiser steps done, set by the trainer before each step
 
     @abstractmethod
     def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar: ...

@@ -28,11 +28,8 @@ def uncertain_points(
     importance: float,
 ) -> Points:
     """Importance sampling: a share `importance` of the points lies where masks are uncertain, the others anywhere.
-
-    Args:
-        owner: the image that each mask belongs to.
-        oversample: candidates per point, of which the most uncertain are taken.
-    """
+    `owner`: the image that each mask belongs to; `oversample`: candidates per point, of which the most uncertain are
+    taken."""
     important = round(importance * p)
     candidates = random_points(len(logits), int(oversample * p), logits.device)
     uncertainty = -point_sample(logits, candidates).abs()

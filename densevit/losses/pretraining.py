@@ -33,11 +33,7 @@ def dino_loss(
     student: Float[Tensor, "s b k"], teacher: Float[Tensor, "t b k"], temperature: float = 0.1
 ) -> Float[Tensor, ""]:
     """Cross-entropy of every view of the student with every other view of the teacher, averaged (Caron et al. 2021).
-
-    Args:
-        student: logits of s views, of which the first t are the teacher's.
-        teacher: probabilities.
-    """
+    `student`: logits of s views, of which the first t are the teacher's; `teacher`: probabilities."""
     logs = F.log_softmax(student.float() / temperature, -1)
     pairs = [(target, log) for t, target in enumerate(teacher) for s, log in enumerate(logs) if s != t]
     terms = [-(target.float() * log).sum(-1).mean() for target, log in pairs]

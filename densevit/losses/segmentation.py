@@ -26,12 +26,9 @@ class LabelLoss(nn.Module, ABC):
     """One number from logits and labels; computed in fp32.
 
     Exactly 0, attached to the graph, where no pixel has a label.
-
-    Attributes:
-        step: optimiser steps done, set by the trainer before each step.
     """
 
-    step: int = 0
+    step: int = 0  # optimiser steps done, set by the trainer before each step
 
     @abstractmethod
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:

@@ -23,12 +23,8 @@ def attend(
     mask: Bool[Tensor, "b _ q n"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h q c"]:
-    """softmax(q k^T / sqrt(c)) v.
-
-    Args:
-        mask: True where a query attends to a token; None for all.
-        dropout: probability that a weight is dropped.
-    """
+    """softmax(q k^T / sqrt(c)) v. `mask`: True where a query attends to a token; None for all; `dropout`: probability
+    that a weight is dropped."""
     if mask is None and not dropout and use_slabs(q):
         return slab_attention(q, k, v)  # type: ignore[no-any-return]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)

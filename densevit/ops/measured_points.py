@@ -36,16 +36,11 @@ NOISES = (0.1, 0.5, 2.0)  # variance of the points over that of the correction
 
 @dataclass(frozen=True)
 class MeasuredPoints:
-    """Measured points.
+    """Measured points."""
 
-    Attributes:
-        u, v: pixels; the centre of the first one is (0, 0).
-        depth: metres along the optical axis.
-    """
-
-    u: Values
-    v: Values
-    depth: Values
+    u: Values  # pixels; the centre of the first one is (0, 0)
+    v: Values  # pixels; the centre of the first one is (0, 0)
+    depth: Values  # metres along the optical axis
 
     def __len__(self) -> int:
         return len(self.depth)
@@ -53,30 +48,19 @@ class MeasuredPoints:
 
 @dataclass(frozen=True)
 class FittedMap:
-    """A map in metres.
-
-    Attributes:
-        points: that were used.
-        residual: median relative error at the points, after the global fit.
-        corrected: the same with the local correction, of each point by the others (leave one out).
-        is_input: the points were an input of the model, and no fit was made.
-    """
+    """A map in metres."""
 
     depth: Float32[np.ndarray, "h w"]
-    points: int
-    residual: float
-    corrected: float
-    is_input: bool = False
+    points: int  # that were used
+    residual: float  # median relative error at the points, after the global fit
+    corrected: float  # the same with the local correction, of each point by the others (leave one out)
+    is_input: bool = False  # the points were an input of the model, and no fit was made
 
 
 def as_points(points: object, size: tuple[int, int]) -> MeasuredPoints:
     """Measured points given in any way. Raises DataError: another shape, numbers that are none, no points, or some
-    outside of the image.
-
-    Args:
-        points: `MeasuredPoints`; n 3 of u, v and metres; or h w of metres, 0 where none.
-        size: (h, w) of the image.
-    """
+    outside of the image. `points`: `MeasuredPoints`; n 3 of u, v and metres; or h w of metres, 0 where none; `size`:
+    (h, w) of the image."""
     if not isinstance(points, MeasuredPoints):
         values = np.asarray(points, dtype=np.float64)
         if values.shape == size:

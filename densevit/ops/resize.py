@@ -23,13 +23,9 @@ STRIP = 64  # rows that `resize_rows_and_columns` resizes at a time, so that the
 
 @dataclass(frozen=True)
 class KnownSteps(PreprocessConfig):
-    """Preprocessing whose sizes are given: in a graph for images of any size they are symbolic.
+    """Preprocessing whose sizes are given: in a graph for images of any size they are symbolic."""
 
-    Attributes:
-        steps: as `network_steps` returns them.
-    """
-
-    steps: tuple[Size, ...] = ()
+    steps: tuple[Size, ...] = ()  # as `network_steps` returns them
 
 
 def network_steps(size: Size, config: PreprocessConfig, multiple: int) -> list[Size]:

@@ -28,24 +28,16 @@ Image8 = UInt8[np.ndarray, "_ _ 3"]
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One sample in a page; the template `macros.html` draws it.
-
-    Attributes:
-        label: why it is shown: best, median, worst.
-        score: of the sample, in words.
-        panels: caption and image address, side by side.
-        thumbnails: image addresses.
-        scales: of the colour maps: text of the low end, address of the bar, text of the high end.
-        legend: colours and their class names.
-    """
+    """One sample in a page; the template `macros.html` draws it."""
 
     name: str
-    label: str
-    score: str
-    panels: Sequence[tuple[str, str]]
-    thumbnails: Sequence[str]
+    label: str  # why it is shown: best, median, worst
+    score: str  # of the sample, in words
+    panels: Sequence[tuple[str, str]]  # caption and image address, side by side
+    thumbnails: Sequence[str]  # image addresses
+    # of the colour maps: text of the low end, address of the bar, text of the high end
     scales: Sequence[tuple[str, str, str]] = ()
-    legend: Sequence[tuple[tuple[int, int, int], str]] = ()
+    legend: Sequence[tuple[tuple[int, int, int], str]] = ()  # colours and their class names
 
     @property
     def anchor(self) -> str:

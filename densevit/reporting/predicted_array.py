@@ -16,13 +16,9 @@ DEPTHS = {"metric": "depth in metres", "affine": "depth without unit", "disparit
 
 
 class PredictedArray(np.ndarray):
-    """A NumPy array, with the head that it came from. What is computed from it is a plain array; so is its pickle.
+    """A NumPy array, with the head that it came from. What is computed from it is a plain array; so is its pickle."""
 
-    Attributes:
-        spec: kind, unit and classes of the head.
-    """
-
-    spec: HeadSpec | None
+    spec: HeadSpec | None  # kind, unit and classes of the head
 
     def __new__(cls, values: np.ndarray, spec: HeadSpec) -> "PredictedArray":
         array = np.asarray(values).view(cls)

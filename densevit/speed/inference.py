@@ -83,18 +83,12 @@ def prepare_reference(settings: Settings, side: int, batch: int) -> Work:
 
 
 class PreparedSize(NamedTuple):
-    """Implementations of one network, ready to run.
-
-    Attributes:
-        notes: by implementation, how far it is from the baseline.
-        baseline: its name.
-        flops: of one pass.
-    """
+    """Implementations of one network, ready to run."""
 
     forwards: dict[str, Forward]
-    notes: dict[str, str]
-    baseline: str
-    flops: float
+    notes: dict[str, str]  # by implementation, how far it is from the baseline
+    baseline: str  # its name
+    flops: float  # of one pass
 
 
 def prepare_size(

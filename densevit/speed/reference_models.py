@@ -47,20 +47,14 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class ReferenceModel:
-    """Another implementation of a network that densevit has.
-
-    Attributes:
-        family: what our loader calls its files.
-        forward: the module and the normalised image -> b k h w.
-        patch: sides of images are multiples of it.
-    """
+    """Another implementation of a network that densevit has."""
 
     name: str
-    family: str
+    family: str  # what our loader calls its files
     module: nn.Module
-    forward: Callable[[nn.Module, Tensor], Tensor]
+    forward: Callable[[nn.Module, Tensor], Tensor]  # the module and the normalised image -> b k h w
     save: Callable[[nn.Module, Path], Path]
-    patch: int
+    patch: int  # sides of images are multiples of it
 
     def __call__(self, normalised: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b k h w"]:
         return self.forward(self.module, normalised)

@@ -20,12 +20,7 @@ NO_SPEEDUP = Spread(1.0, 1.0, 1.0)  # of the baseline over itself
 
 @dataclass(frozen=True)
 class Row:
-    """One number.
-
-    Attributes:
-        faster: speedup over the section's baseline, round by round; None where nothing is compared.
-        note: share of the peak rate, difference of outputs.
-    """
+    """One number."""
 
     section: str
     case: str
@@ -33,8 +28,8 @@ class Row:
     value: Spread
     unit: str
     better: Literal["lower", "higher"] = "lower"
-    faster: Spread | None = None
-    note: str = ""
+    faster: Spread | None = None  # speedup over the section's baseline, round by round; None where nothing is compared
+    note: str = ""  # share of the peak rate, difference of outputs
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -52,11 +47,7 @@ def rows_by_clock(
     note: Callable[[Mapping[str, list[float]], str], str] = lambda seconds, name: "",
 ) -> Iterator[Row]:
     """Yield rows of seconds by the clock and, on a CPU, of processor time, compared with the first of `names`.
-
-    Args:
-        images: of one round; 0 where the work is no image.
-        note: from the seconds by that clock and a name.
-    """
+    `images`: of one round; 0 where the work is no image; `note`: from the seconds by that clock and a name."""
     unit = "s an image" if images else "s"
     clocks = {unit: rounds.wall, **({f"{unit}, processor": rounds.processor} if device.type == "cpu" else {})}
     for clock, seconds in clocks.items():

@@ -15,27 +15,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Settings:
-    """
-    Attributes:
-        precision: the number format that `auto` takes on the device.
-        size: of the ViT: small, base or large.
-        sides: of square images, multiples of 14.
-        images: of the sections that read files.
-        depth_anything: the folder of the reference code.
-        absent: filled on the way: which other implementations are missing, and why.
-    """
-
     device: torch.device
-    precision: Precision
-    size: str = "small"
-    sides: tuple[int, ...] = (518,)
+    precision: Precision  # the number format that `auto` takes on the device
+    size: str = "small"  # of the ViT: small, base or large
+    sides: tuple[int, ...] = (518,)  # of square images, multiples of 14
     batches: tuple[int, ...] = (1,)
     rounds: int = 5
-    images: int = 40
+    images: int = 40  # of the sections that read files
     workers: int = 2
     threads: int = 1
     compile: bool = False
-    depth_anything: Path | None = None
+    depth_anything: Path | None = None  # the folder of the reference code
+    # filled on the way: which other implementations are missing, and why
     absent: list[str] = field(default_factory=list)
 
     def try_build(self, build: Callable[[], T]) -> T | None:

@@ -44,10 +44,7 @@ def atomic_write(path: str | Path, write: Callable[[BinaryIO], object]) -> str:
     """Writes a file through `write(file)`; it appears under its name only when complete and on disk.
 
     The file handed to `write` is append-only (no seeking), so that it can be hashed on the way. Raises StorageError if
-    the disk is full, the folder is missing or read-only.
-
-    Returns:
-        the sha256 of the content.
+    the disk is full, the folder is missing or read-only. Returns the sha256 of the content.
     """
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         hashing = _Hashing(file)
@@ -115,11 +112,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary folder beside `path`, renamed into place if the block succeeds.
-
-    Args:
-        replace: a folder that stands there goes once the new one is whole; otherwise `path` must not exist.
-    """
+    """A temporary folder beside `path`, renamed into place if the block succeeds. `replace`: a folder that stands there
+    goes once the new one is whole; otherwise `path` must not exist."""
     path = Path(path)
     temporary = None
     try:

@@ -37,22 +37,14 @@ STEP = re.compile(r"step-(\d{8,})$")
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Content of `manifest.json`.
+    """Content of `manifest.json`."""
 
-    Attributes:
-        files: name -> sha256.
-        step: optimiser steps tried; `samples`: images seen.
-        scores: of the last validation before it was saved.
-        world_size: processes that wrote it; any number may resume from it.
-        data: fingerprint of the training data.
-    """
-
-    step: int
+    step: int  # optimiser steps tried; `samples`: images seen
     samples: int
-    files: Mapping[str, str] = field(default_factory=dict)
-    scores: Mapping[str, float] = field(default_factory=dict)
-    world_size: int = 1
-    data: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)  # name -> sha256
+    scores: Mapping[str, float] = field(default_factory=dict)  # of the last validation before it was saved
+    world_size: int = 1  # processes that wrote it; any number may resume from it
+    data: str = ""  # fingerprint of the training data
     versions: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 

@@ -13,23 +13,14 @@ from densevit.model_card import ModelCard, PreprocessConfig
 
 @dataclass(frozen=True)
 class RawCheckpoint:
-    """A third-party file or folder as read.
+    """A third-party file or folder as read."""
 
-    Attributes:
-        path: for error messages.
-        tensors: under its own names, without the wrappers and prefixes of launchers.
-        config: of `config.json` in the folder; empty without one.
-        preprocessor: of `preprocessor_config.json`; empty without one.
-        within: prefix of the model inside of another module, already removed; empty without one.
-        others: number of tensors of that module that do not belong to the model.
-    """
-
-    path: Path
-    tensors: Mapping[str, Tensor]
-    config: Mapping[str, Any] = field(default_factory=dict)
-    preprocessor: Mapping[str, Any] = field(default_factory=dict)
-    within: str = ""
-    others: int = 0
+    path: Path  # for error messages
+    tensors: Mapping[str, Tensor]  # under its own names, without the wrappers and prefixes of launchers
+    config: Mapping[str, Any] = field(default_factory=dict)  # of `config.json` in the folder; empty without one
+    preprocessor: Mapping[str, Any] = field(default_factory=dict)  # of `preprocessor_config.json`; empty without one
+    within: str = ""  # prefix of the model inside of another module, already removed; empty without one
+    others: int = 0  # number of tensors of that module that do not belong to the model
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape)
@@ -49,29 +40,19 @@ class RawCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertedCheckpoint:
-    """A checkpoint that can be built, loaded and used.
+    """A checkpoint that can be built, loaded and used."""
 
-    Attributes:
-        model: `encoder`, `decoder` and `heads` (or `decoders`), as in the `model` section of a config.
-        tensors: under the names of the `DenseModel` that is built from it; buffers that the parts make themselves
-            (`encoder.mean`, `encoder.std`) may be left out.
-        unused: tensors that no forward pass uses, under our names; kept for converting back.
-        resize: preprocessing of the original, and resizing of its predictions.
-        multiple: of the network's input size; by default the patch size.
-        classes: the data set of its classes, if the number agrees: ade20k, voc, ...
-        source: repository and model, for the card; licence: of the weights.
-        path: what errors call the checkpoint.
-        card: of a checkpoint that densevit wrote; published ones have none.
-    """
-
-    model: Mapping[str, Any]
+    model: Mapping[str, Any]  # `encoder`, `decoder` and `heads` (or `decoders`), as in the `model` section of a config
+    # under the names of the `DenseModel` that is built from it; buffers that the parts make themselves (`encoder.mean`,
+    # `encoder.std`) may be left out
     tensors: Mapping[str, Tensor]
-    resize: PreprocessConfig
-    source: str
-    multiple: int | None = None
+    resize: PreprocessConfig  # preprocessing of the original, and resizing of its predictions
+    source: str  # repository and model, for the card; licence: of the weights
+    multiple: int | None = None  # of the network's input size; by default the patch size
+    # tensors that no forward pass uses, under our names; kept for converting back
     unused: Mapping[str, Tensor] = field(default_factory=dict)
     licence: str = "unknown"
     trained_on: str = ""
-    classes: str = ""
-    path: str = ""
-    card: ModelCard | None = None
+    classes: str = ""  # the data set of its classes, if the number agrees: ade20k, voc, ..
+    path: str = ""  # what errors call the checkpoint
+    card: ModelCard | None = None  # of a checkpoint that densevit wrote; published ones have none

@@ -36,13 +36,9 @@ SHARDS = ("*-of-*.safetensors", "*-of-*.bin")
 
 
 class Address(NamedTuple):
-    """Address of a model on the hub.
+    """Address of a model on the hub."""
 
-    Attributes:
-        repository: owner/name; revision: a branch, tag or commit; file: in it, "" for what there is.
-    """
-
-    repository: str
+    repository: str  # owner/name; revision: a branch, tag or commit; file: in it, "" for what there is
     revision: str | None
     file: str
 

@@ -19,15 +19,10 @@ HOLE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class KeyMapping:
-    """Names of an original layout and densevit's.
+    """Names of an original layout and densevit's."""
 
-    Attributes:
-        rules: (original, densevit); the first match counts.
-        unused: patterns of tensors in original files that no forward pass uses, or that are computed.
-    """
-
-    rules: Sequence[Rule]
-    unused: Sequence[str] = ()
+    rules: Sequence[Rule]  # (original, densevit); the first match counts
+    unused: Sequence[str] = ()  # patterns of tensors in original files that no forward pass uses, or that are computed
 
     def to_densevit(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Under densevit's names; names that no rule matches stay, for the loader to report."""

@@ -25,17 +25,12 @@ PREFIX = "DENSEVIT_"
 
 @dataclass(frozen=True)
 class Coding:
-    """What stored numbers mean: value = stored / scale + offset.
-
-    Attributes:
-        kind: metric, affine or disparity.
-        unit: of metric depth.
-    """
+    """What stored numbers mean: value = stored / scale + offset."""
 
     scale: float
     offset: float = 0.0
-    kind: str = "metric"
-    unit: str = "m"
+    kind: str = "metric"  # metric, affine or disparity
+    unit: str = "m"  # of metric depth
 
     def encode(self, values: Float32[np.ndarray, "h w"]) -> UInt16[np.ndarray, "h w"]:
         """To the nearest; 0 for what is not finite or does not fit."""
@@ -65,15 +60,10 @@ class Coding:
 
 @dataclass(frozen=True, eq=False)
 class DepthFrame:
-    """One map of a depth video.
+    """One map of a depth video."""
 
-    Attributes:
-        time: seconds.
-        values: metres, or numbers without unit by `kind`; NaN where there is none.
-    """
-
-    time: float
-    values: Float32[np.ndarray, "h w"]
+    time: float  # seconds
+    values: Float32[np.ndarray, "h w"]  # metres, or numbers without unit by `kind`; NaN where there is none
     kind: str
 
 

@@ -34,18 +34,12 @@ SILENCE = 10.0  # seconds without a frame after which a camera counts as gone
 
 @dataclass(frozen=True, eq=False)
 class VideoFrame:
-    """One frame.
+    """One frame."""
 
-    Attributes:
-        index: its position among the frames that were asked for.
-        time: seconds since the first frame of the file, exact for variable frame rates, too.
-        name: of the file of a folder's frame, without suffix; empty otherwise.
-    """
-
-    index: int
-    time: float
+    index: int  # its position among the frames that were asked for
+    time: float  # seconds since the first frame of the file, exact for variable frame rates, too
     image: UInt8[np.ndarray, "h w 3"]
-    name: str = ""
+    name: str = ""  # of the file of a folder's frame, without suffix; empty otherwise
 
 
 @dataclass(frozen=True)
@@ -69,12 +63,9 @@ class Span:
 
 
 class VideoSource(ABC):
-    """A stream of frames.
+    """A stream of frames."""
 
-    Attributes:
-        problems: what could not be read so far, in words; the frames that could be read were given nevertheless.
-    """
-
+    # what could not be read so far, in words; the frames that could be read were given nevertheless
     problems: list[str]
 
     @abstractmethod

@@ -50,12 +50,7 @@ def count_classes(
     progress: Callable[[Iterable[Found | None], int], Iterable[Found | None]] = lambda found, total: found,
 ) -> ClassCounts:
     """Reads every label map once. Raises DataError if the data has no classes or no labels, or a label map is bad;
-    naming it.
-
-    Args:
-        threads: default: one a core.
-        progress: wraps the maps, to show how far they are.
-    """
+    naming it. `threads`: default: one a core; `progress`: wraps the maps, to show how far they are."""
     names = tuple(data.classes)
     if not names:
         raise DataError("this data names no classes, so there is nothing to count. docs/data.md says how to name them.")

@@ -28,16 +28,11 @@ class HasClasses(Protocol):
 
 @dataclass(frozen=True)
 class JoinedClasses:
-    """The classes of a mixture.
+    """The classes of a mixture."""
 
-    Attributes:
-        names: in the order of their ids.
-        palette: colours of the classes; empty unless all have one.
-        lookups: data set -> the joint id of each of its own, IGNORE where it has none.
-    """
-
-    names: tuple[str, ...] = ()
-    palette: Palette = ()
+    names: tuple[str, ...] = ()  # in the order of their ids
+    palette: Palette = ()  # colours of the classes; empty unless all have one
+    # data set -> the joint id of each of its own, IGNORE where it has none
     lookups: Mapping[str, Int64[np.ndarray, " ids"]] = field(default_factory=dict)
 
     def map_ids(self, source: str, ids: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:

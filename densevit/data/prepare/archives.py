@@ -42,10 +42,7 @@ class Member(NamedTuple):
 
 def unpack_all(name: str, downloads: Path, root: Path) -> list[str]:
     """Unpacks those archives of a data set that are there. Raises DataError if none is there, or one is damaged.
-
-    Returns:
-        a line on each archive.
-    """
+    Returns a line on each archive."""
     found = {archive: folder for archive, folder in ARCHIVES[name].items() if (downloads / archive).is_file()}
     if not found:
         raise DataError(f"{downloads}: none of {', '.join(ARCHIVES[name])}.")
@@ -55,11 +52,7 @@ def unpack_all(name: str, downloads: Path, root: Path) -> list[str]:
 
 def unpack(archive: Path, folder: Path) -> int:
     """Writes the files of an archive that are not there yet, so that an interrupted run goes on. Raises DataError if it
-    is damaged, or a name in it leads out of the folder.
-
-    Returns:
-        how many files it has.
-    """
+    is damaged, or a name in it leads out of the folder. Returns how many files it has."""
     count = 0
     reader = _zip if archive.suffix == ".zip" else _tar
     with _damage_named(archive):

@@ -13,11 +13,8 @@ EIGEN = ("train", "test")
 
 def check(root: Path, depth_root: Path | None = None, *, write_lists: bool = False) -> bool:
     """Prints a line per split, with the first missing files. `write_lists`: also write the complete pairs of the Eigen
-    splits, for the data set's `list_file`. Raises DataError if there is no such root.
-
-    Returns:
-        whether both Eigen splits are complete.
-    """
+    splits, for the data set's `list_file`. Raises DataError if there is no such root. Returns whether both Eigen splits
+    are complete."""
     if not root.is_dir():
         raise DataError(f"{root}: no such folder.")
     complete = True

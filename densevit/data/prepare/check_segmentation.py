@@ -21,11 +21,8 @@ COUNTS: dict[str, dict[str, int]] = {
 
 def check(name: str, root: Path, samples: int = 50) -> bool:
     """Prints a line per split, with what is missing, and reads some of its samples. `samples`: of each split to read,
-    evenly spaced. Raises DataError if there is no such root.
-
-    Returns:
-        whether all splits are complete, and every sample read is good.
-    """
+    evenly spaced. Raises DataError if there is no such root. Returns whether all splits are complete, and every sample
+    read is good."""
     if not root.is_dir():
         raise DataError(f"{root}: no such folder.")
     complete = [_check_split(name, root, split, count, samples) for split, count in COUNTS[name].items()]

@@ -17,14 +17,10 @@ RECORD = "downloads.json"  # archives that were unpacked, with their checksums
 
 @dataclass(frozen=True)
 class Archive:
-    """One file of a data set.
-
-    Attributes:
-        checksum: as `md5:...`.
-    """
+    """One file of a data set."""
 
     url: str
-    checksum: str
+    checksum: str  # as `md5:...`
     gigabytes: float
 
     @property
@@ -34,18 +30,12 @@ class Archive:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from.
-
-    Attributes:
-        terms: its licence or terms of use.
-        free: the terms allow any use, so that nobody must accept them first.
-        parts: of its archives, by a name; the first is what `download` takes unless told.
-    """
+    """Where a data set comes from."""
 
     page: str
-    terms: str
-    free: bool
-    parts: Mapping[str, Archive]
+    terms: str  # its licence or terms of use
+    free: bool  # the terms allow any use, so that nobody must accept them first
+    parts: Mapping[str, Archive]  # of its archives, by a name; the first is what `download` takes unless told
 
 
 SOURCES: Mapping[str, Source] = {
@@ -134,7 +124,7 @@ def download(
     What is there already is not fetched again; an interrupted call goes on where it stopped, and an archive that
     somebody put into the folder by hand is checked and taken. Raises ConfigError: no such part, or terms that were not
     accepted. Raises DataError: a data set to be fetched by hand, with its page and the folder; no connection; a wrong
-    checksum. Raises StorageError if the disk is full or read-only.
+    checksum. Raises StorageError if the disk is full or read-only. Returns the folder, `root` in a config.
 
     Args:
         name: as in a config: diode, ade20k, voc.
@@ -142,9 +132,6 @@ def download(
         parts: which, of a data set in several archives; default the first (`val` of diode, `voc2012` of voc).
         accept_terms: you agree to the terms of use, of data sets that are not free for all purposes.
         keep_archives: after they are unpacked.
-
-    Returns:
-        the folder, `root` in a config.
     """
     folder = Path(root).expanduser() if root else Path(os.environ.get("DENSEVIT_DATASETS", "datasets")) / name
     source = _source(name, folder)

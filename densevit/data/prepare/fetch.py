@@ -27,10 +27,7 @@ def fetch(url: str, target: Path, checksum: str) -> Path:
     A broken connection is taken up again where it broke, in this call and in later ones, if the server serves ranges.
     `checksum`: as `md5:...`, of any algorithm of hashlib; of a file that is there already, too. Raises DataError if the
     server cannot be reached or refuses, the connection keeps breaking, or the content is another. Raises StorageError
-    if the disk is full or read-only.
-
-    Returns:
-        the target.
+    if the disk is full or read-only. Returns the target.
     """
     if target.exists():
         if digest(target, checksum) != checksum:

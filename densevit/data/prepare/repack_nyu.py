@@ -23,10 +23,7 @@ def extract(mat: Path, root: Path) -> dict[str, int]:
     """Writes `official_splits/{train,test}/ROOM/rgb_00045.jpg` and `sync_depth_00045.png` (raw depth in whole
     millimetres, truncated), images black outside the projected window, and a list of each split.
 
-    Files that are there already are left, so an interrupted run goes on.
-
-    Returns:
-        the number of pairs per split.
+    Files that are there already are left, so an interrupted run goes on. Returns the number of pairs per split.
     """
     return {split: _extract(mat, root, split) for split in ("train", "test")}
 

@@ -20,21 +20,14 @@ WORST = 5  # confusions in the table
 
 @dataclass(frozen=True)
 class ClassScores(Scores):
-    """The scores of a data set.
+    """The scores of a data set."""
 
-    Attributes:
-        classes: their names.
-        rows: name and row of every image whose class is known, in the order they came.
-        mean: of these images.
-        confusion: images of class (row) that were predicted as class (column); those without finite logits are in none.
-        skipped: names of the images without a class.
-    """
-
-    classes: tuple[str, ...]
-    rows: Sequence[tuple[str, Row]]
-    mean: Row
+    classes: tuple[str, ...]  # their names
+    rows: Sequence[tuple[str, Row]]  # name and row of every image whose class is known, in the order they came
+    mean: Row  # of these images
+    # images of class (row) that were predicted as class (column); those without finite logits are in none
     confusion: Int64[np.ndarray, "k k"]
-    skipped: Sequence[str]
+    skipped: Sequence[str]  # names of the images without a class
 
     task = "classification"
     ranking = "nll"

@@ -24,12 +24,8 @@ def evaluate(
     total: int | None = None,
 ) -> DepthScores:
     """Scores a stream; one item is held at a time. Raises DataError if an image that does not fit the protocol, by
-    name; a name that comes twice; nothing to score.
-
-    Args:
-        metrics: sets of metrics beside the usual nine.
-        progress: show a bar; `total` is its length.
-    """
+    name; a name that comes twice; nothing to score. `metrics`: sets of metrics beside the usual nine; `progress`: show
+    a bar; `total` is its length."""
     bar = tqdm(items, desc=f"evaluate {protocol.name}", unit="image", total=total, delay=1, disable=not progress)
     return collect((score_item(item, [protocol], metrics) for item in bar), [protocol])[0]
 
@@ -50,11 +46,8 @@ def evaluate_indexed(
     spread: ParallelMap = _one_by_one,
     progress: bool = False,
 ) -> list[DepthScores]:
-    """Scores `count` items that can be read in any order; the same bits however the work is spread.
-
-    Args:
-        spread: has work(0), work(1), ... done, by several processes say, and hands the results over in order.
-    """
+    """Scores `count` items that can be read in any order; the same bits however the work is spread. `spread`: has
+    work(0), work(1), ... done, by several processes say, and hands the results over in order."""
     rows = spread(lambda index: score_item(read(index), protocols, metrics), count)
     bar = tqdm(rows, total=count, desc="evaluate", unit="image", delay=1, disable=not progress)
     return collect(iter(bar), protocols)

@@ -24,30 +24,19 @@ from densevit.registry import did_you_mean
 
 @dataclass(frozen=True)
 class MetricInput:
-    """One image as a protocol scores it: aligned, clamped, cut to the region.
+    """One image as a protocol scores it: aligned, clamped, cut to the region."""
 
-    Attributes:
-        pixels: predicted where ground truth counts.
-        depths: true there.
-        frame: predicted everywhere in the region.
-        gt: ground truth there; of meaning where `counted`.
-        intrinsics: of the region.
-        range: the protocol's.
-        fov: horizontal field of view of the whole image in degrees, where its camera is known.
-        scale: the predicted scale of the relative error, where ground truth counts.
-        interval: as calibrated.
-    """
-
-    pixels: Float64[np.ndarray, " n"]
-    depths: Float64[np.ndarray, " n"]
-    frame: Float64[np.ndarray, "h w"]
-    gt: Float64[np.ndarray, "h w"]
+    pixels: Float64[np.ndarray, " n"]  # predicted where ground truth counts
+    depths: Float64[np.ndarray, " n"]  # true there
+    frame: Float64[np.ndarray, "h w"]  # predicted everywhere in the region
+    gt: Float64[np.ndarray, "h w"]  # ground truth there; of meaning where `counted`
     counted: Bool[np.ndarray, "h w"]
-    intrinsics: Float[np.ndarray, "3 3"] | None
-    range: tuple[float, float]
-    fov: float | None = None
+    intrinsics: Float[np.ndarray, "3 3"] | None  # of the region
+    range: tuple[float, float]  # the protocol's
+    fov: float | None = None  # horizontal field of view of the whole image in degrees, where its camera is known
+    # the predicted scale of the relative error, where ground truth counts
     scale: Float64[np.ndarray, " n"] | None = None
-    interval: Interval | None = None
+    interval: Interval | None = None  # as calibrated
 
     @cached_property
     def errors(self) -> Float64[np.ndarray, " n"]:
@@ -67,17 +56,12 @@ class MetricInput:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricSet:
-    """Metrics that are computed together.
-
-    Attributes:
-        formulae: of each metric, for prediction p and ground truth d.
-        larger: the metrics of which a larger value is better.
-    """
+    """Metrics that are computed together."""
 
     description: str
-    formulae: Mapping[str, str]
+    formulae: Mapping[str, str]  # of each metric, for prediction p and ground truth d
     compute: Callable[[MetricInput], Metrics]
-    larger: Collection[str] = ()
+    larger: Collection[str] = ()  # the metrics of which a larger value is better
 
 
 def find_sets(names: Iterable[str]) -> list[str]:

@@ -46,10 +46,7 @@ def depth_metrics(
     """The nine metrics of positive depths.
 
     SILog is of the centred variance: mean(e^2) - mean(e)^2, as published code has it, goes negative by rounding.
-
-    Args:
-        rmse_log: its logarithm.
-        epsilon: metres added to the ground truth under AbsRel's fraction (MoGe: 1e-6).
+    `rmse_log`: its logarithm; `epsilon`: metres added to the ground truth under AbsRel's fraction (MoGe: 1e-6).
     """
     p, d, n = prediction, depth, depth.size
     # Products of vectors and reused memory: fresh arrays of this size cost more than the arithmetic in them.
@@ -81,11 +78,8 @@ def silog_form(form: SilogForm, squares: float, mean: float, n: int) -> float:
     """One of the numbers called SILog.
 
     percent: 100 sqrt(var) (bts and most); half: sqrt(var + mean^2 / 2) (Depth Anything V2's metric models); unbiased:
-    percent with n - 1 for n (UniDepth), 0 of one pixel; log10: sqrt(var) of decimal logarithms (Metric3D).
-
-    Args:
-        squares: sum of (e - mean)^2, with e the difference of natural logarithms.
-        mean: of e.
+    percent with n - 1 for n (UniDepth), 0 of one pixel; log10: sqrt(var) of decimal logarithms (Metric3D). `squares`:
+    sum of (e - mean)^2, with e the difference of natural logarithms; `mean`: of e.
     """
     if form == "half":
         return math.sqrt(squares / n + mean * mean / 2)

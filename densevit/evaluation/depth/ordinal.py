@@ -60,19 +60,12 @@ def ordered(
 
 @dataclass(frozen=True)
 class OrdinalScores:
-    """How often a model orders two points as people do.
+    """How often a model orders two points as people do."""
 
-    Attributes:
-        accuracy: over all pairs, as DA-2K is reported.
-        count: of pairs.
-        interval: 95% bootstrap of the accuracy, images being the sample; None of too few.
-        images: share and number of pairs of each image; groups: of each folder of images.
-    """
-
-    accuracy: float
-    count: int
-    interval: Interval | None
-    images: Mapping[str, tuple[float, int]]
+    accuracy: float  # over all pairs, as DA-2K is reported
+    count: int  # of pairs
+    interval: Interval | None  # 95% bootstrap of the accuracy, images being the sample; None of too few
+    images: Mapping[str, tuple[float, int]]  # share and number of pairs of each image; groups: of each folder of images
     groups: Mapping[str, tuple[float, int]]
     title: str = ""
     source: Mapping[str, Any] = field(default_factory=dict)

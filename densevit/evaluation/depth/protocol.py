@@ -36,60 +36,37 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """What is compared, where, and how.
-
-    Attributes:
-        description: whose it is.
-        source: the program it repeats, `repository: file`.
-        data: the data sets it belongs to; none: any.
-        range: metres between which ground truth counts.
-        range_of_data: the range is the data set's to say.
-        ends: whether the ends of the range count.
-        min_pixels: pixels with ground truth under which an image is left out.
-        region: the part of the frame that counts; None is all of it.
-        region_of: what the region's shares are shares of.
-        window: the part of the frame that the network sees; None is all of it.
-        resize: which pixels coincide when a prediction is resized, bilinearly (`preprocess.stretch`).
-        clamp: metres to which predictions are clamped; `range` is that of the ground truth, None leaves them.
-        clamp_first: before the prediction is resized, not after.
-        png_scale: units per metre of a 16-bit file to which predictions are truncated (not rounded) first.
-        fill: the holes of a prediction are filled in first, as KITTI's development kit does.
-        flip: the published numbers are means of the predictions of an image and of its mirror image.
-        align: how predictions without unit are fitted to each image's ground truth; None takes them for metres.
-        fit_on: the measured pixels that the fit sees; None is all.
-        prediction_type: what predictions are; None is what the alignment reads.
-        silog: the form of this metric.
-        rmse_log: the logarithm of this metric.
-        epsilon: is added to the ground truth in AbsRel's fraction.
-        metrics: sets of metrics that it reports beside the usual nine.
-        digits: to which the published program rounds the means; here they are not rounded.
-    """
+    """What is compared, where, and how."""
 
     name: str
-    description: str
-    source: str = ""
-    data: tuple[str, ...] = ()
-    range: Range
-    range_of_data: bool = False
-    ends: Literal["excluded", "included"] = "excluded"
-    min_pixels: int = 1
-    region: RelativeBox | FixedBox | None = None
-    region_of: Literal["frame", "window"] = "frame"
-    window: Literal["kb"] | None = None
-    resize: Resize = "corners"
+    description: str  # whose it is
+    source: str = ""  # the program it repeats, `repository: file`
+    data: tuple[str, ...] = ()  # the data sets it belongs to; none: any
+    range: Range  # metres between which ground truth counts
+    range_of_data: bool = False  # the range is the data set's to say
+    ends: Literal["excluded", "included"] = "excluded"  # whether the ends of the range count
+    min_pixels: int = 1  # pixels with ground truth under which an image is left out
+    region: RelativeBox | FixedBox | None = None  # the part of the frame that counts; None is all of it
+    region_of: Literal["frame", "window"] = "frame"  # what the region's shares are shares of
+    window: Literal["kb"] | None = None  # the part of the frame that the network sees; None is all of it
+    resize: Resize = "corners"  # which pixels coincide when a prediction is resized, bilinearly (`preprocess.stretch`)
+    # metres to which predictions are clamped; `range` is that of the ground truth, None leaves them
     clamp: Range | Literal["range"] | None = "range"
-    clamp_first: bool = False
+    clamp_first: bool = False  # before the prediction is resized, not after
+    # units per metre of a 16-bit file to which predictions are truncated (not rounded) first
     png_scale: float | None = None
-    fill: bool = False
-    flip: bool = False
+    fill: bool = False  # the holes of a prediction are filled in first, as KITTI's development kit does
+    flip: bool = False  # the published numbers are means of the predictions of an image and of its mirror image
+    # how predictions without unit are fitted to each image's ground truth; None takes them for metres
     align: str | None = None
-    fit_on: Literal["grid64", "columns1024"] | None = None
+    fit_on: Literal["grid64", "columns1024"] | None = None  # the measured pixels that the fit sees; None is all
+    # what predictions are; None is what the alignment reads
     prediction_type: Literal["depth", "disparity"] | None = None
-    silog: SilogForm = "percent"
-    rmse_log: LogBase = "ln"
-    epsilon: float = 0.0
-    metrics: tuple[str, ...] = ()
-    digits: int | None = None
+    silog: SilogForm = "percent"  # the form of this metric
+    rmse_log: LogBase = "ln"  # the logarithm of this metric
+    epsilon: float = 0.0  # is added to the ground truth in AbsRel's fraction
+    metrics: tuple[str, ...] = ()  # sets of metrics that it reports beside the usual nine
+    digits: int | None = None  # to which the published program rounds the means; here they are not rounded
 
     def __post_init__(self) -> None:
         low, high = self.range
@@ -222,11 +199,8 @@ class Protocol:
         return (depth > low) & (depth < high)
 
     def _placed(self, prediction: Float[np.ndarray, "_ _"], size: tuple[int, ...]) -> tuple[Map, bool, int, int]:
-        """The prediction on the frame, as depth or as disparity, whichever the alignment reads.
-
-        Returns:
-            it, whether it was resized, and how many of its pixels were no depth, or were clamped, before that.
-        """
+        """The prediction on the frame, as depth or as disparity, whichever the alignment reads. Returns it, whether it
+        was resized, and how many of its pixels were no depth, or were clamped, before that."""
         h, w = size
         lost = cut = 0
         if self.fill:

@@ -27,17 +27,14 @@ BINS = 8  # of the histogram of images; with fewer images there is none
 
 @dataclass(frozen=True)
 class DepthScores(Scores):
-    """The scores of a data set under one protocol.
-
-    Attributes:
-        counts: images, scored, skipped; pixels, invalid predictions and clamped ones among them; images with invalid
-            predictions; resized predictions.
-    """
+    """The scores of a data set under one protocol."""
 
     protocol: Protocol
     rows: Sequence[tuple[str, Row]]
     mean: Row
     skipped: Sequence[str]
+    # images, scored, skipped; pixels, invalid predictions and clamped ones among them; images with invalid predictions;
+    # resized predictions
     counts: dict[str, int]
 
     task = "depth"

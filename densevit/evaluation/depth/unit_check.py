@@ -16,12 +16,8 @@ Maps = tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"], Bool[np.ndarray
 
 
 def unit_warning(pairs: Iterable[Maps], scale: float | None = None) -> str:
-    """What is wrong with the unit of metric predictions, and how to mend it; empty where nothing is.
-
-    Args:
-        pairs: of some images.
-        scale: stored units per metre by which the predictions were divided; None if they were not.
-    """
+    """What is wrong with the unit of metric predictions, and how to mend it; empty where nothing is. `pairs`: of some
+    images; `scale`: stored units per metre by which the predictions were divided; None if they were not."""
     medians, correlations = [], []
     for prediction, depth, valid in pairs:
         both = valid & (prediction > 0) & np.isfinite(prediction)

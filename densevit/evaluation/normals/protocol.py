@@ -9,19 +9,14 @@ from densevit.registry import did_you_mean
 
 @dataclass(frozen=True, kw_only=True)
 class NormalsProtocol:
-    """How the errors of many images become one number.
-
-    Attributes:
-        pool: `pixels` takes those of all images together; `images` averages the scores of each image.
-        digits: to which the published program rounds the scores of an image; here they are not rounded.
-        source: the program it repeats, `repository: file`.
-    """
+    """How the errors of many images become one number."""
 
     name: str
     description: str
-    source: str
+    source: str  # the program it repeats, `repository: file`
+    # `pixels` takes those of all images together; `images` averages the scores of each image
     pool: Literal["pixels", "images"]
-    digits: int | None = None
+    digits: int | None = None  # to which the published program rounds the scores of an image; here they are not rounded
 
 
 PROTOCOLS = {

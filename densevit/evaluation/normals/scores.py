@@ -15,18 +15,13 @@ from densevit.structures import Row
 
 @dataclass(frozen=True)
 class NormalsScores(Scores):
-    """The scores of a data set.
-
-    Attributes:
-        mean: of the data set, as the protocol pools it.
-        pixels: that were scored.
-    """
+    """The scores of a data set."""
 
     protocol: NormalsProtocol
     rows: Sequence[tuple[str, Row]]
-    mean: Row
+    mean: Row  # of the data set, as the protocol pools it
     skipped: Sequence[str]
-    pixels: int
+    pixels: int  # that were scored
 
     task = "normals"
     ranking = "mean"

@@ -16,15 +16,11 @@ from densevit.model_card import Palette
 
 @dataclass(frozen=True)
 class Counts:
-    """Pixel counts of one image.
+    """Pixel counts of one image."""
 
-    Attributes:
-        confusion: labelled pixels of class (row), predicted as class (column), the last column being none.
-        boundary: as `Areas`, of the pixels near borders; None if not computed.
-    """
-
+    # labelled pixels of class (row), predicted as class (column), the last column being none
     confusion: Int64[np.ndarray, "k m"]
-    boundary: IntersectionStats | None
+    boundary: IntersectionStats | None  # as `Areas`, of the pixels near borders; None if not computed
 
     @property
     def labelled(self) -> int:

@@ -35,22 +35,14 @@ MAX_TABLE = 40  # classes up to which the confusion matrix is a table with names
 
 @dataclass(frozen=True)
 class SegScores(Scores):
-    """The scores of a data set.
-
-    Attributes:
-        names: of the images with labels, in the order they came.
-        areas: of each image, then of its boundaries; n 1 3 k if those were not computed.
-        confusion: of all images.
-        skipped: names of the images without labels.
-        palette: RGB colours of the classes.
-    """
+    """The scores of a data set."""
 
     classes: tuple[str, ...]
-    names: Sequence[str]
-    areas: Int64[np.ndarray, "n parts 3 k"]
-    confusion: Int64[np.ndarray, "k m"]
-    skipped: Sequence[str]
-    palette: Palette = ()
+    names: Sequence[str]  # of the images with labels, in the order they came
+    areas: Int64[np.ndarray, "n parts 3 k"]  # of each image, then of its boundaries; n 1 3 k if those were not computed
+    confusion: Int64[np.ndarray, "k m"]  # of all images
+    skipped: Sequence[str]  # names of the images without labels
+    palette: Palette = ()  # RGB colours of the classes
 
     task = "segmentation"
     ranking = "pixel_accuracy"

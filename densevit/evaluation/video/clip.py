@@ -27,17 +27,13 @@ Map = Float[np.ndarray, "h w"]
 
 @dataclass(frozen=True, kw_only=True)
 class VideoProtocol:
-    """What of a clip counts.
-
-    Attributes:
-        frames: at most so many of a clip, from its first; None is all.
-        range: metres between which ground truth counts, and to which predictions are clamped.
-        margins: rows and columns left out at each side: (top, bottom, left, right).
-    """
+    """What of a clip counts."""
 
     name: str = "plain"
-    frames: int | None = None
+    frames: int | None = None  # at most so many of a clip, from its first; None is all
+    # metres between which ground truth counts, and to which predictions are clamped
     range: tuple[float, float] = (1e-3, 80.0)
+    # rows and columns left out at each side: (top, bottom, left, right)
     margins: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def box(self, h: int, w: int) -> Box:
@@ -96,12 +92,8 @@ Aligned = Callable[[Map], Map]
 
 def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Row:
     """The metrics of a clip; those for which something is not known are left out. Raises DataError: predictions without
-    unit and no ground truth that they can be fitted to; or nothing to score.
-
-    Args:
-        align: how predictions are fitted, once for the whole clip.
-        kind: of the predictions: metric, affine or disparity.
-    """
+    unit and no ground truth that they can be fitted to; or nothing to score. `align`: how predictions are fitted, once
+    for the whole clip; `kind`: of the predictions: metric, affine or disparity."""
     move = fit_clip(frames, protocol, align, kind)
     rows: list[Row] = []
     errors: list[float] = []

@@ -34,17 +34,11 @@ register_metrics("video", {name: FORMULAE[name] for name in ("d1", "rtc")}, "max
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Two neighbouring frames compared by optical flow.
+    """Two neighbouring frames compared by optical flow."""
 
-    Attributes:
-        opw: weighted change of depth.
-        rtc: share of places of the same depth; NaN where no place is seen in both.
-        ratio: median of log(D / warped D) of these places; NaN likewise.
-    """
-
-    opw: float
-    rtc: float
-    ratio: float
+    opw: float  # weighted change of depth
+    rtc: float  # share of places of the same depth; NaN where no place is seen in both
+    ratio: float  # median of log(D / warped D) of these places; NaN likewise
 
 
 def temporal_alignment_error(
@@ -90,11 +84,7 @@ def flow_change(before: Rgb, after: Rgb, earlier: Depth, later: Depth) -> Change
 
 
 def compare(before: Rgb, after: Rgb, earlier: Depth, later: Depth, back: Flow, seen: Bool[np.ndarray, "h w"]) -> Change:
-    """
-    Args:
-        back: flow from `after` to `before`.
-        seen: pixels of `after` that are in both.
-    """
+    """`back`: flow from `after` to `before`; `seen`: pixels of `after` that are in both."""
     warped = sample(earlier.astype(np.float32), back)
     inside = sample(np.ones(later.shape, np.float32), back) > 0.999
     known = inside & (warped > 0) & (later > 0) & np.isfinite(warped) & np.isfinite(later)

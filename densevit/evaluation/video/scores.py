@@ -32,16 +32,11 @@ class ClipPictures(NamedTuple):
 
 @dataclass(frozen=True)
 class VideoScores(Scores):
-    """The scores of clips.
+    """The scores of clips."""
 
-    Attributes:
-        rows: name and scores of each clip.
-        align: how each clip's predictions were fitted to its ground truth.
-    """
-
-    rows: Sequence[tuple[str, Row]]
+    rows: Sequence[tuple[str, Row]]  # name and scores of each clip
     protocol: VideoProtocol
-    align: Align
+    align: Align  # how each clip's predictions were fitted to its ground truth
     pictures: Sequence[ClipPictures] = field(default=(), repr=False)
     skipped: Sequence[str] = ()
 

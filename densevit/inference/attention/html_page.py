@@ -28,11 +28,7 @@ class NamedMap(NamedTuple):
 
 def write_attention_page(folder: Path, attention: Attention, *, title: str) -> list[Path]:
     """Writes the page, the network's input image, and a PNG of every map, making the folder. Raises StorageError if the
-    folder cannot be made or written to.
-
-    Returns:
-        their paths, the page first.
-    """
+    folder cannot be made or written to. Returns their paths, the page first."""
     make_folder(folder)
     layers = range(len(attention.weights))
     images = {"image": scale_to(attention.image, LARGE)}

@@ -24,21 +24,15 @@ from densevit.structures import Size
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Attention of one query to the patches; what class and register tokens receive is missing from their sums.
-
-    Attributes:
-        query: whose attention it is, in words: the class token, without one the mean of all patches, or one patch.
-        weights: the attention of each head of each layer to each patch.
-        rollout: the contribution of each patch to the query after each layer (Abnar & Zuidema 2020).
-        window: where the image lies in the padded one: top, left, h, w.
-    """
+    """Attention of one query to the patches; what class and register tokens receive is missing from their sums."""
 
     image: UInt8[np.ndarray, "h w 3"]
-    query: str
-    weights: Float32[np.ndarray, "l heads gh gw"]
+    query: str  # whose attention it is, in words: the class token, without one the mean of all patches, or one patch
+    weights: Float32[np.ndarray, "l heads gh gw"]  # the attention of each head of each layer to each patch
+    # the contribution of each patch to the query after each layer (Abnar & Zuidema 2020)
     rollout: Float32[np.ndarray, "l gh gw"]
     patch_size: int
-    window: tuple[int, int, int, int]
+    window: tuple[int, int, int, int]  # where the image lies in the padded one: top, left, h, w
 
     def mean(self) -> Float32[np.ndarray, "l gh gw"]:
         """Over the heads of each layer."""
@@ -76,10 +70,7 @@ def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, f
 
     Layers after the last of the encoder's `out_indices` do not exist in a model and so are not shown. Raises
     ConfigError: an encoder of another family than `vit` and `timm`. Raises DataError: no such image, or `at` lies
-    outside it.
-
-    Args:
-        at: x, y in pixels of the image: the query is the patch that this pixel lies in, not the class token.
+    outside it. `at`: x, y in pixels of the image: the query is the patch that this pixel lies in, not the class token.
     """
     require_attention(predictor)
     encoder: Any = predictor.model.encoder

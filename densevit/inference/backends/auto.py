@@ -24,15 +24,12 @@ log = logging.getLogger(__name__)
 
 
 class Cost(NamedTuple):
-    """What a runtime costs.
+    """What a runtime costs."""
 
-    Attributes:
-        share: its seconds for an image over torch's, by precision (benchmarks/2026-11-21-speed.md).
-        start: seconds to convert a network for one size of images, and seconds more for each million parameters
-            (benchmarks/2026-11-22-cpu.md).
-    """
-
+    # its seconds for an image over torch's, by precision (benchmarks/2026-11-21-speed.md)
     share: Mapping[Precision, float]
+    # seconds to convert a network for one size of images, and seconds more for each million parameters
+    # (benchmarks/2026-11-22-cpu.md)
     start: tuple[float, float]
 
 
@@ -41,14 +38,8 @@ COSTS = {"openvino": Cost({"fp32": 0.80, "bf16": 0.72}, (8.6, 0.03))}
 
 
 class Choice(NamedTuple):
-    """
-    Attributes:
-        name: of the runtime.
-        reason: in one line, with the seconds that decided.
-    """
-
-    name: str
-    reason: str
+    name: str  # of the runtime
+    reason: str  # in one line, with the seconds that decided
 
 
 def candidate(device: torch.device, precision: Precision) -> str | None:

@@ -43,15 +43,10 @@ Sizes = tuple[int, int, Size | None]
 
 
 class Runtime(ABC):
-    """An inference runtime that reads ONNX files.
+    """An inference runtime that reads ONNX files."""
 
-    Attributes:
-        needs: packages.
-        precisions: those that it computes in, the default first.
-    """
-
-    needs: tuple[str, ...]
-    precisions: tuple[Precision, ...]
+    needs: tuple[str, ...]  # packages
+    precisions: tuple[Precision, ...]  # those that it computes in, the default first
 
     @abstractmethod
     def open(self, path: Path, precision: Precision) -> Run:

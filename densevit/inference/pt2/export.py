@@ -28,15 +28,9 @@ COMPILERS = ("g++", "clang++", "c++")
 
 @dataclass(frozen=True)
 class ExportedPackage:
-    """
-    Attributes:
-        errors: by head, the largest difference from torch as a share of the largest value.
-        metadata: of the file, in words.
-    """
-
     path: Path
-    errors: Mapping[str, float]
-    metadata: Mapping[str, str]
+    errors: Mapping[str, float]  # by head, the largest difference from torch as a share of the largest value
+    metadata: Mapping[str, str]  # of the file, in words
 
     def __str__(self) -> str:
         return describe_export([self.path], self.metadata, self.errors)

@@ -59,20 +59,14 @@ def clip_name(given: str) -> str:
 
 @dataclass(frozen=True)
 class ClipPlan(ExportPlan):
-    """Which clips become which files.
-
-    Attributes:
-        writers: formats of single frames, written into a folder of the clip's name.
-        clip_formats: formats of whole clips.
-        stabilize: None, or the options of the stabiliser.
-    """
+    """Which clips become which files."""
 
     clips: Sequence[Clip]
-    writers: Mapping[str, MapWriter]
-    clip_formats: Mapping[str, ClipFormat]
+    writers: Mapping[str, MapWriter]  # formats of single frames, written into a folder of the clip's name
+    clip_formats: Mapping[str, ClipFormat]  # formats of whole clips
     folder: Path
     span: Span = Span()  # noqa: RUF009  frozen
-    stabilize: Mapping[str, Any] | None = None
+    stabilize: Mapping[str, Any] | None = None  # None, or the options of the stabiliser
     intrinsics: Intrinsics | Lens | None = None
 
     @property
@@ -131,23 +125,16 @@ class ClipPlan(ExportPlan):
 
 @dataclass
 class Progress:
-    """How far a clip is written.
+    """How far a clip is written."""
 
-    Attributes:
-        frames: so many of the source are, those that could not be read included.
-        segments: parts that are complete.
-        coding: of 16-bit parts, once the first map is known.
-        focal: of all frames, in pixels, where the model estimated it in the first.
-    """
-
-    frames: int = 0
-    segments: int = 0
+    frames: int = 0  # so many of the source are, those that could not be read included
+    segments: int = 0  # parts that are complete
     times: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    coding: dict[str, Any] | None = None
+    coding: dict[str, Any] | None = None  # of 16-bit parts, once the first map is known
     out_of_range: int = 0
     size: list[int] = field(default_factory=list)
-    focal: float | None = None
+    focal: float | None = None  # of all frames, in pixels, where the model estimated it in the first
 
     @classmethod
     def read(cls, path: Path) -> "Progress":

@@ -48,32 +48,20 @@ SAMPLED = 8  # every so many frames tell the range of a clip's colours
 
 @dataclass(frozen=True)
 class ClipFacts:
-    """What the joined file may say.
-
-    Attributes:
-        size: h, w of the maps.
-        times: seconds of each frame.
-        rate: mean frames per second.
-    """
+    """What the joined file may say."""
 
     spec: HeadSpec
-    size: tuple[int, int]
-    times: Float64[np.ndarray, " n"]
-    rate: float
+    size: tuple[int, int]  # h, w of the maps
+    times: Float64[np.ndarray, " n"]  # seconds of each frame
+    rate: float  # mean frames per second
 
 
 class ClipFormat(ABC):
-    """A file of all maps of a clip; options are keyword-only.
+    """A file of all maps of a clip; options are keyword-only."""
 
-    Attributes:
-        suffix: is added to the clip's name.
-        part: what its parts hold.
-        kinds: the heads it is for.
-    """
-
-    suffix: ClassVar[str]
-    part: ClassVar[Part]
-    kinds: ClassVar[tuple[Kind, ...]] = DEPTH_KINDS
+    suffix: ClassVar[str]  # is added to the clip's name
+    part: ClassVar[Part]  # what its parts hold
+    kinds: ClassVar[tuple[Kind, ...]] = DEPTH_KINDS  # the heads it is for
     fallback: ClassVar[tuple[Kind, ...]] = ()
 
     @abstractmethod

@@ -21,15 +21,10 @@ from densevit.structures import Box, EncoderOutput
 
 @dataclass(frozen=True, eq=False)
 class VideoDepth:
-    """A frame of a video with its map.
+    """A frame of a video with its map."""
 
-    Attributes:
-        index: its position among the frames that were asked for.
-        time: seconds since the first frame of the file.
-    """
-
-    index: int
-    time: float
+    index: int  # its position among the frames that were asked for
+    time: float  # seconds since the first frame of the file
     image: Rgb
     depth: Map
 

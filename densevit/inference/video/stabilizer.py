@@ -38,21 +38,15 @@ Map = Float32[np.ndarray, "h w"]
 
 @dataclass
 class Small:
-    """A frame at the size of the work.
-
-    Attributes:
-        values: log of metric depth, else the map as it is.
-        known: where there is a value.
-        ahead: to where each pixel of this one is in the newest frame.
-        change: log(Z there / Z here), and 1 where it was seen in every frame between.
-    """
+    """A frame at the size of the work."""
 
     gray: Gray
-    values: Map
-    known: Bool[np.ndarray, "h w"]
+    values: Map  # log of metric depth, else the map as it is
+    known: Bool[np.ndarray, "h w"]  # where there is a value
     full: Map
     neighbours: list["Neighbour"] = field(default_factory=list)
-    ahead: Flow | None = None
+    ahead: Flow | None = None  # to where each pixel of this one is in the newest frame
+    # log(Z there / Z here), and 1 where it was seen in every frame between
     change: Float32[np.ndarray, "h w 2"] | None = None
 
     @cached_property

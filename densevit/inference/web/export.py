@@ -30,21 +30,13 @@ MODEL, SETTINGS = "model.onnx", "model.json"
 
 @dataclass(frozen=True)
 class ExportedSite:
-    """
-    Attributes:
-        folder: the site.
-        size: (h, w) at which the network sees every image.
-        errors: by head, the largest difference of the ONNX file from torch as a share of the largest value.
-        bytes: of all files; `download`: of those that a browser fetches to compute on its CPU.
-        runtime: the version of ONNX Runtime Web.
-    """
-
-    folder: Path
-    size: Size
+    folder: Path  # the site
+    size: Size  # (h, w) at which the network sees every image
+    # by head, the largest difference of the ONNX file from torch as a share of the largest value
     errors: Mapping[str, float]
-    bytes: int
+    bytes: int  # of all files; `download`: of those that a browser fetches to compute on its CPU
     download: int
-    runtime: str
+    runtime: str  # the version of ONNX Runtime Web
 
     def __str__(self) -> str:
         lines = [

@@ -45,16 +45,11 @@ class PredictedMap:
 
 
 class MapWriter(ABC):
-    """Writes one format; options are keyword-only.
+    """Writes one format; options are keyword-only."""
 
-    Attributes:
-        suffix: is added to the image's name.
-        kinds: the heads it is for.
-        fallback: the heads that it can be made of, where there is none of `kinds`, or another is asked for.
-    """
-
-    suffix: ClassVar[str]
-    kinds: ClassVar[tuple[Kind, ...]] = DEPTH_KINDS
+    suffix: ClassVar[str]  # is added to the image's name
+    kinds: ClassVar[tuple[Kind, ...]] = DEPTH_KINDS  # the heads it is for
+    # the heads that it can be made of, where there is none of `kinds`, or another is asked for
     fallback: ClassVar[tuple[Kind, ...]] = ()
 
     @property

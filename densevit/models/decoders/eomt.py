@@ -40,13 +40,9 @@ def default_spans(blocks: int) -> tuple[Span, ...]:
 
 
 class MaskAnnealing(nn.Module):
-    """Probability of masked attention per block: 1 before the block's span, 0 after it, polynomial within.
+    """Probability of masked attention per block: 1 before the block's span, 0 after it, polynomial within."""
 
-    Attributes:
-        progress: fraction of the run that is done; a tensor, because compiled models recompile for each new float.
-    """
-
-    progress: Tensor
+    progress: Tensor  # fraction of the run that is done; a tensor, because compiled models recompile for each new float
     spans: Tensor
 
     def __init__(self, blocks: int, spans: tuple[Span, ...] | None = None) -> None:
@@ -172,11 +168,8 @@ class EoMT(Decoder):
 
 
 def class_log_scores(predictions: QueryPredictions, size: tuple[int, int] | None) -> Float[Tensor, "b k h w"]:
-    """The logarithm of sum over queries of p(class) p(mask), in full precision.
-
-    Args:
-        size: to which masks are upsampled before the sigmoid, as published; None, in training, leaves them small.
-    """
+    """The logarithm of sum over queries of p(class) p(mask), in full precision. `size`: to which masks are upsampled
+    before the sigmoid, as published; None, in training, leaves them small."""
     with torch.autocast(predictions.masks.device.type, enabled=False):
         masks = predictions.masks.float() if size is None else upsample(predictions.masks.float(), size)
         probabilities = predictions.classes.float().softmax(-1)[..., :-1]

@@ -42,18 +42,12 @@ class TokenEncoder(Encoder):
 
     Blocks after the last out index are dropped, and the final norm where `norm` is false, so that every parameter
     gets a gradient. Subclasses build `vit`, then call `wrap_backbone`.
-
-    Attributes:
-        vit: the model, with `blocks` and `norm`.
-        norm: whether the model's final LayerNorm is applied to the feature maps.
-        num_detached: number of last blocks that a decoder runs.
-        returns_maps: whether feature maps are needed beside these blocks.
     """
 
-    vit: Any
-    norm: bool
-    num_detached: int = 0
-    returns_maps: bool = True
+    vit: Any  # the model, with `blocks` and `norm`
+    norm: bool  # whether the model's final LayerNorm is applied to the feature maps
+    num_detached: int = 0  # number of last blocks that a decoder runs
+    returns_maps: bool = True  # whether feature maps are needed beside these blocks
 
     def wrap_backbone(
         self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, out_indices: OutIndices, norm: bool

@@ -41,11 +41,8 @@ GATED = {"mlp": "swiglu_packed", "mlp_ratio": 2 * 2.66667}
 
 
 def create_vit(name: str, **options: Any) -> ViTClassifier:
-    """A ViT by name, such as 'small/14' or 'clip-base/16'. Raises ConfigError: no such family or size.
-
-    Args:
-        options: for `ViTClassifier`, over the family's own; `image_size`, a side or (h, w), for its `grid`.
-    """
+    """A ViT by name, such as 'small/14' or 'clip-base/16'. Raises ConfigError: no such family or size. `options`: for
+    `ViTClassifier`, over the family's own; `image_size`, a side or (h, w), for its `grid`."""
     kind, _, patch = name.rpartition("/")
     family, _, size = kind.rpartition("-")
     family = family or "plain"

@@ -50,18 +50,12 @@ def resolve_layers(layers: Layers, depth: int) -> list[int]:
 
 
 class IntermediateLayersMixin(nn.Module):
-    """Access to the blocks of a Vision Transformer.
+    """Access to the blocks of a Vision Transformer."""
 
-    Attributes:
-        patch_size: pixels per token.
-        prefix_tokens: class token and registers; the class token, if there is one, is the first.
-        checkpointing: activation checkpointing: blocks are recomputed in the backward pass.
-    """
-
-    patch_size: int
-    prefix_tokens: int
+    patch_size: int  # pixels per token
+    prefix_tokens: int  # class token and registers; the class token, if there is one, is the first
     has_class_token: bool
-    checkpointing: bool
+    checkpointing: bool  # activation checkpointing: blocks are recomputed in the backward pass
     blocks: nn.ModuleList
     norm: nn.Module
 
@@ -151,11 +145,8 @@ class IntermediateLayersMixin(nn.Module):
         self, image: Float[Tensor, "b c h w"], layers: Layers = None, queries: slice = ALL_TOKENS
     ) -> Iterator[Float[Tensor, "b heads q n"]]:
         """Attention weights (batch, heads, query, key) of the blocks `layers`, as an iterator; rows sum to one.
-
-        Args:
-            layers: 0-based; None for all, an int for the last so many.
-            queries: query tokens; `slice(1)` is the class token alone, which is cheap.
-        """
+        `layers`: 0-based; None for all, an int for the last so many; `queries`: query tokens; `slice(1)` is the class
+        token alone, which is cheap."""
         wanted = resolve_layers(layers, len(self.blocks))
         x = self.embed(image)
         for index, block in enumerate(self.blocks[: wanted[-1] + 1]):
@@ -167,12 +158,8 @@ class IntermediateLayersMixin(nn.Module):
     def prune_intermediate_layers(
         self, indices: Layers = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Removes the blocks after the last of `indices`; returns these as 0-based numbers.
-
-        Args:
-            prune_norm: remove the final LayerNorm, too.
-            prune_head: remove pooling and classifier, if any.
-        """
+        """Removes the blocks after the last of `indices`; returns these as 0-based numbers. `prune_norm`: remove the
+        final LayerNorm, too; `prune_head`: remove pooling and classifier, if any."""
         kept = resolve_layers(indices, len(self.blocks))
         self.blocks = self.blocks[: kept[-1] + 1]
         if prune_norm:

@@ -66,11 +66,8 @@ def normals_of_map(
 def fit_windows(
     values: Float[Tensor, "b 1 h w"], weights: Float[Tensor, "b 1 h w"], window: int
 ) -> tuple[Float[Tensor, "b 3 h w"], Float[Tensor, "b 1 h w"]]:
-    """The plane a du + b dv + c of each pixel's window, (du, dv) being the offset from that pixel.
-
-    Returns:
-        a, b, c; and the squared relative misfit, infinite where less than half of a window is known or it is a line.
-    """
+    """The plane a du + b dv + c of each pixel's window, (du, dv) being the offset from that pixel. Returns a, b, c; and
+    the squared relative misfit, infinite where less than half of a window is known or it is a line."""
     kernels = torch.from_numpy(moments(window)).to(values)[:, None]
     pad = window // 2
     n, u, v, uu, uv, vv = F.conv2d(weights, kernels, padding=pad).chunk(6, 1)

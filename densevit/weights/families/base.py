@@ -21,15 +21,10 @@ HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 
 class Family(ABC):
-    """Recognises, reads and writes one layout. Options say what the file cannot (a range, a variant).
+    """Recognises, reads and writes one layout. Options say what the file cannot (a range, a variant)."""
 
-    Attributes:
-        description: one line that distinguishes it from families with equal files.
-        licence: of the published weights.
-    """
-
-    description: ClassVar[str]
-    licence: ClassVar[str] = "unknown"
+    description: ClassVar[str]  # one line that distinguishes it from families with equal files
+    licence: ClassVar[str] = "unknown"  # of the published weights
 
     @classmethod
     @abstractmethod

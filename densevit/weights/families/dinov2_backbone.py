@@ -36,12 +36,8 @@ def encoder(
     found: RawCheckpoint, tensors: Mapping[str, Tensor], out_indices: int | None, norm: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Options of the encoder, and its tensors under our names. Raises CheckpointError if a tensor is missing, or shapes
-    that no ViT has.
-
-    Args:
-        out_indices: the last so many blocks; None for four evenly spaced.
-        norm: apply the final LayerNorm; otherwise it is dropped.
-    """
+    that no ViT has. `out_indices`: the last so many blocks; None for four evenly spaced; `norm`: apply the final
+    LayerNorm; otherwise it is dropped."""
     spare = ("mask_token",) if norm else ("mask_token", "norm.*")
     ours = KeyMapping(RULES, spare).to_densevit(tensors)
     options = vit_options(ours, found.path, gated="blocks.0.mlp.w12.weight" in tensors)

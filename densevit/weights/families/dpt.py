@@ -38,14 +38,11 @@ ENCODER: tuple[Rule, ...] = (
 
 
 class DPT(Family):
-    """Base class.
-
-    Attributes:
-        rules: for the names of the head; `widths`: tensors whose shapes say how wide it is.
-    """
+    """Base class."""
 
     licence = "MIT"
     resize: ClassVar[PreprocessConfig]
+    # for the names of the head; `widths`: tensors whose shapes say how wide it is
     rules: ClassVar[tuple[Rule, ...]] = HEAD_RULES
     widths: ClassVar[tuple[str, ...]] = ("scratch.output_conv.0.weight", "scratch.output_conv.2.weight")
     trained_on: ClassVar[str]

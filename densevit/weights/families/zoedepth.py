@@ -53,13 +53,10 @@ CONSTANTS = "conditional_log_binomial.log_binomial_transform.*"
 
 
 class ZoeDepth(Family):
-    """Base class.
-
-    Attributes:
-        size: of the network's input; `centres`: kind of bins; `relative`: whether MiDaS' prediction is used.
-    """
+    """Base class."""
 
     licence = "MIT"
+    # of the network's input; `centres`: kind of bins; `relative`: whether MiDaS' prediction is used
     size: ClassVar[tuple[int, int]] = (384, 512)
     centres: ClassVar[str] = "softplus"
     relative: ClassVar[bool] = True

@@ -26,14 +26,10 @@ FUSED = 8
 
 
 class HuggingFace(Family):
-    """Base class.
+    """Base class."""
 
-    Attributes:
-        kind: `model_type` of the config.
-        head_scale: upsampling factor of the head; None for upsampling to the network's input size.
-    """
-
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # `model_type` of the config
+    # upsampling factor of the head; None for upsampling to the network's input size
     head_scale: ClassVar[int | None] = None
     licence = "see the folder's README"
 

@@ -19,15 +19,10 @@ PATCH = 16
 
 
 class DPT(HuggingFace):
-    """DPT on a ViT or on DINOv2.
+    """DPT on a ViT or on DINOv2."""
 
-    Attributes:
-        mark: a tensor that distinguishes depth from segmentation.
-        rules: for the names of the head.
-    """
-
-    mark: ClassVar[str] = "head.head.2.weight"
-    rules: ClassVar[tuple[Rule, ...]] = DPT_HEAD
+    mark: ClassVar[str] = "head.head.2.weight"  # a tensor that distinguishes depth from segmentation
+    rules: ClassVar[tuple[Rule, ...]] = DPT_HEAD  # for the names of the head
 
     kind = "dpt"
     head_scale = 2  # for any patch size

@@ -57,12 +57,7 @@ class NyuLabels:
 
 
 def labels_of_classes(path: Path, known: Sequence[str], classes: Sequence[str]) -> NyuLabels:
-    """The named classes, in this order.
-
-    Args:
-        path: the .mat, for messages.
-        known: its names.
-    """
+    """The named classes, in this order. `path`: the .mat, for messages; `known`: its names."""
     for name in classes:
         if name not in known:
             raise DataError(f"{path}: no class '{name}'.{did_you_mean(name, known[:1000])}")
