@@ -63,6 +63,29 @@ class Registry(Generic[T]):
 
         return add
 
+    def register_function(
+        self, name: str, build: Callable[..., T], *, inputs: Collection[str] = ()
+    ) -> Callable[[P], P]:
+        """Register what `build(function, **options)` makes of a function; its keyword-only parameters are options.
+
+        Args:
+            inputs: keyword-only parameters that are no options; the component gives them with the data.
+        """
+
+        def add(function: P) -> P:
+            parameters = inspect.signature(function, eval_str=True).parameters.values()
+            options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in inputs]
+
+            def component(**chosen: Any) -> T:
+                return build(function, **{p.name: p.default for p in options} | chosen)
+
+            component.__name__, component.__doc__ = function.__name__, function.__doc__
+            component.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+            self.register(name)(component)
+            return function
+
+        return add
+
     def check(self, spec: Mapping[str, Any], where: str, *, partial: bool = False) -> ComponentSpec[T]:
         """Checks name, options and types before anything is built.
 

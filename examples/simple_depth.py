@@ -15,11 +15,11 @@ from torch import nn
 from densevit.data.datasets.motorcycle import Motorcycle
 from densevit.data.loading.collate import collate
 from densevit.data.transforms.geometric import Resize
-from densevit.losses.pixelwise import L1, MSE
-from densevit.losses.silog import SILog
+from densevit.losses.pixelwise import l1, mse
+from densevit.losses.silog import silog
 from densevit.models.vit.vision_transformer import VisionTransformer
 
-LOSSES, SIZE, PATCH, DIM = {"l1": L1, "mse": MSE, "silog": SILog}, (128, 192), 16, 192
+LOSSES, SIZE, PATCH, DIM = {"l1": l1, "mse": mse, "silog": silog}, (128, 192), 16, 192
 
 
 class SimpleDepth(nn.Module):
@@ -41,7 +41,7 @@ def main(loss: str = "silog", steps: int = 100) -> float:
     torch.manual_seed(0)
     photograph = Resize(size=SIZE)(Motorcycle().read(0), np.random.default_rng(0))
     batch = collate([photograph], [0]).to(torch.device("cpu"))
-    model, criterion = SimpleDepth(), LOSSES[loss]()
+    model, criterion = SimpleDepth(), LOSSES[loss]
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
     for step in range(steps):
         depth = model(batch.image * 2 - 1)

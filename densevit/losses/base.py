@@ -1,7 +1,10 @@
 """The interface of depth losses, and the names by which a config chooses them."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -9,6 +12,8 @@ from torch import Tensor, nn
 from densevit.losses.masked_reduction import Depth, Scalar, Valid
 from densevit.registry import Registry
 from densevit.structures import DepthKind
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DepthLoss(nn.Module, ABC):
@@ -37,18 +42,24 @@ DEPTH_LOSSES = Registry[DepthLoss]("depth loss")
 
 
 class FunctionLoss(DepthLoss):
-    """A loss that is a function of (pred, target, valid), with its options bound."""
+    """A loss that is a function of (pred, target, valid), and of `clip_length` if it takes one; options are bound."""
 
     def __init__(self, function: Callable[..., Scalar], depth_kinds: Iterable[DepthKind] = ("metric",)) -> None:
         super().__init__()
         self.function, self.depth_kinds = function, frozenset(depth_kinds)
+        self.takes_clips = "clip_length" in inspect.signature(function).parameters
 
     def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:
-        return self.function(pred, target, valid)
+        clips = {"clip_length": self.clip_length} if self.takes_clips else {}
+        return self.function(pred, target, valid, **clips)
 
 
-class ClipLoss(FunctionLoss):
-    """A loss that is a function of (pred, target, valid, clip_length=...)."""
+def depth_loss(
+    name: str, kinds: Callable[..., Iterable[DepthKind]] = lambda **options: ("metric",)
+) -> Callable[[F], F]:
+    """Register a function as a loss; its keyword-only parameters are the options. `kinds`: options -> `depth_kinds`."""
 
-    def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:
-        return self.function(pred, target, valid, clip_length=self.clip_length)
+    def build(function: Callable[..., Scalar], **options: Any) -> FunctionLoss:
+        return FunctionLoss(partial(function, **options), kinds(**options))
+
+    return DEPTH_LOSSES.register_function(name, build, inputs=("clip_length",))

@@ -3,7 +3,7 @@
 b images, k classes, h x w pixels, n labelled pixels.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import torch
@@ -12,20 +12,21 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.losses.masked_reduction import Pool
-from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss, Labels, Logits, Scalar
+from densevit.losses.segmentation import LABEL_LOSSES, FunctionLoss, Labels, Logits, Scalar
 from densevit.structures import IGNORE
 
 
+@LABEL_LOSSES.register_function("dice", FunctionLoss)
 def dice(
     logits: Logits,
     labels: Labels,
     *,
     exponent: Literal[1, 2] = 1,
-    smooth: float = 1.0,
+    smooth: Annotated[float, Field(ge=0)] = 1.0,
     classes: Literal["present", "all"] = "present",
     pool: Pool = "batch",
 ) -> Scalar:
-    """Mean over classes of 1 - 2 |P T| / (|P| + |T|), the soft Dice loss (Milletari et al. 2016).
+    """Mean over classes of 1 - 2 |P T| / (|P| + |T|), soft Dice (Milletari et al. 2016); usually with cross entropy.
 
     Args:
         exponent: of probabilities in the denominator; 2 in the paper.
@@ -48,8 +49,12 @@ def dice(
     return loss
 
 
+@LABEL_LOSSES.register_function("lovasz", FunctionLoss)
 def lovasz(logits: Logits, labels: Labels, *, pool: Pool = "batch") -> Scalar:
-    """Lovasz-Softmax: the Lovasz extension of 1 - IoU, mean over the classes that occur (Berman et al. 2018)."""
+    """Lovasz-Softmax: the Lovasz extension of 1 - IoU, mean over the classes that occur (Berman et al. 2018).
+
+    For the last part of a training, or with cross entropy.
+    """
 
     def one(probs: Float[Tensor, "n k"], target: Int64[Tensor, " n"]) -> Scalar:
         present = torch.unique(target).tolist()
@@ -86,34 +91,3 @@ def pooled(losses: list[Scalar], logits: Logits, pool: Pool) -> Scalar:
     if not losses:
         return logits[:0].float().sum()  # 0, and attached to the graph
     return torch.stack(losses).sum() / (len(logits) if pool == "image" else 1)
-
-
-@LABEL_LOSSES.register("dice")
-class Dice(LabelLoss):
-    """Soft Dice loss: 1 - overlap of probabilities and labels, by class; usually beside cross entropy."""
-
-    def __init__(
-        self,
-        *,
-        exponent: Literal[1, 2] = 1,
-        smooth: Annotated[float, Field(ge=0)] = 1.0,
-        classes: Literal["present", "all"] = "present",
-        pool: Pool = "batch",
-    ) -> None:
-        super().__init__()
-        self.exponent, self.smooth, self.classes, self.pool = exponent, smooth, classes, pool
-
-    def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        return dice(logits, labels, exponent=self.exponent, smooth=self.smooth, classes=self.classes, pool=self.pool)
-
-
-@LABEL_LOSSES.register("lovasz")
-class Lovasz(LabelLoss):
-    """Lovasz-Softmax, a surrogate of the mean IoU; for the last part of a training, or beside cross entropy."""
-
-    def __init__(self, *, pool: Pool = "batch") -> None:
-        super().__init__()
-        self.pool = pool
-
-    def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        return lovasz(logits, labels, pool=self.pool)

@@ -1,7 +1,6 @@
 """Multi-scale gradient losses, which sharpen edges and smooth surfaces."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated
 
 import torch
@@ -9,27 +8,32 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
+from densevit.losses.base import depth_loss
 from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, rows
-from densevit.structures import DepthKind
 
 Stride = Annotated[int, Field(ge=1)]
 
 
+@depth_loss("gradient", lambda *, eps, **options: ("metric",) if eps else ("metric", "relative"))
 def gradient(
     pred: Depth,
     target: Depth,
     valid: Valid,
     *,
-    strides: Sequence[int] = (1, 2, 4, 6),
-    reach: int = 2,
-    eps: float = 0.0,
+    strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 6),
+    reach: Annotated[int, Field(ge=1)] = 2,
+    eps: Eps = 0.0,
     pool: Pool = "image",
 ) -> Scalar:
     """Multi-scale gradient of the log error ln((pred + eps) / (target + eps)) (MegaDepth, Li & Snavely 2018).
 
-    dinov2's GradientLoss and dinov3's GradientLogLoss: every 1st, 2nd, 4th and 6th pixel, differences between pixels
-    two apart, eps 1e-3.
+    Added to a loss of depth itself: dinov2 has 0.5 of it beside SigLoss, dinov2 and dinov3 with the default strides,
+    differences between pixels two apart, and eps 1e-3.
+
+    Args:
+        strides: the scales; at stride s every s-th row and column is kept.
+        reach: kept pixels from one end of a difference to the other.
+        eps: metres added inside both logarithms; without it, predictions are clamped at 1e-3.
     """
     errors, mask = log_ratio(pred, target, valid, eps)
     return roughness(errors, mask, strides=strides, reach=reach, pool=pool)
@@ -55,25 +59,3 @@ def _differences(errors: Depth, mask: Valid, dim: int, reach: int) -> Float[Tens
     far, near = errors.narrow(dim, errors.shape[dim] - n, n), errors.narrow(dim, 0, n)
     both = mask.narrow(dim, errors.shape[dim] - n, n) & mask.narrow(dim, 0, n)
     return torch.where(both, far - near, 0.0).abs()
-
-
-@DEPTH_LOSSES.register("gradient")
-class Gradient(FunctionLoss):
-    """Multi-scale gradient of the log error; added to a loss of depth itself (dinov2: 0.5 beside SigLoss).
-
-    Args:
-        strides: the scales; at stride s every s-th row and column is kept.
-        reach: kept pixels from one end of a difference to the other.
-        eps: metres added inside both logarithms (dinov2, dinov3: 1e-3); without it, predictions are clamped at 1e-3.
-    """
-
-    def __init__(
-        self,
-        *,
-        strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 6),
-        reach: Annotated[int, Field(ge=1)] = 2,
-        eps: Eps = 0.0,
-        pool: Pool = "image",
-    ) -> None:
-        kinds: tuple[DepthKind, ...] = ("metric",) if eps else ("metric", "relative")
-        super().__init__(partial(gradient, strides=strides, reach=reach, eps=eps, pool=pool), kinds)

@@ -1,7 +1,9 @@
 """Losses of surface normals. b images, h x w pixels; predictions and ground truth are unit vectors."""
 
 from abc import ABC, abstractmethod
-from typing import TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -27,6 +29,18 @@ class NormalsLoss(nn.Module, ABC):
 NORMAL_LOSSES = Registry[NormalsLoss]("normals loss")
 
 
+class FunctionLoss(NormalsLoss):
+    """A loss that is a function of (pred, target, valid), with its options bound."""
+
+    def __init__(self, function: Callable[..., Scalar], **options: Any) -> None:
+        super().__init__()
+        self.function = partial(function, **options)
+
+    def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar:
+        return self.function(pred, target, valid)
+
+
+@NORMAL_LOSSES.register_function("angular", FunctionLoss)
 def angular(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image") -> Scalar:
     """Mean angle in radians, as atan2(|a x b|, a . b).
 
@@ -38,6 +52,7 @@ def angular(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image
     return masked_mean(torch.where(mask, angle, 0.0), mask, pool)
 
 
+@NORMAL_LOSSES.register_function("l1", FunctionLoss)
 def l1(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image") -> Scalar:
     """Mean over pixels of the sum of the absolute differences of the components."""
     pred, target, mask = known(pred, target, valid)
@@ -50,27 +65,3 @@ def known(pred: Normals, target: Normals, valid: Valid) -> tuple[Normals, Normal
     full = torch.promote_types(pred.dtype, torch.float32)
     constant = torch.tensor([0.0, 0.0, -1.0], dtype=full, device=pred.device)[:, None, None]
     return torch.where(mask, pred.to(full), constant), torch.where(mask, target.to(full), constant), mask
-
-
-@NORMAL_LOSSES.register("angular")
-class Angular(NormalsLoss):
-    """Mean angle between predicted and true normals, in radians."""
-
-    def __init__(self, *, pool: Pool = "image") -> None:
-        super().__init__()
-        self.pool: Pool = pool
-
-    def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar:
-        return angular(pred, target, valid, pool=self.pool)
-
-
-@NORMAL_LOSSES.register("l1")
-class NormalsL1(NormalsLoss):
-    """Mean absolute difference of the components, summed over the three."""
-
-    def __init__(self, *, pool: Pool = "image") -> None:
-        super().__init__()
-        self.pool: Pool = pool
-
-    def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar:
-        return l1(pred, target, valid, pool=self.pool)

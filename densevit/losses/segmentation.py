@@ -1,8 +1,9 @@
 """Semantic segmentation losses. b images, k classes, h x w pixels; labels are IGNORE where unknown."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,17 @@ class LabelLoss(nn.Module, ABC):
 
 
 LABEL_LOSSES = Registry[LabelLoss]("segmentation loss")
+
+
+class FunctionLoss(LabelLoss):
+    """A loss that is a function of (logits, labels), with its options bound."""
+
+    def __init__(self, function: Callable[..., Scalar], **options: Any) -> None:
+        super().__init__()
+        self.function = partial(function, **options)
+
+    def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
+        return self.function(logits, labels)
 
 
 def cross_entropy(

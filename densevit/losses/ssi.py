@@ -3,8 +3,7 @@
 The prediction is compared after each image's own affine alignment, with depth or with disparity (1 / depth in metres).
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import torch
@@ -12,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.base import DEPTH_LOSSES, ClipLoss
+from densevit.losses.base import depth_loss
 from densevit.losses.gradient import Stride, roughness
 from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, rows
 from densevit.structures import DepthKind
@@ -31,6 +30,7 @@ Row = Float[Tensor, "b p"]
 Mask = Bool[Tensor, "b p"]
 
 
+@depth_loss("ssi", lambda *, space, **options: KINDS[space])
 def ssi(
     pred: Depth,
     target: Depth,
@@ -39,7 +39,7 @@ def ssi(
     space: Space = "disparity",
     align: Alignment = "median",
     error: Error = "mae",
-    trim: float = 0.2,
+    trim: Annotated[float, Field(ge=0, lt=1)] = 0.2,
     pool: Pool = "image",
     per_clip: bool = False,
     clip_length: int = 1,
@@ -48,7 +48,12 @@ def ssi(
 
     The defaults are MiDaS's best, `ssitrim`: median and mean deviation on both sides, absolute error, the worst fifth
     left out of the sum (and still counted in its divisor). `align="lstsq", error="mse", trim=0` is its `ssimse`.
-    `per_clip` aligns the `clip_length` images of a clip together.
+
+    Args:
+        space: what the head's output is affine to.
+        align: how an image's scale and shift are found.
+        trim: share of the pixels, those with the largest error, that the loss ignores.
+        per_clip: one scale and shift for all frames of a clip (`data.clip`), not one for each.
     """
     together = clip_length if per_clip else 1
     errors, mask = aligned_error(pred, target, valid, space=space, align=align, together=together)
@@ -60,6 +65,7 @@ def ssi(
     return (torch.where(kept, ordered, 0.0).sum(1) / (2 * n[:, 0].clamp_min(1))).mean()
 
 
+@depth_loss("ssi_gradient", lambda *, space, **options: KINDS[space])
 def ssi_gradient(
     pred: Depth,
     target: Depth,
@@ -67,12 +73,17 @@ def ssi_gradient(
     *,
     space: Space = "disparity",
     align: Alignment = "median",
-    strides: Sequence[int] = (1, 2, 4, 8),
+    strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 8),
     pool: Pool = "image",
     per_clip: bool = False,
     clip_length: int = 1,
 ) -> Scalar:
-    """Multi-scale gradient of the aligned error; MiDaS adds it with weight 0.5."""
+    """Multi-scale gradient of the aligned error, beside `ssi` (MiDaS: weight 0.5) with the same `space` and `align`.
+
+    Args:
+        strides: the scales: every so many-th row and column is kept.
+        per_clip: as of `ssi`.
+    """
     together = clip_length if per_clip else 1
     errors, mask = aligned_error(pred, target, valid, space=space, align=align, together=together)
     return roughness(errors, mask, strides=strides, reach=1, pool=pool)
@@ -123,50 +134,3 @@ def _or_one(spread: Float[Tensor, "b 1"], size: Float[Tensor, "b 1"]) -> Float[T
     """A spread to divide by; 1 where it is no more than rounding leaves of a constant of that size."""
     eps = torch.finfo(spread.dtype).eps
     return torch.where(spread > eps * size + eps**2, spread, 1.0)
-
-
-@DEPTH_LOSSES.register("ssi")
-class SSI(ClipLoss):
-    """Scale-and-shift-invariant error of a head without unit; the function `ssi` beside it tells the published forms.
-
-    Args:
-        space: what the head's output is affine to.
-        align: how an image's scale and shift are found.
-        trim: share of the pixels, those with the largest error, that the loss ignores.
-        per_clip: one scale and shift for all frames of a clip (`data.clip`), not one for each.
-    """
-
-    def __init__(
-        self,
-        *,
-        space: Space = "disparity",
-        align: Alignment = "median",
-        error: Error = "mae",
-        trim: Annotated[float, Field(ge=0, lt=1)] = 0.2,
-        pool: Pool = "image",
-        per_clip: bool = False,
-    ) -> None:
-        function = partial(ssi, space=space, align=align, error=error, trim=trim, pool=pool, per_clip=per_clip)
-        super().__init__(function, KINDS[space])
-
-
-@DEPTH_LOSSES.register("ssi_gradient")
-class SSIGradient(ClipLoss):
-    """Multi-scale gradient of the aligned error, beside `ssi` and with the same `space` and `align`.
-
-    Args:
-        strides: the scales: every so many-th row and column is kept.
-        per_clip: as of `ssi`.
-    """
-
-    def __init__(
-        self,
-        *,
-        space: Space = "disparity",
-        align: Alignment = "median",
-        strides: Annotated[tuple[Stride, ...], Field(min_length=1)] = (1, 2, 4, 8),
-        pool: Pool = "image",
-        per_clip: bool = False,
-    ) -> None:
-        function = partial(ssi_gradient, space=space, align=align, strides=strides, pool=pool, per_clip=per_clip)
-        super().__init__(function, KINDS[space])

@@ -3,7 +3,6 @@
 b clips of t frames each, h x w pixels.
 """
 
-from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -11,7 +10,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.base import DEPTH_LOSSES, ClipLoss
+from densevit.losses.base import depth_loss
 from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured
 from densevit.losses.ssi import KINDS, as_clips, fitted
 from densevit.structures import DepthKind
@@ -19,13 +18,18 @@ from densevit.structures import DepthKind
 Space = Literal["disparity", "depth", "log_depth"]
 
 
+def depth_kinds(*, space: Space, **options: object) -> tuple[DepthKind, ...]:
+    return ("metric", "relative") if space == "log_depth" else KINDS[space]
+
+
+@depth_loss("temporal_gradient", depth_kinds)
 def temporal_gradient(
     pred: Depth,
     target: Depth,
     valid: Valid,
     *,
     space: Space = "disparity",
-    threshold: float = 0.05,
+    threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05,
     pool: Pool = "image",
     clip_length: int = 1,
 ) -> Scalar:
@@ -34,7 +38,13 @@ def temporal_gradient(
 
     The prediction is brought onto the ground truth by one scale and shift per clip, least squares. In `log_depth` a
     scale cancels, nothing is fitted, and the ground truth changes by less than `threshold` itself. With `pool` image
-    there is a value per clip.
+    there is a value per clip. It is for data with `clip`; Video Depth Anything adds it with weight 10 to `ssi` and
+    `ssi_gradient`.
+
+    Args:
+        space: what the head's output is affine to, or log_depth for heads that give metres.
+        threshold: changes of the ground truth that count are smaller; as a share of its range in a frame, of log_depth
+            as they are.
     """
     pred, target, mask = measured(pred, target, valid)
     if space == "disparity":
@@ -56,26 +66,3 @@ def extent(values: Float[Tensor, "b t p"], mask: Bool[Tensor, "b t p"]) -> Float
     """Largest minus smallest value of each frame; negative where none is known."""
     high = torch.where(mask, values, -torch.inf).amax(-1, keepdim=True)
     return high - torch.where(mask, values, torch.inf).amin(-1, keepdim=True)
-
-
-@DEPTH_LOSSES.register("temporal_gradient")
-class TemporalGradient(ClipLoss):
-    """Depth changes from frame to frame as the true depth does, where that changes little; for data with `clip`.
-
-    Video Depth Anything adds it to `ssi` and `ssi_gradient` with weight 10.
-
-    Args:
-        space: what the head's output is affine to, or log_depth for heads that give metres.
-        threshold: changes of the ground truth that count are smaller; as a share of its range in a frame, of log_depth
-            as they are.
-    """
-
-    def __init__(
-        self,
-        *,
-        space: Space = "disparity",
-        threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05,
-        pool: Pool = "image",
-    ) -> None:
-        kinds: tuple[DepthKind, ...] = ("metric", "relative") if space == "log_depth" else KINDS[space]
-        super().__init__(partial(temporal_gradient, space=space, threshold=threshold, pool=pool), kinds)

@@ -18,7 +18,6 @@ from densevit.config import json_schema, validation
 from densevit.config.parser import Draft
 from densevit.errors import ConfigError
 from densevit.losses.base import DEPTH_LOSSES
-from densevit.losses.pixelwise import L1
 from densevit.registries import REGISTRIES
 from densevit.registry import Registry, schema
 
@@ -170,7 +169,7 @@ def test_parts_of_a_plugin_are_left_to_it(tmp_path: Path) -> None:
 def test_components_that_a_program_has_registered_are_known_to_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(DEPTH_LOSSES, "components", {**DEPTH_LOSSES.components, "mine": L1})
+    monkeypatch.setattr(DEPTH_LOSSES, "components", {**DEPTH_LOSSES.components, "mine": DEPTH_LOSSES.components["l1"]})
     words = ["tasks.depth.losses=[{type: mine}]", "data.train.root=/nowhere"]
     assert main(["train", str(small_config(tmp_path)), *words]) == 2
     assert "no data at /nowhere" in capsys.readouterr().err  # and no word of the loss: the data is opened last

@@ -10,7 +10,7 @@ from small import CONFIG, small_folder
 from densevit.cli.main import main
 from densevit.data.loading.collate import collate
 from densevit.evaluation.normals import metrics
-from densevit.losses.normals import Angular
+from densevit.losses.normals import NORMAL_LOSSES
 from densevit.model_card import HeadSpec
 from densevit.ops.geometry import backproject, pinhole_from_fov
 from densevit.structures import Batch, Sample
@@ -35,7 +35,8 @@ def sample(name: str, *, normals: bool = False, depth: bool = False, camera: boo
 
 def task() -> NormalsTask:
     output = HeadSpec(kind="normals", unit="")
-    return NormalsTask("normals", output, [("angular", 1.0, Angular())], metrics.score, metrics.mean_row)
+    losses = [("angular", 1.0, NORMAL_LOSSES.components["angular"]())]
+    return NormalsTask("normals", output, losses, metrics.score, metrics.mean_row)
 
 
 def mixed() -> Batch:

@@ -8,8 +8,8 @@ import torch
 
 from densevit.data.loading.cutmix import AREA, cutmix
 from densevit.errors import DataError
+from densevit.losses import DEPTH_LOSSES
 from densevit.losses.masked_reduction import best_pixels
-from densevit.losses.ssi import SSI
 from densevit.model_card import HeadSpec
 from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.depth import DepthTask
@@ -46,13 +46,14 @@ def test_each_region_is_aligned_by_itself_and_counts_by_its_area() -> None:
     pasted = torch.zeros(1, 10, 12, dtype=torch.bool)
     pasted[:, 2:6, 3:9] = True
     pred = torch.where(pasted[:, None], 5 * (1 / target) + 3, 0.5 / target - 1)  # two scales and shifts
-    task = DepthTask("depth", HeadSpec(kind="disparity", unit=""), [("ssi", 1.0, SSI(trim=0))], dict, dict)
+    loss = DEPTH_LOSSES.components["ssi"](trim=0)
+    task = DepthTask("depth", HeadSpec(kind="disparity", unit=""), [("ssi", 1.0, loss)], dict, dict)
     options = {"names": ("a",), "indices": (0,), "image": torch.zeros(1, 3, 10, 12), "depth": target}
     batch = Batch(**options, valid=torch.ones(1, 1, 10, 12, dtype=torch.bool), pasted=pasted)  # type: ignore[arg-type]
     assert float(task.losses(pred, batch, 0)["ssi"]) < 1e-5
     assert float(task.losses(pred, replace(batch, pasted=None), 0)["ssi"]) > 0.1
     noisy = torch.where(pasted[:, None], torch.rand(1, 1, 10, 12), pred)
-    inside = SSI(trim=0)(noisy, target, pasted[:, None])
+    inside = loss(noisy, target, pasted[:, None])
     assert float(task.losses(noisy, batch, 0)["ssi"]) == pytest.approx(float(inside) * 24 / 120, rel=1e-4)
 
 
