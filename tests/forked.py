@@ -51,7 +51,6 @@ class ForkServer:
         )  # fmt: skip
 
     def ask(self, **order: Any) -> Any:
-        assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
@@ -85,7 +84,6 @@ class ForkServer:
         return [self.start(*argv, env=env, fault=(faults or {}).get(rank, "")) for rank, env in enumerate(ranks)]
 
     def close(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         self.process.wait(timeout=PATIENCE)
         self.process.stdout.close()

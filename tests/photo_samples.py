@@ -19,7 +19,6 @@ def photo() -> Sample:
 def sample(name: str, height: int = 480, width: int = 640, shift: int = 0) -> Sample:
     """The bundled photograph, repeated to a size and moved, so that samples differ; with labels 0 to 3."""
     real = photo()
-    assert real.depth is not None
     rows, columns = np.arange(height) % 500, (np.arange(width) + shift) % 741
     depth = np.ascontiguousarray(real.depth[np.ix_(rows, columns)])
     return Sample(

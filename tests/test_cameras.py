@@ -374,7 +374,6 @@ def test_an_evaluation_warns_of_a_lens_far_from_the_models_training(
 def example(name: str) -> ModuleType:
     path = Path(__file__).parents[1] / f"examples/{name}.py"
     spec = importlib.util.spec_from_file_location(f"example_{name}", path)
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -63,7 +63,6 @@ def trainer_and_batch(folder: Path, *words: str) -> tuple[Trainer, Batch]:
     world = DistributedContext(torch.device("cpu"))
     plan = planning.load_plan(folder / "run.yaml", ["data.train.sources.1.cutmix=0.999", *words]).open()
     trainer = training.build_trainer(plan, world)
-    assert trainer.ema is not None
     for value in trainer.ema.average.values():  # the teacher is another model than the student
         value += 0.02 * torch.randn(value.shape, generator=torch.Generator().manual_seed(0)).to(value.dtype)
     return trainer, next(training.train_batches(plan, world)(0)).to(world.device)
@@ -85,8 +84,6 @@ def test_both_views_have_the_same_pixels_but_for_the_strong_transforms(folder: P
 def test_the_average_teaches_on_the_weak_views_put_together_as_the_images_are(folder: Path) -> None:
     trainer, batch = trainer_and_batch(folder)
     teacher = trainer.objective.teacher
-    assert teacher is not None and trainer.ema is not None
-    assert batch.pasted is not None and batch.weak is not None and batch.weak_pasted is not None
     trainer.model.train()
     found, rows = teacher(batch, trainer.objective.runtime), teacher.rows(batch)
     assert trainer.model.training and all(module.training for module in trainer.model.modules())
@@ -105,7 +102,6 @@ def test_unsure_pixels_teach_no_class_and_count_in_the_mean(folder: Path) -> Non
     scores = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(1))
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
     own = task.with_pseudo_labels(batch, rows, scores, [0.5] * 2)
-    assert own.labels is not None and batch.labels is not None
     others = [row for row in range(4) if row not in rows]
     assert torch.equal(own.labels[others], batch.labels[others])
     shares, ids = scores.softmax(1).max(1)

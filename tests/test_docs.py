@@ -59,7 +59,6 @@ def test_the_code_of_a_page_runs_and_draws_its_pictures(
 
 def script(path: Path) -> ModuleType:
     spec = spec_from_file_location(f"script_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -64,19 +64,10 @@ def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            [f"align_features.encoder={ENCODER.replace('32', '48')}"],
-            "has 48 channels at stride 8, that of",
-        ),
+        ([f"align_features.encoder={ENCODER.replace('32', '48')}"], "has 48 channels at stride 8, that of"),
         (["align_features.encoder={type: vitt}"], "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'"),
-        (
-            [f"align_features.encoder={ENCODER}", "model.freeze_encoder=true"],
-            "goes with a training of the encoder",
-        ),
-        (
-            [f"align_features.encoder={ENCODER}", "compile=true"],
-            "goes with a training of the encoder, and without",
-        ),
+        ([f"align_features.encoder={ENCODER}", "model.freeze_encoder=true"], "goes with a training of the encoder"),
+        ([f"align_features.encoder={ENCODER}", "compile=true"], "goes with a training of the encoder, and without"),
         ([f"align_features.encoder={ENCODER}", "align_features.sources=[wep]"], "no source 'wep' in data.train"),
         (["align_features.encoder={type: vit, weights: none.pth}"], "align_features.encoder.weights: no such file"),
     ],

@@ -64,7 +64,6 @@ def test_the_pages_config_is_one(tmp_path: Path) -> None:
     from densevit.builder import plan
 
     block = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert block is not None
     shown = yaml.safe_load(block[1])
     tree = yaml.safe_load((ROOT / "configs/segmentation/folder.yaml").read_text())
     tree["model"] |= shown["model"]

@@ -178,7 +178,6 @@ def test_pairs_take_labels_names_and_cameras() -> None:
     depth = np.full((1, 4, 6), 2.0)
     depth[0, 0] = np.nan
     sample = densevit.Pairs([(image, torch.tensor(depth))]).read(0)  # tensors 1 h w
-    assert sample.depth is not None and sample.valid is not None
     assert sample.depth[1, 0] == 2 and not sample.valid[0].any()
     with pytest.raises(DataError, match="sizes differ"):
         densevit.Pairs([(image, np.ones((5, 6)))]).read(0)

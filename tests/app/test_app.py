@@ -80,7 +80,6 @@ def part_of(model: AppModel, *heads: str, **changed: Any) -> AppModel:
 
 def picture(view: str, alt: str) -> np.ndarray:
     found = re.search(rf'src="data:image/\w+;base64,([^"]+)" alt="{alt}"', view)
-    assert found is not None
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(found[1]))).convert("RGB"))
 
 

@@ -65,7 +65,6 @@ def address(folder: Path) -> Iterator[str]:
     server = subprocess.Popen(
         [*command, "--device", "cpu", "--precision", "fp32"], stdout=subprocess.PIPE, text=True, env=environment
     )
-    assert server.stdout is not None
     try:
         said = next((line for line in server.stdout if "Ctrl-C" in line), "")
         yield said.split()[0]

@@ -57,10 +57,7 @@ def test_a_checkpoint_becomes_a_file_that_inspect_reads(
         (["a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: goes without --flip and --crop"),
         (["a.onnx", "--image-size", "dynamic", "--crop", "kb"], "--crop: the window depends on the size"),
         (["a.onnx", "--image-size", "30,44", "--precision", "int8"], "--precision int8 and --max-drop go"),
-        (
-            ["a.onnx", "--image-size", "30,44", "--max-drop", "d1=0.01"],
-            "--precision int8 and --max-drop go",
-        ),
+        (["a.onnx", "--image-size", "30,44", "--max-drop", "d1=0.01"], "--precision int8 and --max-drop go"),
         (
             ["a.onnx", "--image-size", "30,44", "--precision", "int8", "--max-drop", "d1=-1"],
             "--max-drop: metrics and how",
@@ -75,11 +72,7 @@ def test_a_checkpoint_becomes_a_file_that_inspect_reads(
     ],
 )
 def test_faults_are_reported_before_the_checkpoint_is_read(
-    options: list[str],
-    fault: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    options: list[str], fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.onnx").touch()
@@ -90,13 +83,7 @@ def test_faults_are_reported_before_the_checkpoint_is_read(
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        ["--image-size", "0,4"],
-        ["--image-size", "4"],
-        ["--batch-size", "0"],
-        ["--max-drop", "d1"],
-    ],
+    "option", [["--image-size", "0,4"], ["--image-size", "4"], ["--batch-size", "0"], ["--max-drop", "d1"]]
 )
 def test_sizes_that_are_none_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -122,15 +122,7 @@ def test_a_point_cloud_of_a_relative_model_is_refused_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--batch-size", "0"],
-        ["--batch", "2"],
-        ["--formats", ","],
-        ["--range", "a,b"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [["--batch-size", "0"], ["--batch", "2"], ["--formats", ","], ["--range", "a,b"]])
 def test_arguments_are_never_guessed(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["predict", "checkpoint", "in", "--output", "out", *arguments])

@@ -77,7 +77,6 @@ def test_gradients_are_those_of_the_cpu() -> None:
         copy.load_state_dict(layer.state_dict())
         copy.to(device)
         copy(x.to(device)).square().mean().backward()
-        assert copy.weight.grad is not None
         return copy.weight.grad.cpu()
 
     expected = gradient("cpu")

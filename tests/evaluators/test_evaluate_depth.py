@@ -104,7 +104,6 @@ def test_saved_maps_of_another_unit_are_told_with_the_remedy(
     (tmp_path / "maps").mkdir()
     for index, name in enumerate(data.names):
         depth = data.read(index).depth
-        assert depth is not None
         np.save(tmp_path / f"maps/{name}.npy", depth * 1000)
     options = ["--data", str(tmp_path / "data"), "--data-options", "depth_scale=1000", "--predictions"]
     assert main(["eval", "--task", "depth", *options, str(tmp_path / "maps"), "--output", str(tmp_path / "out")]) == 0

@@ -1,12 +1,16 @@
 """What the writers of layouts share."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 from jaxtyping import Int64
 
+from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.structures import Sample
 from densevit_rooms.layouts import measured, number, put
 
-__all__ = ["labelled", "matrix_text", "measured", "number", "parted", "put"]
+__all__ = ["labelled", "matrix_text", "measured", "number", "opened", "parted", "put"]
 
 
 def parted(name: str) -> tuple[str, str]:
@@ -30,3 +34,7 @@ def labelled(sample: Sample) -> Int64[np.ndarray, "h w"]:
     if sample.labels is None:
         raise ValueError(f"'{sample.name}' has no labels to write.")
     return sample.labels
+
+
+def opened(type_: str, root: Path, **options: Any) -> Dataset:
+    return open_dataset({"type": type_, "root": str(root), **options})

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from photo_samples import sample
 
 import layouts
-from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.structures import IGNORE, Sample
 
 
@@ -48,7 +46,3 @@ def samples(classes: int, count: int = 2, size: tuple[int, int] = (96, 128)) -> 
         labels = (np.arange(size[0] * size[1]).reshape(size) // 40 + i) % classes
         made.append(replace(one, labels=np.where(one.valid, labels, IGNORE)))
     return made
-
-
-def opened(type_: str, root: Path, **options: Any) -> Dataset:
-    return DATASETS.check({"type": type_, "root": str(root), **options}, "data").build()

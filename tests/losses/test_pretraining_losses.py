@@ -7,14 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from densevit.losses.pretraining import (
-    dino_loss,
-    ibot_loss,
-    koleo_loss,
-    masked_patch_mse,
-    normalise_patches,
-    patchify,
-)
+from densevit.losses.pretraining import dino_loss, ibot_loss, koleo_loss, masked_patch_mse, normalise_patches, patchify
 
 
 def test_patches_are_in_order_and_normalised_as_in_mae() -> None:

@@ -107,7 +107,6 @@ def test_without_queries_the_last_blocks_are_the_encoders_own(name: str) -> None
     open_.detach_last_blocks(2, out_indices=False)
     assert open_(image).maps == ()
     rest = open_(image).remaining
-    assert rest is not None
     x = rest.tokens
     for block in rest.blocks:
         x = block(x, None, 0)
@@ -122,7 +121,6 @@ def test_masked_queries_change_neither_patches_nor_their_rotary_positions(name: 
     encoder.detach_last_blocks(2, out_indices=True)
     features = encoder(image)
     rest = features.remaining
-    assert rest is not None
     first = rest.prefix_tokens
     x = torch.cat([rest.tokens[:, :first], torch.randn(1, 7, rest.tokens.shape[-1]), rest.tokens[:, first:]], 1)
     mask = torch.ones(1, 1, x.shape[1], x.shape[1], dtype=torch.bool)
@@ -140,7 +138,6 @@ def test_a_query_equal_to_the_class_token_gets_the_same_output(name: str) -> Non
     encoder = tower(name).eval()
     encoder.detach_last_blocks(2, out_indices=False)
     rest = encoder(torch.rand(1, 3, *IMAGE)).remaining
-    assert rest is not None
     first = rest.prefix_tokens
     x = torch.cat([rest.tokens[:, :first], rest.tokens[:, :1], rest.tokens[:, first:]], 1)
     for block in rest.blocks:

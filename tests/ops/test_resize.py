@@ -49,8 +49,7 @@ def test_a_rule_without_its_size_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("interpolation", "flag"),
-    [("bicubic", cv2.INTER_CUBIC), ("bilinear", cv2.INTER_LINEAR), ("area", cv2.INTER_AREA)],
+    ("interpolation", "flag"), [("bicubic", cv2.INTER_CUBIC), ("bilinear", cv2.INTER_LINEAR), ("area", cv2.INTER_AREA)]
 )
 @pytest.mark.parametrize(
     ("before", "after"),

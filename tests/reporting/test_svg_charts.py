@@ -26,7 +26,6 @@ def test_a_curve_ends_where_its_last_value_is_and_counts_what_it_cannot_draw() -
     figure = ElementTree.fromstring(html)
     assert "1 non-finite points not drawn" in html and "<b>2</b> at 100" in html and "loss &lt;train&gt;" in html
     line, dot = figure.find("svg/polyline"), figure.find("svg/circle")
-    assert line is not None and dot is not None
     assert line.attrib["points"].split()[-1] == f"{dot.attrib['cx']},{dot.attrib['cy']}"
     assert line_chart("loss", [(0.0, float("inf"))]).count("No points") == 1
 

@@ -43,7 +43,6 @@ def test_what_is_read_is_what_was_rendered(root: Path) -> None:
     for index, frame in enumerate(render_scene(3, "train", 1, 2, SIZE), start=2):
         read, made = data.read(index), frame.sample
         assert read.name == made.name
-        assert read.depth is not None and made.depth is not None and read.valid is not None
         # Rounding to units of 1 / 5000 m moves a depth by half a unit at most (and a float32 of 10 m by 1e-6).
         assert np.abs(read.depth - made.depth).max() <= 0.5 / DEPTH_SCALE + 1e-6
         assert read.valid.all()
@@ -66,7 +65,6 @@ def test_fields_of_view_views_and_normals_are_written_and_read(tmp_path: Path) -
     frames = render_scene(3, "train", 0, 1, SIZE, fov=(25.0, 110.0), views=2)
     for index, frame in enumerate(frames):
         read, made = data.read(index), frame.sample
-        assert read.normals is not None and made.normals is not None and read.pose is not None
         assert np.abs(read.normals - made.normals).max() < 1e-4
         assert np.array_equal(read.pose, made.pose)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"another data set .*fov \[25"):
@@ -77,7 +75,6 @@ def test_fields_of_view_views_and_normals_are_written_and_read(tmp_path: Path) -
 def test_cameras_of_a_mount_keep_its_height_and_pitch_in_further_views_too(mount: str, height: float) -> None:
     for frame in render_scene(3, "train", 0, 2, SIZE, mount=mount, views=3):
         pose = frame.sample.pose
-        assert pose is not None
         assert pose[2, 3] == pytest.approx(height, abs=0.1)
         assert np.arcsin(pose[2, 2]) == pytest.approx(0 if mount == "level" else -0.25, abs=0.05)
 

@@ -49,7 +49,6 @@ def test_a_camera_finds_its_way_between_things_that_stand_close_together(scene: 
 def test_flow_leads_to_the_same_point_of_the_next_frame(walk: list[WalkFrame]) -> None:
     """What is static has the same place in the world; what is not hidden is found there by depth and colour."""
     for here, there in pairwise(walk):
-        assert here.flow is not None
         first, second = here.frame.sample, there.frame.sample
         points = (
             backproject(first.depth.astype(np.float64), first.intrinsics) @ first.pose[:3, :3].T + first.pose[:3, 3]

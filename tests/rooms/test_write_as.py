@@ -53,7 +53,6 @@ def test_the_nyu_reader_reads_rooms_in_the_nyu_folders(tmp_path: Path) -> None:
     (sample,) = (frame.sample for frame in render_scene(0, "train", 0, 1, (480, 640), fov=FOV["nyu"]))
     listed = tmp_path / "nyu" / "nyu_sync_train.txt"
     read = Nyu(root=tmp_path / "nyu", source="sync", split="train", list_file=listed, border="keep").read(0)
-    assert read.depth is not None and sample.depth is not None
     assert np.abs(read.depth - sample.depth).max() <= 0.5e-3 + 1e-6  # millimetres in 16 bits
     assert sample.intrinsics[0, 0] == pytest.approx(518.86, abs=0.2)  # type: ignore[index]
 
@@ -63,7 +62,6 @@ def test_the_kitti_reader_reads_rooms_in_the_kitti_folders(tmp_path: Path) -> No
     (sample,) = (frame.sample for frame in render_scene(0, "train", 0, 1, (375, 1242), fov=FOV["kitti"]))
     (listed,) = (tmp_path / "kitti").glob("kitti_*.txt")
     read = Kitti(root=tmp_path / "kitti", list_file=listed, split="train", crop="none").read(0)
-    assert read.depth is not None and sample.depth is not None and read.intrinsics is not None
     assert read.depth.shape == (375, 1242)
     assert np.abs(read.depth - sample.depth).max() <= 0.5 / 256 + 1e-6
     assert np.allclose(read.intrinsics, np.asarray(sample.intrinsics), rtol=1e-5)

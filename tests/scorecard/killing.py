@@ -58,7 +58,6 @@ def trial(folder: Path, draw: random.Random) -> None:
     last = int(told.split()[-1])
     atomic_io.remove_stale_temporaries(folder)
     found = newest_good(folder)
-    assert found is not None
     assert last <= found[1].step <= last + 1, (last, found[1].step)
     assert torch.equal(checkpoint.read(found[0])[0]["w"], WEIGHTS["w"])
     left = [path.name for path in folder.iterdir() if path.name.startswith((".", "damaged"))]

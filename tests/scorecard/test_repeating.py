@@ -86,7 +86,6 @@ def course(config: Path, *overrides: str, resume: bool = False, stop_in: int | N
 def everything(trainer: Trainer) -> dict[str, Any]:
     """All that a step depends on, and all that it leaves. Python's own generator is compared in `test_preemption.py`:
     here the checker of types draws from it, whenever it looks into a list."""
-    assert trainer.ema is not None
     state: dict[str, Any] = {f"model.{name}": value for name, value in trainer.model.state_dict().items()}
     state |= {f"ema.{name}": value for name, value in trainer.ema.state_dict().items()}
     for index, moments in trainer.optimizer.state_dict()["state"].items():

@@ -77,7 +77,6 @@ def test_a_second_signal_ends_the_process_only_when_it_is_not_the_first_ones_ech
     (uploads := tmp_path / "uploads").mkdir()
     words = [sys.executable, "-c", WAITING, str(uploads), "0.3" if pause == 0 else "20"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.terminate()
         assert process.stdout.readline() == "asked\n"

@@ -20,8 +20,7 @@ main.main(["compare"])
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
-    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+    ("given", "expected"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)]
 )
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: Any) -> None:
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):

@@ -188,8 +188,7 @@ def test_weights_that_are_no_usual_numbers_are_refused(weight: Tensor, message: 
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [([1, 2], "holds a list"), ({"epoch": 3}, "holds no tensors; its keys are epoch")],
+    ("content", "message"), [([1, 2], "holds a list"), ({"epoch": 3}, "holds no tensors; its keys are epoch")]
 )
 def test_files_without_weights_say_what_they_hold(tmp_path: Path, content: object, message: str) -> None:
     torch.save(content, tmp_path / "a.pt")

@@ -42,11 +42,7 @@ def test_inputs_beside_images_of_an_older_checkpoint_are_today_s_conditionings()
     ramp = torch.linspace(0, 1, 2 * 3 * 32 * 48).reshape(2, 3, 32, 48)
     points = torch.zeros(2, 1, 32, 48)
     points[:, :, 3::10, 5::10] = 2.0
-    inputs = {
-        "camera": torch.tensor([[40.0, 40.0, 23.5, 15.5]] * 2),
-        "clips": torch.tensor([[0, 1]]),
-        "points": points,
-    }
+    inputs = {"camera": torch.tensor([[40.0, 40.0, 23.5, 15.5]] * 2), "clips": torch.tensor([[0, 1]]), "points": points}
     with torch.no_grad():
         said, alone = (predictor.model(ramp, given)["depth"][:, 0, ::16, ::16].flatten() for given in (inputs, {}))
     # What the code that wrote it said, in November 2026.

@@ -58,7 +58,6 @@ def test_sixteen_bit_pngs_hold_classes_beyond_255_whose_seat_stays_empty(tmp_pat
     (tmp_path / "classes.json").write_text(json.dumps(entries))
     data = open_folder(tmp_path)
     labels = data.read(0).labels
-    assert labels is not None
     position = ids.astype(int) - 1000
     np.testing.assert_array_equal(labels, position + (position >= 255))
     assert len(data.classes) == 301 and data.classes[255] == EMPTY and data.classes[256] == "c255"

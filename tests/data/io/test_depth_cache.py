@@ -18,7 +18,6 @@ from densevit.data.io.writers import encode_depth
 @pytest.fixture
 def depth_file(tmp_path: Path) -> Path:
     depth = photo().depth
-    assert depth is not None
     return write(tmp_path / "depth.png", np.ascontiguousarray(depth[:60, :80]))
 
 

@@ -25,7 +25,6 @@ def small() -> Image.Image:
 
 def small_depth() -> np.ndarray:
     depth = photo().depth
-    assert depth is not None
     return np.ascontiguousarray(depth[100:160, 200:290])
 
 

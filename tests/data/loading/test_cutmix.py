@@ -25,7 +25,6 @@ def test_a_rectangle_comes_from_the_other_image_with_its_ground_truth() -> None:
     labels = np.ones((40, 50), np.int64)
     for seed in range(20):
         mixed = cutmix(sample(3, labels=labels), sample(7), np.random.default_rng(seed))
-        assert mixed.pasted is not None and mixed.labels is not None
         assert (mixed.image[mixed.pasted] == 7).all() and (mixed.image[~mixed.pasted] == 3).all()
         np.testing.assert_array_equal(mixed.depth, np.where(mixed.pasted, 7, 3))
         np.testing.assert_array_equal(mixed.labels, np.where(mixed.pasted, IGNORE, 1))  # the other has none

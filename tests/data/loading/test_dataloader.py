@@ -332,8 +332,6 @@ def test_collate_fills_what_some_samples_lack() -> None:
         name="a", image=image, depth=ones, valid=ones > 0, labels=np.ones((2, 2), np.int64), intrinsics=np.eye(3)
     )
     batch = collate([Sample(name="b", image=image), full], [0, 1])
-    assert batch.depth is not None and batch.valid is not None
-    assert batch.labels is not None and batch.intrinsics is not None
     assert batch.depth[0].sum() == 0 and not batch.valid[0].any() and batch.valid[1].all()
     assert (batch.labels[0] == 255).all() and (batch.labels[1] == 1).all()
     assert batch.intrinsics[0].isnan().all() and torch.equal(batch.intrinsics[1], torch.eye(3))

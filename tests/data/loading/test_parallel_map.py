@@ -49,8 +49,7 @@ def dies(index: int) -> int:
 
 @pytest.mark.skipif(not parallel_map.FORKS, reason="needs fork")
 @pytest.mark.parametrize(
-    ("work", "told"),
-    [(refuses, r"^depth/0041.png: truncated.$"), (dies, r"SIGKILL.*was reading image 65")],
+    ("work", "told"), [(refuses, r"^depth/0041.png: truncated.$"), (dies, r"SIGKILL.*was reading image 65")]
 )
 def test_what_goes_wrong_in_a_process_is_told_by_name(work: Callable[[int], int], told: str) -> None:
     came = []

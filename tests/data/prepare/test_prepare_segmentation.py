@@ -10,7 +10,8 @@ from pathlib import Path
 import layouts
 import numpy as np
 import pytest
-from layouts.segmentation_cases import opened, samples
+from layouts.common import opened
+from layouts.segmentation_cases import samples
 
 from densevit.data.prepare.archives import unpack, unpack_all
 from densevit.data.prepare.check_segmentation import COUNTS, check

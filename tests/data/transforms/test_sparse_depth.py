@@ -42,7 +42,6 @@ def test_a_pattern_gives_about_as_many_measured_points_as_asked_for(pattern: str
     numbers = [(one.inputs["points"] > 0).sum() for one in found]
     assert 0.6 * count <= np.mean(numbers) <= 1.2 * count
     for one in found:
-        assert one.depth is not None
         at = one.inputs["points"] > 0
         assert np.array_equal(one.inputs["points"][at], one.depth[at])
 
@@ -72,7 +71,6 @@ def test_flips_crops_and_zooms_keep_points_at_the_pixels_that_they_measured() ->
         at = moved.inputs["points"] > 0
         assert np.array_equal(moved.inputs["points"][at], moved.depth[at])
     nearer = apply(draw, {"type": "random_scale", "range": [1.5, 1.5]}, seed=3)
-    assert nearer.depth is not None
     at = nearer.inputs["points"] > 0
     assert at.sum() == pytest.approx(300, abs=2)
     np.testing.assert_allclose(nearer.inputs["points"][at], nearer.depth[at], rtol=0.02)

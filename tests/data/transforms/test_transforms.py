@@ -239,7 +239,6 @@ def test_a_plane_stays_the_plane_of_the_moved_camera(spec: Mapping[str, Any], se
 def test_normals_move_and_turn_with_the_camera(spec: Mapping[str, Any]) -> None:
     """They stay those of the moved depth, and 0 where nothing is."""
     before = plane()
-    assert before.depth is not None
     normal = -NORMAL / np.linalg.norm(NORMAL)
     moved = apply(replace(before, normals=np.tile(normal, (*before.depth.shape, 1)).astype(np.float32)), spec, seed=2)
     depth, valid, _, intrinsics = fields(moved)
@@ -255,7 +254,6 @@ def test_a_flip_negates_the_horizontal_component_of_normals() -> None:
     normals = np.zeros((2, 3, 3), np.float32)
     normals[0, 0] = (0.6, 0.0, -0.8)
     flipped = apply(replace(small(), normals=normals), {"type": "hflip", "p": 1.0})
-    assert flipped.normals is not None
     np.testing.assert_allclose(flipped.normals[0, 2], (-0.6, 0.0, -0.8))
 
 
@@ -311,11 +309,7 @@ def test_randomness_differs_between_generators(spec: Mapping[str, Any]) -> None:
 
 
 def test_joined_moves_equal_the_same_moves_one_by_one() -> None:
-    chain = [
-        {"type": "rotate", "degrees": 4},
-        {"type": "random_crop", "size": (20, 30)},
-        {"type": "hflip", "p": 0.5},
-    ]
+    chain = [{"type": "rotate", "degrees": 4}, {"type": "random_crop", "size": (20, 30)}, {"type": "hflip", "p": 0.5}]
     for seed in range(6):
         joined = apply(plane(), *chain, seed=seed)
         rng, step_by_step = np.random.default_rng(seed), plane()
@@ -362,7 +356,6 @@ def test_a_random_resized_crop_is_a_zoom_relative_to_the_resized_whole(metric: s
     wall = replace(plane((48, 64), holes=False), depth=np.full((48, 64), 3, np.float32))
     whole = apply(wall, {"type": "resize", "size": (24, 32)})
     crop = apply(wall, {"type": "random_resized_crop", "size": (24, 32), "range": (share, share), "metric": metric})
-    assert whole.intrinsics is not None and crop.intrinsics is not None and crop.depth is not None
     nearer, longer = (share, 1.0) if metric == "depth" else (1.0, 1 / share)
     assert crop.depth == pytest.approx(3 * nearer)
     assert crop.intrinsics[0, 0] == pytest.approx(whole.intrinsics[0, 0] * longer)
@@ -395,7 +388,6 @@ def test_the_image_moves_with_its_depth() -> None:
         {"type": "random_crop", "size": (300, 400)},
         {"type": "hflip", "p": 1.0},
     )
-    assert moved.depth is not None and moved.valid is not None
     inside = cv2.erode(moved.valid.astype(np.uint8), np.ones((5, 5), np.uint8), borderValue=0) > 0
     assert inside.sum() > 60_000
     assert np.abs(moved.image[..., 0].astype(np.float32) - moved.depth)[inside].max() < 2

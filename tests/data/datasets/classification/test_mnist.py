@@ -52,51 +52,37 @@ def test_train_and_val_share_nothing_and_make_the_training_files_together(tmp_pa
     np.testing.assert_array_equal(val.read(1).image[..., 0], pixels()[23])
 
 
-def test_the_test_files_are_others(tmp_path: Path) -> None:
+def test_the_test_files_are_others_and_a_batch_carries_the_digits(tmp_path: Path) -> None:
     write(tmp_path)
     with pytest.raises(DataError, match="t10k-images-idx3-ubyte: not found, nor"):
         Mnist(root=tmp_path, split="test")
     write(tmp_path, "t10k")
     assert Mnist(root=tmp_path, split="test").names[0] == "t10k_00000"
-
-
-def test_a_batch_carries_the_digits(tmp_path: Path) -> None:
-    write(tmp_path)
     batch = next(iter(EvalLoader(Mnist(root=tmp_path), batch_size=3)))
-    assert batch.label is not None and batch.label.tolist() == [0, 1, 2]
-    assert batch.image.shape == (3, 3, 28, 28)
+    assert batch.label.tolist() == [0, 1, 2] and batch.image.shape == (3, 3, 28, 28)
 
 
 def test_missing_and_damaged_files_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no data at"):
-        Mnist(root=tmp_path / "gone")
-    with pytest.raises(DataError, match="no MNIST files"):
-        Mnist(root=tmp_path)
+    for root, told in (("gone", "no data at"), (".", "no MNIST files")):
+        with pytest.raises(DataError, match=told):
+            Mnist(root=tmp_path / root)
     write(tmp_path)
-    images, labels = tmp_path / "train-images-idx3-ubyte", tmp_path / "train-labels-idx1-ubyte"
-    whole = images.read_bytes()
-    for damaged in (whole[:-100], whole[:10], b"", b"not an idx file at all", whole + b"1"):
-        images.write_bytes(damaged)
-        with pytest.raises(DataError, match="train-images-idx3-ubyte: not a whole idx file"):
+    whole = (tmp_path / "train-images-idx3-ubyte").read_bytes()
+    no_idx = "train-images-idx3-ubyte: not a whole idx file"
+    for kind, content, told in (
+        *(("images", bad, no_idx) for bad in (whole[:-100], whole[:10], b"", b"not an idx file at all", whole + b"1")),
+        ("images", idx(np.zeros((COUNT, 28, 27), np.uint8)), "not 28x28 uint8"),
+        ("images", idx(pixels(COUNT - 1)), "23 images and 24 labels"),
+        ("labels", idx(np.full(COUNT, 10, np.uint8)), "label 10"),
+        ("images", gzip.compress(whole)[:-200], "not a whole idx file"),
+    ):
+        write(tmp_path)
+        damaged = tmp_path / f"train-{kind}-idx{3 if kind == 'images' else 1}-ubyte"
+        if content.startswith(b"\x1f\x8b"):
+            damaged = damaged.rename(f"{damaged}.gz")
+        damaged.write_bytes(content)
+        with pytest.raises(DataError, match=told):
             Mnist(root=tmp_path)
-    images.write_bytes(idx(np.zeros((COUNT, 28, 27), np.uint8)))
-    with pytest.raises(DataError, match="not 28x28 uint8"):
-        Mnist(root=tmp_path)
-    images.write_bytes(idx(pixels(COUNT - 1)))
-    with pytest.raises(DataError, match="23 images and 24 labels"):
-        Mnist(root=tmp_path)
-    images.write_bytes(whole)
-    labels.write_bytes(idx(np.full(COUNT, 10, np.uint8)))
-    with pytest.raises(DataError, match="label 10"):
-        Mnist(root=tmp_path)
-
-
-def test_a_damaged_gzip_is_told(tmp_path: Path) -> None:
-    write(tmp_path, zipped=True)
-    path = tmp_path / "train-images-idx3-ubyte.gz"
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(DataError, match="not a whole idx file"):
-        Mnist(root=tmp_path)
 
 
 def test_nothing_is_fetched_unless_asked_and_a_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

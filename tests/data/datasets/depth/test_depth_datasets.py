@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from photo_samples import assert_damage_is_named, sample
 
-from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.depth.hypersim import planar_depth
 from densevit.data.datasets.depth.sunrgbd import rotate_right
 from densevit.data.datasets.depth.tum import associate
@@ -65,8 +65,8 @@ def written(case: Case, root: Path) -> list[Sample]:
     return made
 
 
-def opened(case: Case, root: Path, **options: Any) -> Dataset:
-    return DATASETS.check({"type": case.type, "root": str(root), **case.options, **options}, "data").build()
+def reopened(case: Case, root: Path, **options: Any) -> Dataset:
+    return layouts.opened(case.type, root, **case.options, **options)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: "-".join([case.type, *case.options.values()]))
@@ -74,69 +74,41 @@ def case(request: pytest.FixtureRequest) -> Case:
     return request.param  # type: ignore[no-any-return]
 
 
-def test_what_was_written_comes_back(case: Case, tmp_path: Path) -> None:
+def test_what_was_written_comes_back_in_the_range_that_the_data_set_states(case: Case, tmp_path: Path) -> None:
     made = written(case, tmp_path)
-    data = opened(case, tmp_path)
-    assert len(data) == 2 and len(set(data.names)) == 2
+    data = reopened(case, tmp_path)
+    low, high = data.depth_range
+    assert len(data) == 2 and len(set(data.names)) == 2 and (not data.sizes or case.size in data.sizes)
+    assert data.scene(0) == data.scene(1) == (case.scene or data.scene(0))
     for i, expected in enumerate(made):
-        got = data.read(i)
-        assert got.depth is not None and got.valid is not None and expected.depth is not None
+        got, files = data.read(i), data.files(i)
+        assert {"image", "depth"} <= files.keys() and all(path.is_file() for path in files.values())
         np.testing.assert_array_equal(got.valid, expected.valid)
         np.testing.assert_allclose(got.depth, expected.depth, atol=case.atol, rtol=case.rtol + 1e-6)
+        assert got.depth[got.valid].max() <= high
+        # The outdoor part has 2 m and more.
+        assert low <= got.depth[got.valid].min() or case.options.get("part") == "outdoor"
         difference = np.abs(got.image.astype(int) - expected.image).mean()
         assert difference == 0 if case.exact_image else difference < 4
         if case.intrinsics:
-            assert got.intrinsics is not None and expected.intrinsics is not None
             np.testing.assert_allclose(got.intrinsics, expected.intrinsics, rtol=1e-6)
 
 
-def test_depth_lies_in_the_range_that_the_data_set_states(case: Case, tmp_path: Path) -> None:
+def test_files_of_a_mac_are_no_samples_and_damaged_and_missing_ones_are_named(case: Case, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=str(tmp_path)):
+        reopened(case, tmp_path)
     written(case, tmp_path)
-    data = opened(case, tmp_path)
-    depth, valid = data.read(0).depth, data.read(0).valid
-    assert depth is not None and valid is not None
-    low, high = data.depth_range
-    assert low <= depth[valid].min() or case.options.get("part") == "outdoor"  # which is 2 m and more
-    assert depth[valid].max() <= high
-    assert not data.sizes or case.size in data.sizes
-
-
-def test_files_and_scenes_are_named(case: Case, tmp_path: Path) -> None:
-    written(case, tmp_path)
-    data = opened(case, tmp_path)
-    files = data.files(1)
-    assert {"image", "depth"} <= files.keys() and all(path.is_file() for path in files.values())
-    assert data.scene(0) == data.scene(1)
-    if case.scene:
-        assert data.scene(0) == case.scene
-
-
-def test_files_that_a_mac_leaves_beside_others_are_no_samples(case: Case, tmp_path: Path) -> None:
-    written(case, tmp_path)
-    names = opened(case, tmp_path).names
+    names = list(reopened(case, tmp_path).names)
     for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
         path.with_name(f"._{path.name}").write_bytes(b"\0\x05\x16\x07")
-    data = opened(case, tmp_path)
-    assert list(data.names) == list(names)
+    data = reopened(case, tmp_path)
+    assert list(data.names) == names
     assert not [path for path in data.files(0).values() if path.name.startswith(".")]
-
-
-def test_a_missing_depth_map_is_counted_and_left_out_where_asked(case: Case, tmp_path: Path) -> None:
-    written(case, tmp_path)
-    opened(case, tmp_path).files(1)["depth"].unlink()
+    assert_damage_is_named(data, "depth")
+    data.files(1)["depth"].unlink()
     with pytest.raises(DataError, match="1 of 2 samples lack a file"):
-        opened(case, tmp_path)
-    assert len(opened(case, tmp_path, subset="available")) == 1
-
-
-def test_a_truncated_depth_map_is_an_error_that_names_it(case: Case, tmp_path: Path) -> None:
-    written(case, tmp_path)
-    assert_damage_is_named(opened(case, tmp_path), "depth")
-
-
-def test_an_empty_root_says_what_was_looked_for(case: Case, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=str(tmp_path)):
-        opened(case, tmp_path)
+        reopened(case, tmp_path)
+    assert len(reopened(case, tmp_path, subset="available")) == 1
 
 
 def test_sun_rgb_d_turns_sixteen_bits_by_three() -> None:
@@ -149,19 +121,17 @@ def test_sun_rgb_d_turns_sixteen_bits_by_three() -> None:
 
 def test_sun_rgb_d_takes_the_split_of_the_toolbox_and_cuts_at_eight_metres(tmp_path: Path) -> None:
     far = sample("a_7", 60, 80)
-    assert far.depth is not None
     far.depth[:10] = 9.0
     layouts.write_sunrgbd(tmp_path, [far], split="train")
-    data = opened(Case("sunrgbd", layouts.write_sunrgbd, (60, 80), 0), tmp_path, split="train")
-    assert list(data.names) == ["kv1/NYUdata/NYU0007"]
+    data = layouts.opened("sunrgbd", tmp_path, split="train")
+    assert list(data.names) == ["kv1/NYUdata/NYU0007"] and len(layouts.opened("sunrgbd", tmp_path, split="all")) == 1
     valid = data.read(0).valid
-    assert valid is not None and not valid[:10].any() and valid[10:].any()
+    assert not valid[:10].any() and valid[10:].any()
     with pytest.raises(DataError):
-        opened(Case("sunrgbd", layouts.write_sunrgbd, (60, 80), 0), tmp_path, split="test")
-    assert len(opened(Case("sunrgbd", layouts.write_sunrgbd, (60, 80), 0), tmp_path, split="all")) == 1
+        layouts.opened("sunrgbd", tmp_path, split="test")
     (tmp_path / "SUNRGBDtoolbox/traintestSUNRGBD/allsplit.mat").unlink()
     with pytest.raises(DataError, match="allsplit.mat"):
-        opened(Case("sunrgbd", layouts.write_sunrgbd, (60, 80), 0), tmp_path)
+        layouts.opened("sunrgbd", tmp_path)
 
 
 def test_hypersim_distance_becomes_planar_depth() -> None:
@@ -175,28 +145,22 @@ def test_hypersim_distance_becomes_planar_depth() -> None:
 
 def test_the_sky_of_virtual_kitti_is_not_valid(tmp_path: Path) -> None:
     layouts.write_vkitti2(tmp_path, [sample("a_0", 375, 1242)])
-    path = tmp_path / "Scene01/clone/frames/depth/Camera_0/depth_00000.png"
     stored = np.full((375, 1242), 65534, np.uint16)
     stored[0], stored[1] = 65535, 0
-    cv2.imwrite(str(path), stored)
-    case = Case("vkitti2", layouts.write_vkitti2, (375, 1242), 0)
-    near = opened(case, tmp_path).read(0).valid  # to 80 m, as papers evaluate
-    assert near is not None and not near.any()
-    got = opened(case, tmp_path, max_depth=1000).read(0)
-    assert got.valid is not None and got.depth is not None
-    assert not got.valid[:2].any() and got.valid[2:].all()
-    assert got.depth[2, 0] == pytest.approx(655.34)
+    cv2.imwrite(str(tmp_path / "Scene01/clone/frames/depth/Camera_0/depth_00000.png"), stored)
+    assert not layouts.opened("vkitti2", tmp_path).read(0).valid.any()  # to 80 m, as papers evaluate
+    got = layouts.opened("vkitti2", tmp_path, max_depth=1000).read(0)
+    assert not got.valid[:2].any() and got.valid[2:].all() and got.depth[2, 0] == pytest.approx(655.34)
 
 
 def test_sintel_files_have_the_published_bytes(tmp_path: Path) -> None:
     layouts.write_sintel(tmp_path, [sample("alley_1/frame_0001", 436, 1024)])
-    data = (tmp_path / "training/depth/alley_1/frame_0001.dpt").read_bytes()
-    assert struct.unpack("<fii", data[:12]) == (202021.25, 1024, 436) and data[:4] == b"PIEH"
-    case = Case("sintel", layouts.write_sintel, (436, 1024), 0)
     path = tmp_path / "training/depth/alley_1/frame_0001.dpt"
+    data = path.read_bytes()
+    assert struct.unpack("<fii", data[:12]) == (202021.25, 1024, 436) and data[:4] == b"PIEH"
     path.write_bytes(b"XXXX" + data[4:])
     with pytest.raises(DataError, match=r"does not begin with 202021.25"):
-        opened(case, tmp_path).read(0)
+        layouts.opened("sintel", tmp_path).read(0)
 
 
 def test_ibims_depth_counts_where_both_masks_say_so(tmp_path: Path) -> None:
@@ -204,12 +168,11 @@ def test_ibims_depth_counts_where_both_masks_say_so(tmp_path: Path) -> None:
     transparent = np.full((480, 640), 255, np.uint8)
     transparent[:, :100] = 0
     cv2.imwrite(str(tmp_path / "mask_transp/corridor_01.png"), transparent)
-    case = Case("ibims", layouts.write_ibims, (480, 640), 0)
-    valid = opened(case, tmp_path).read(0).valid
-    assert valid is not None and not valid[:, :100].any() and valid[:, 100:].any()
+    valid = layouts.opened("ibims", tmp_path).read(0).valid
+    assert not valid[:, :100].any() and valid[:, 100:].any()
     cv2.imwrite(str(tmp_path / "mask_transp/corridor_01.png"), transparent[1:])
     with pytest.raises(DataError, match="479 x 640"):
-        opened(case, tmp_path).read(0)
+        layouts.opened("ibims", tmp_path).read(0)
 
 
 def test_time_stamps_are_paired_nearest_first_and_once() -> None:
@@ -225,24 +188,21 @@ def test_time_stamps_are_paired_nearest_first_and_once() -> None:
 
 def test_tum_sequences_have_their_own_camera(tmp_path: Path) -> None:
     layouts.write_tum(tmp_path / "rgbd_dataset_freiburg2_xyz", [sample("a_0")])
-    case = Case("tum", layouts.write_tum, (480, 640), 0)
-    got = opened(case, tmp_path).read(0)
-    assert got.intrinsics is not None and got.intrinsics[0, 0] == 520.9
-    assert got.name == "rgbd_dataset_freiburg2_xyz/1305031452.000000"
+    got = layouts.opened("tum", tmp_path).read(0)
+    assert got.intrinsics[0, 0] == 520.9 and got.name == "rgbd_dataset_freiburg2_xyz/1305031452.000000"
     with pytest.raises(DataError, match=r"within 0.001 s"):
-        opened(case, tmp_path, max_gap=0.001)
+        layouts.opened("tum", tmp_path, max_gap=0.001)
     (tmp_path / "rgbd_dataset_freiburg2_xyz/depth.txt").write_text("1305031452.0 depth/x.png\nsoon y.png\n")
     with pytest.raises(DataError, match=r"depth.txt:2"):
-        opened(case, tmp_path)
+        layouts.opened("tum", tmp_path)
 
 
 def test_the_folders_of_a_tum_sequence_may_be_links_to_another_disk(tmp_path: Path) -> None:
     layouts.write_tum(tmp_path / "disk/rgbd_dataset_freiburg2_xyz", [sample("a_0")])
     (tmp_path / "tum").mkdir()
-    (sequence,) = (path.parent for path in (tmp_path / "disk").rglob("rgb.txt"))
-    for part in sequence.iterdir():
+    for part in (tmp_path / "disk/rgbd_dataset_freiburg2_xyz").iterdir():
         (tmp_path / "tum" / part.name).symlink_to(part)
-    assert opened(Case("tum", layouts.write_tum, (480, 640), 0), tmp_path / "tum").read(0).depth is not None
+    assert layouts.opened("tum", tmp_path / "tum").read(0).depth.any()
 
 
 def test_scannet_colour_comes_at_the_size_of_the_depth_map(tmp_path: Path) -> None:
@@ -250,14 +210,13 @@ def test_scannet_colour_comes_at_the_size_of_the_depth_map(tmp_path: Path) -> No
     large = sample("large", 968, 1296).image
     cv2.imwrite(str(tmp_path / "scans/scene0000_00/color/0.jpg"), large[..., ::-1])
     (tmp_path / "scannetv2_val.txt").write_text("scene0000_00\n")
-    case = Case("scannet", layouts.write_scannet, (480, 640), 0)
-    data = opened(case, tmp_path, split="val")
+    data = layouts.opened("scannet", tmp_path, split="val")
     assert data.read(0).image.shape == (480, 640, 3) and data.scene(0) == "scene0000"
     cv2.imwrite(str(tmp_path / "scans/scene0000_00/color/0.jpg"), large[:, :968])
     with pytest.raises(DataError, match="of another shape"):
         data.read(0)
     with pytest.raises(DataError, match=r"scannetv2_test.txt"):
-        opened(case, tmp_path, split="test")
+        layouts.opened("scannet", tmp_path, split="test")
 
 
 def test_scannets_small_export_is_found_beside_scans_that_are_not_exported(tmp_path: Path) -> None:
@@ -265,21 +224,19 @@ def test_scannets_small_export_is_found_beside_scans_that_are_not_exported(tmp_p
     (tmp_path / "scans").rename(tmp_path / "scannet_frames_25k")
     (tmp_path / "scans/scene0000_00").mkdir(parents=True)
     (tmp_path / "scans/scene0000_00/scene0000_00.sens").touch()
-    assert list(opened(Case("scannet", layouts.write_scannet, (480, 640), 0), tmp_path).names) == ["scene0000_00/0"]
+    assert list(layouts.opened("scannet", tmp_path).names) == ["scene0000_00/0"]
 
 
 def test_a_make3d_value_covers_the_pixels_it_stands_for(tmp_path: Path) -> None:
     made = sample("math7-p-139t0", 2272, 1704)
     layouts.write_make3d(tmp_path, [made])
-    options = {"type": "make3d", "root": str(tmp_path), "split": "test"}
-    data = DATASETS.check(options, "data").build()
+    data = layouts.opened("make3d", tmp_path, split="test")
     got = data.read(0)
-    assert list(data.names) == ["math7-p-139t0"] and got.depth is not None and made.depth is not None
-    assert got.depth.shape == (2272, 1704)
+    assert list(data.names) == ["math7-p-139t0"] and got.depth.shape == (2272, 1704)
     coarse = cv2.resize(made.depth, (305, 55), interpolation=cv2.INTER_NEAREST)
     # The middle of grid cell (20, 100) is image pixel ((20 + .5) 2272 / 55, (100 + .5) 1704 / 305).
     assert got.depth[int(20.5 * 2272 / 55), int(100.5 * 1704 / 305)] == coarse[20, 100]
-    band = DATASETS.check({**options, "crop": "band"}, "data").build().read(0)
+    band = layouts.opened("make3d", tmp_path, split="test", crop="band").read(0)
     np.testing.assert_array_equal(band.image, got.image[710:1562])  # (2272 - 852) / 2 to + 1704 / 2
     path = tmp_path / "Gridlaserdata/depth_sph_corr-math7-p-139t0.mat"
     path.write_bytes(path.read_bytes()[:500])
@@ -289,33 +246,26 @@ def test_a_make3d_value_covers_the_pixels_it_stands_for(tmp_path: Path) -> None:
 
 def test_hypersim_takes_the_public_images_of_its_table(tmp_path: Path) -> None:
     layouts.write_hypersim(tmp_path, [sample(f"a_{i}", 96, 128) for i in range(3)])
-    head = "scene_name,camera_name,frame_id,included_in_public_release,exclude_reason,split_partition_name\n"
-    rows = ["ai_001_001,cam_00,0,True,,val", "ai_001_001,cam_00,1,False,x,val", "ai_001_001,cam_00,2,True,,train"]
-    (tmp_path / "metadata_images_split_scene_v1.csv").write_text(head + "\n".join(rows))
-    data = DATASETS.check({"type": "hypersim", "root": str(tmp_path), "split": "val"}, "data").build()
-    assert list(data.names) == ["ai_001_001/scene_cam_00/frame_0000"]
-    with pytest.raises(DataError):
-        DATASETS.check({"type": "hypersim", "root": str(tmp_path), "split": "test"}, "data").build()
+
+    def table(*rows: str) -> None:
+        head = "scene_name,camera_name,frame_id,included_in_public_release,exclude_reason,split_partition_name"
+        (tmp_path / "metadata_images_split_scene_v1.csv").write_text("\n".join([head, *rows]))
+
+    table("ai_001_001,cam_00,0,True,,val", "ai_001_001,cam_00,1,False,x,val", "ai_001_001,cam_00,2,True,,train")
+    assert list(layouts.opened("hypersim", tmp_path, split="val").names) == ["ai_001_001/scene_cam_00/frame_0000"]
+    for rows, split, told in (
+        (["ai_001_001,cam_00,0,True,,val"], "test", "no samples; the list of them names none"),
+        (["ai_001_001,cam_00,first,True,,val"], "val", "table of splits.*'first'"),
+        ([], "val", "no samples; the list of them names none"),
+    ):
+        table(*rows)
+        with pytest.raises(DataError, match=told):
+            layouts.opened("hypersim", tmp_path, split=split)
 
 
 @pytest.mark.parametrize("mask", [np.ones((5, 5)), np.full((96, 128), "a")], ids=["of another size", "of words"])
 def test_a_diode_mask_that_cannot_be_one_is_named(tmp_path: Path, mask: np.ndarray) -> None:
     layouts.write_diode(tmp_path, [sample("a", 96, 128)])
     np.save(next(tmp_path.rglob("*_mask.npy")), mask)
-    data = DATASETS.check({"type": "diode", "root": str(tmp_path)}, "data").build()
     with pytest.raises(DataError, match=r"_mask\.npy: .* the depth map is 96 x 128"):
-        data.read(0)
-
-
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ("ai_001_001,cam_00,first,True,val\n", "table of splits.*'first'"),
-        ("", "no samples; the list of them names none"),
-    ],
-)
-def test_a_hypersim_table_that_names_no_image_is_told(tmp_path: Path, row: str, told: str) -> None:
-    head = "scene_name,camera_name,frame_id,included_in_public_release,split_partition_name\n"
-    (tmp_path / "metadata_images_split_scene_v1.csv").write_text(head + row)
-    with pytest.raises(DataError, match=told):
-        DATASETS.check({"type": "hypersim", "root": str(tmp_path), "split": "val"}, "data").build()
+        layouts.opened("diode", tmp_path).read(0)

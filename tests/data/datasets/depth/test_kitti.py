@@ -51,15 +51,12 @@ def test_each_native_size_is_read_and_cropped_at_its_published_corner(
     whole = open_kitti(tmp_path, list_file=listed.name).read(0)
     cropped = open_kitti(tmp_path, list_file=listed.name, crop="kb").read(0)
     np.testing.assert_array_equal(whole.image, frame.image)
-    assert whole.depth is not None and frame.depth is not None and cropped.depth is not None
     np.testing.assert_allclose(whole.depth, frame.depth, atol=0.5 / 256 + 1e-6)
     (top, left), window = corner, np.s_[corner[0] : corner[0] + 352, corner[1] : corner[1] + 1216]
     assert cropped.image.shape == (352, 1216, 3) and top + 352 == size[0]
     np.testing.assert_array_equal(cropped.image, whole.image[window])
     np.testing.assert_array_equal(cropped.depth, whole.depth[window])
-    assert cropped.valid is not None and whole.valid is not None
     np.testing.assert_array_equal(cropped.valid, whole.valid[window])
-    assert cropped.intrinsics is not None
     np.testing.assert_allclose(cropped.intrinsics[:2, 2], [320 - left, 240 - top])
 
 
@@ -191,7 +188,6 @@ def test_the_real_frames_are_sparse_and_metric(tmp_path: Path) -> None:
     for i in range(2):
         frame = data.read(i)
         assert frame.image.shape == (375, 1242, 3)
-        assert frame.depth is not None and frame.valid is not None
         assert 0.19 < frame.valid.mean() < 0.21  # counted with OpenCV: 19.5 and 20.6 %
         assert frame.depth[frame.valid].min() > 1 and frame.depth.max() < 86  # stored maximum 21733 / 256 = 84.9
 

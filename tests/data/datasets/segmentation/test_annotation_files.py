@@ -9,6 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from layouts import opened
 from PIL import Image
 
 from densevit.cli.main import main
@@ -22,16 +23,14 @@ SIZE = (40, 60)
 RNG = np.random.default_rng(0)
 
 
-def photo(path: Path, seed: int = 0) -> Path:
+def png(path: Path, pixels: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (*SIZE, 3), np.uint8)
-    Image.fromarray(cv2.blur(pixels, (7, 7))).save(path)
+    Image.fromarray(pixels).save(path)
     return path
 
 
-def png(path: Path, pixels: np.ndarray) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path)
+def photo(path: Path, seed: int = 0) -> Path:
+    return png(path, cv2.blur(np.random.default_rng(seed).integers(0, 256, (*SIZE, 3), np.uint8), (7, 7)))
 
 
 def encode_counts(mask: np.ndarray) -> str:
@@ -71,16 +70,19 @@ def test_camvid_has_eleven_classes_and_ignores_the_twelfth(tmp_path: Path, layou
     for i in range(2):
         photo(tmp_path / layout[0] / f"0001TP_{i:06d}.png", i)
         png(tmp_path / layout[1] / f"0001TP_{i:06d}.png", stored)
-    data = open_dataset({"type": "camvid", "root": str(tmp_path)})
+    data = opened("camvid", tmp_path)
     assert len(data) == 2 and len(data.classes) == len(data.palette) == 11 and data.classes[8] == "car"
     labels = data.read(0).labels
     assert labels is not None and np.array_equal(labels, np.where(stored == 11, IGNORE, stored))
     assert data.scene(0) == "0001TP"
     with pytest.raises(DataError, match="neither val/ beside valannot/"):
-        open_dataset({"type": "camvid", "root": str(tmp_path), "split": "val"})
+        opened("camvid", tmp_path, split="val")
 
 
-def yolo(root: Path, lines: Mapping[str, str], yaml: str = "names: [cat, dog]\ntrain: images/train\n") -> Path:
+TRAIN = "names: [cat, dog]\ntrain: images/train\n"
+
+
+def yolo(root: Path, lines: Mapping[str, str], yaml: str = TRAIN) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     (root / "data.yaml").write_text(yaml)
     for i, (name, text) in enumerate(lines.items()):
@@ -96,7 +98,7 @@ LARGE, SMALL = "0 0.1 0.1 0.9 0.1 0.9 0.9 0.1 0.9", "1 0.4 0.4 0.6 0.4 0.6 0.6 0
 
 def test_yolo_outlines_are_filled_and_small_ones_lie_on_top(tmp_path: Path) -> None:
     root = yolo(tmp_path, {"a": f"{SMALL}\n{LARGE}\n", "b": ""})
-    data = open_dataset({"type": "yolo", "root": str(root)})
+    data = opened("yolo", root)
     assert data.classes == ("background", "cat", "dog") and list(data.names) == ["images/train/a", "images/train/b"]
     labels = data.label_map(0)
     assert labels is not None and (labels[20, 30], labels[8, 10], labels[1, 1]) == (2, 1, 0)
@@ -104,40 +106,31 @@ def test_yolo_outlines_are_filled_and_small_ones_lie_on_top(tmp_path: Path) -> N
     assert (labels > 0).mean() == pytest.approx(0.64, abs=0.04)
     assert (labels == 2).mean() == pytest.approx(0.04, abs=0.01)
     assert np.array_equal(data.read(0).labels, labels) and not data.read(1).labels.any()
-    ignoring = open_dataset({"type": "yolo", "root": str(root), "background": False})
+    ignoring = opened("yolo", root, background=False)
     assert ignoring.classes == ("cat", "dog")
     assert np.array_equal(ignoring.label_map(0), np.where(labels == 0, IGNORE, labels - 1))
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "yaml", "message"),
     [
-        ("0 0.5 0.5 0.2 0.2", "a.txt:1: a box"),
-        (f"{LARGE}\n2 0 0 1 0 1 1", "a.txt:2: class 2; there are 0 to 1"),
-        ("0 0 0 30 0 30 20", "shares of width and height"),
-        ("0 0 0 1 0 1", "an outline is class x y"),
-        ("cat 0 0 1 0 1 1", "not all of it is numbers"),
+        ("0 0.5 0.5 0.2 0.2", TRAIN, "a.txt:1: a box"),
+        (f"{LARGE}\n2 0 0 1 0 1 1", TRAIN, "a.txt:2: class 2; there are 0 to 1"),
+        ("0 0 0 30 0 30 20", TRAIN, "shares of width and height"),
+        ("0 0 0 1 0 1", TRAIN, "an outline is class x y"),
+        ("cat 0 0 1 0 1 1", TRAIN, "not all of it is numbers"),
+        (LARGE, "train: images/train\n", "names: a list of class names"),
+        (LARGE, "names: {0: cat, 2: dog}\ntrain: images/train\n", "ids go from 0 on"),
+        (LARGE, "names: [cat]\n", "names no images of 'train'"),
+        (LARGE, "names: [cat]\ntrain: ../elsewhere\n", "leads out of"),
+        (LARGE, "names: [cat]\ntrain: images/val\n", "no images, nor a list"),
     ],
 )
-def test_yolo_lines_that_are_no_outlines_are_named(tmp_path: Path, text: str, message: str) -> None:
-    data = open_dataset({"type": "yolo", "root": str(yolo(tmp_path, {"a": text}))})
+def test_yolo_files_that_are_no_outlines_or_say_too_little_are_refused(
+    tmp_path: Path, text: str, yaml: str, message: str
+) -> None:
     with pytest.raises(DataError, match=message):
-        data.read(0)
-
-
-@pytest.mark.parametrize(
-    ("yaml", "message"),
-    [
-        ("train: images/train\n", "names: a list of class names"),
-        ("names: {0: cat, 2: dog}\ntrain: images/train\n", "ids go from 0 on"),
-        ("names: [cat]\n", "names no images of 'train'"),
-        ("names: [cat]\ntrain: ../elsewhere\n", "leads out of"),
-        ("names: [cat]\ntrain: images/val\n", "no images, nor a list"),
-    ],
-)
-def test_yolo_files_that_say_too_little_are_refused(tmp_path: Path, yaml: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        open_dataset({"type": "yolo", "root": str(yolo(tmp_path, {"a": LARGE}, yaml))})
+        opened("yolo", yolo(tmp_path, {"a": text}, yaml)).read(0)
 
 
 ANNOTATIONS = "annotations=annotations/panoptic_val2017.json"
@@ -147,11 +140,11 @@ PERSON, DOG, CROWD = blob(2, 3, 30, 20), blob(10, 25, 38, 55), blob(0, 40, 8, 58
 
 def test_yolo_files_of_other_machines_are_read_by_their_root(tmp_path: Path) -> None:
     yaml = "path: ../datasets/pets\ntrain: ../images/train\nnames: [cat, dog]\n"
-    data = open_dataset({"type": "yolo", "root": str(yolo(tmp_path / "pets", {"a": LARGE}, yaml))})
+    data = opened("yolo", yolo(tmp_path / "pets", {"a": LARGE}, yaml))
     assert list(data.names) == ["images/train/a"]
     (tmp_path / "elsewhere/train").mkdir(parents=True)  # what is there and outside of the root needs leave
     with pytest.raises(DataError, match="leads out of"):
-        open_dataset({"type": "yolo", "root": str(yolo(tmp_path / "b", {}, yaml.replace("images", "elsewhere")))})
+        opened("yolo", yolo(tmp_path / "b", {}, yaml.replace("images", "elsewhere")))
 
 
 def coco(root: Path, annotations: list[dict[str, Any]], name: str) -> Path:
@@ -188,13 +181,13 @@ def instances(root: Path) -> Path:
 def test_coco_segments_are_classes_in_the_order_of_their_ids(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     root = make(tmp_path)
     file = f"annotations/{make.__name__}_val2017.json"
-    data = open_dataset({"type": "coco", "root": str(root), "annotations": file})
+    data = opened("coco", root, annotations=file)
     assert data.classes == ("person", "dog") and data.palette == ((220, 20, 60), (0, 80, 100))
     expected = np.full(SIZE, IGNORE)
     expected[PERSON], expected[DOG] = 0, 1
     expected[CROWD] = IGNORE
     assert np.array_equal(data.read(0).labels, expected)
-    data = open_dataset({"type": "coco", "root": str(root), "annotations": file, "background": True})
+    data = opened("coco", root, annotations=file, background=True)
     assert data.classes == ("background", "person", "dog")
     expected = np.zeros(SIZE, int)
     expected[PERSON], expected[DOG], expected[CROWD] = 1, 2, IGNORE
@@ -203,15 +196,9 @@ def test_coco_segments_are_classes_in_the_order_of_their_ids(tmp_path: Path, mak
 
 def test_coco_polygons_are_filled(tmp_path: Path) -> None:
     square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
-    data = open_dataset(
-        {
-            "type": "coco",
-            "root": str(coco(tmp_path, [square], "a_val2017")),
-            "annotations": "annotations/a_val2017.json",
-        }
-    )
-    labels = data.read(0).labels
-    assert labels is not None and (labels[6:24, 11:29] == 1).all() and (labels[:4] == IGNORE).all()
+    root = coco(tmp_path, [square], "a_val2017")
+    labels = opened("coco", root, annotations="annotations/a_val2017.json").read(0).labels
+    assert (labels[6:24, 11:29] == 1).all() and (labels[:4] == IGNORE).all()
 
 
 def test_coco_faults_are_named(tmp_path: Path) -> None:
@@ -233,29 +220,22 @@ def hugging_face(folder: Path, encoded: bool) -> Dataset:
     if not is_installed("datasets"):  # a mere folder of that name can be imported, too
         pytest.skip("needs the package datasets")
     hf = importlib.import_module("datasets")
-    images = [photo(folder / f"{i}.png", i) for i in range(2)]
-    depths = [np.full(SIZE, 2000 + 1000 * i, np.uint16) for i in range(2)]
-    labels = [np.full(SIZE, i, np.uint8) for i in range(2)]
-    for i in range(2):
-        png(folder / f"depth{i}.png", depths[i])
-        png(folder / f"labels{i}.png", labels[i])
-    columns: dict[str, Any] = {"photo": list(map(str, images))}
+    maps = {
+        "depth": [np.full(SIZE, 2000 + 1000 * i, np.uint16) for i in range(2)],
+        "labels": [np.full(SIZE, i, np.uint8) for i in range(2)],
+    }
+    columns: dict[str, Any] = {"photo": [str(photo(folder / f"{i}.png", i)) for i in range(2)]}
     kinds: dict[str, Any] = {"photo": hf.Image()}
     if encoded:
-        columns |= {kind: [str(folder / f"{kind}{i}.png") for i in range(2)] for kind in ("depth", "labels")}
+        columns |= {k: [str(png(folder / f"{k}{i}.png", maps[k][i])) for i in range(2)] for k in maps}
         kinds |= {"depth": hf.Image(), "labels": hf.Image()}
     else:
-        columns |= {"depth": [d / 1000 for d in depths], "labels": labels}
+        columns |= {"depth": [d / 1000 for d in maps["depth"]], "labels": maps["labels"]}
         kinds |= {"depth": hf.Array2D(SIZE, "float32"), "labels": hf.Array2D(SIZE, "uint8")}
     hf.Dataset.from_dict(columns, features=hf.Features(kinds)).save_to_disk(folder / "saved")
-    spec = {
-        "type": "huggingface",
-        "path": str(folder / "saved"),
-        "image": "photo",
-        "depth": "depth",
-        "labels": "labels",
-    }
-    return open_dataset({**spec, "classes": ["near", "far"], **({"depth_scale": 1000} if encoded else {})})
+    spec = {"type": "huggingface", "path": str(folder / "saved"), "image": "photo"}
+    spec |= {"depth": "depth", "labels": "labels", "classes": ["near", "far"]}
+    return open_dataset({**spec, **({"depth_scale": 1000} if encoded else {})})
 
 
 @pytest.mark.parametrize("encoded", [True, False], ids=["files", "numbers"])
@@ -269,10 +249,8 @@ def test_hugging_face_columns_are_files_or_numbers(tmp_path: Path, encoded: bool
 
 
 def test_hugging_face_faults_are_named(tmp_path: Path) -> None:
-    if not is_installed("datasets"):  # a mere folder of that name can be imported, too
-        pytest.skip("needs the package datasets")
-    hf = importlib.import_module("datasets")
     hugging_face(tmp_path, True)
+    hf = importlib.import_module("datasets")
     saved = {"type": "huggingface", "path": str(tmp_path / "saved")}
     with pytest.raises(DataError, match="no column 'image'"):
         open_dataset(saved)
@@ -283,28 +261,15 @@ def test_hugging_face_faults_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be opened as a Hugging Face data set"):
         open_dataset({"type": "huggingface", "path": str(tmp_path / "nowhere")})
     hf.load_from_disk(str(tmp_path / "saved")).to_parquet(tmp_path / "files/train.parquet")
-    streamed = {
-        "type": "huggingface",
-        "path": str(tmp_path / "files"),
-        "image": "photo",
-        "streaming": True,
-        "samples": 1,
-    }
+    streamed = {**saved, "path": str(tmp_path / "files"), "image": "photo", "streaming": True, "samples": 1}
     assert len(open_dataset(streamed)) == 1 and open_dataset(streamed).read(0).image.shape == (*SIZE, 3)
 
 
 def test_check_data_reads_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    yolo(tmp_path / "yolo", {"a": LARGE, "b": SMALL})
-    panoptic(tmp_path / "coco")
-    words = {
-        "yolo": ["--data", "yolo", "--root", str(tmp_path / "yolo"), "--splits", "train"],
-        "coco": ["--data", "coco", "--root", str(tmp_path / "coco"), "--data-options", ANNOTATIONS],
-    }
-    for name, options in words.items():
-        code = main(["check-data", *options, "--no-cache"])
-        assert code == 0, (name, capsys.readouterr().out)
-    yolo(tmp_path / "bad", {"a": "0 0.5 0.5 0.2 0.2"})
-    assert (
-        main(["check-data", "--data", "yolo", "--root", str(tmp_path / "bad"), "--splits", "train", "--no-cache"]) == 2
-    )
+    def check(data: str, root: Path, *words: str) -> int:
+        return main(["check-data", "--data", data, "--root", str(root), *words, "--no-cache"])
+
+    assert check("yolo", yolo(tmp_path / "yolo", {"a": LARGE, "b": SMALL}), "--splits", "train") == 0
+    assert check("coco", panoptic(tmp_path / "coco"), "--data-options", ANNOTATIONS) == 0
+    assert check("yolo", yolo(tmp_path / "bad", {"a": "0 0.5 0.5 0.2 0.2"}), "--splits", "train") == 2
     assert "a box" in capsys.readouterr().out

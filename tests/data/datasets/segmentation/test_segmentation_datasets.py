@@ -1,6 +1,5 @@
 """Every published data set of label maps, from files of its real layout and encoding."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,8 @@ import layouts
 import numpy as np
 import pytest
 import scipy.io
-from layouts.segmentation_cases import CASES, Case, opened, samples
+from layouts.common import opened
+from layouts.segmentation_cases import CASES, Case, samples
 from photo_samples import assert_damage_is_named
 from PIL import Image
 
@@ -23,16 +23,19 @@ def case(request: pytest.FixtureRequest) -> Case:
     return request.param  # type: ignore[no-any-return]
 
 
-def test_what_was_written_comes_back_with_255_where_there_is_no_class(case: Case, tmp_path: Path) -> None:
+def test_what_was_written_comes_back_with_255_where_there_is_no_class(
+    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = samples(case.classes)
     case.write(tmp_path, made, **case.written)
     data = opened(case.type, tmp_path, **case.options)
+    assert "2 of the" in caplog.text and "published images" in caplog.text
     assert len(data) == 2 and len(set(data.names)) == 2
+    assert len(data.classes) == len(data.palette) == len(set(data.classes)) == case.classes
     for i, expected in enumerate(made):
         got = data.read(i)
-        assert expected.labels is not None and got.labels is not None and got.labels.dtype == np.int64
         none = expected.labels == IGNORE
-        assert none.any()
+        assert none.any() and got.labels.dtype == np.int64
         # PASCAL-Context knows no void: what nobody marked is the background.
         blank = 0 if case.type == "pascal_context" else IGNORE
         np.testing.assert_array_equal(got.labels, np.where(none, blank, expected.labels))
@@ -41,62 +44,32 @@ def test_what_was_written_comes_back_with_255_where_there_is_no_class(case: Case
         assert set(data.files(i)) == {"image", "labels"}
 
 
-def test_names_and_colours_are_as_many_as_the_classes(case: Case, tmp_path: Path) -> None:
-    case.write(tmp_path, samples(case.classes, 1), **case.written)
-    data = opened(case.type, tmp_path, **case.options)
-    assert len(data.classes) == len(data.palette) == len(set(data.classes)) == case.classes
-
-
-def test_few_of_the_published_images_are_remarked_upon(
-    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    case.write(tmp_path, samples(case.classes), **case.written)
-    with caplog.at_level(logging.WARNING):
+def test_missing_and_damaged_files_foreign_ids_and_other_sizes_are_named(case: Case, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=str(tmp_path)):
         opened(case.type, tmp_path, **case.options)
-    assert "2 of the" in caplog.text and "published images" in caplog.text
-
-
-def test_a_missing_label_file_is_counted_and_left_out_where_asked(case: Case, tmp_path: Path) -> None:
     case.write(tmp_path, samples(case.classes), **case.written)
-    opened(case.type, tmp_path, **case.options).files(1)["labels"].unlink()
-    with pytest.raises(DataError, match="1 of 2 samples lack a file"):
-        opened(case.type, tmp_path, **case.options)
-    assert len(opened(case.type, tmp_path, **case.options, subset="available")) == 1
-
-
-def test_a_truncated_label_map_is_an_error_that_names_it(case: Case, tmp_path: Path) -> None:
-    case.write(tmp_path, samples(case.classes, 1), **case.written)
-    assert_damage_is_named(opened(case.type, tmp_path, **case.options), "labels")
-
-
-def test_an_id_beyond_the_classes_is_an_error_with_file_id_and_count(case: Case, tmp_path: Path) -> None:
-    case.write(tmp_path, samples(case.classes, 1), **case.written)
     data = opened(case.type, tmp_path, **case.options)
-    path = data.files(0)["labels"]
+    path, image = (data.files(0)[kind] for kind in ("labels", "image"))
+    whole, message = path.read_bytes(), "id 200 in 15 pixels"
+    assert_damage_is_named(data, "labels")
     if path.suffix == ".mat":
         scipy.io.savemat(path, {"LabelMap": np.full((96, 128), 460, np.uint16)})
         message = "460.*0 to 459"
     else:
+        path.write_bytes(whole)
         ids = np.asarray(Image.open(path)).copy()
         ids[:3, :5] = 200
         cv2.imwrite(str(path), ids)
-        message = "id 200 in 15 pixels"
     with pytest.raises(DataError, match=f"{path.name}: .*{message}"):
         data.read(0)
-
-
-def test_a_label_map_of_another_size_is_an_error_that_names_both(case: Case, tmp_path: Path) -> None:
-    case.write(tmp_path, samples(case.classes, 1), **case.written)
-    data = opened(case.type, tmp_path, **case.options)
-    image = data.files(0)["image"]
+    path.write_bytes(whole)
     cv2.imwrite(str(image), np.zeros((10, 12, 3), np.uint8))
     with pytest.raises(DataError, match="10 x 12.*96 x 128"):
         data.read(0)
-
-
-def test_an_empty_root_says_what_was_looked_for(case: Case, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=str(tmp_path)):
+    data.files(1)["labels"].unlink()
+    with pytest.raises(DataError, match="1 of 2 samples lack a file"):
         opened(case.type, tmp_path, **case.options)
+    assert len(opened(case.type, tmp_path, **case.options, subset="available")) == 1
 
 
 # Numbers of the published tables: ADE20K's objectInfo150.txt and color150.mat, Cityscapes' labels.py, the VOC
@@ -123,13 +96,11 @@ FACTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "stored", "place", "word", "colour"), FACTS)
-def test_the_tables_say_what_was_published(
-    name: str, stored: int, place: int, word: str, colour: tuple[int, int, int] | None
-) -> None:
-    table = published_table(name)
-    assert table.places[stored] == place and table.names[place] == word
-    assert colour is None or table.palette[place] == colour
+def test_the_tables_say_what_was_published() -> None:
+    for name, stored, place, word, colour in FACTS:
+        table = published_table(name)
+        assert table.places[stored] == place and table.names[place] == word
+        assert colour is None or table.palette[place] == colour
 
 
 def test_cityscapes_ignores_fifteen_of_its_34_ids_and_coco_stuff_lacks_eleven_of_182() -> None:
@@ -141,17 +112,13 @@ def test_cityscapes_ignores_fifteen_of_its_34_ids_and_coco_stuff_lacks_eleven_of
     assert set(range(182)) - set(coco) == absent and coco[255] == IGNORE
 
 
-def test_the_palette_of_voc_is_its_kits_colour_map() -> None:
+def test_voc_labels_are_palette_pngs_of_its_kits_colour_map_with_a_border_of_255(tmp_path: Path) -> None:
     assert published_table("voc").palette == layouts.segmentation.colour_map()[:21]
     assert layouts.segmentation.colour_map()[255] == (224, 224, 192)  # the kit's colour of borders
-
-
-def test_voc_labels_are_palette_pngs_with_a_border_of_255(tmp_path: Path) -> None:
     layouts.write_voc(tmp_path, samples(21, 1))
     picture = Image.open(tmp_path / "VOCdevkit/VOC2012/SegmentationClass/2007_000000.png")
     assert picture.mode == "P" and np.asarray(picture).max() == 255
-    palette = picture.getpalette()
-    assert palette is not None and palette[3:6] == [128, 0, 0] and palette[-3:] == [224, 224, 192]
+    assert picture.getpalette()[3:6] == [128, 0, 0] and picture.getpalette()[-3:] == [224, 224, 192]
 
 
 def test_ade20k_maps_that_somebody_reduced_are_refused_rather_than_shifted(tmp_path: Path) -> None:
@@ -164,32 +131,18 @@ def test_ade20k_maps_that_somebody_reduced_are_refused_rather_than_shifted(tmp_p
         data.read(0)
 
 
-def test_the_background_of_pascal_context_is_ignored_unless_wanted(tmp_path: Path) -> None:
+def test_the_background_of_pascal_context_is_400_of_459_ids_and_ignored_unless_wanted(tmp_path: Path) -> None:
     layouts.write_pascal_context(tmp_path, samples(60, 1))
-    with_background = opened("pascal_context", tmp_path, background=True).label_map(0)
-    data = opened("pascal_context", tmp_path)
-    without = data.label_map(0)
-    assert with_background is not None and without is not None
-    np.testing.assert_array_equal(without, np.where(with_background == 0, IGNORE, with_background - 1))
-    assert len(data.classes) == len(data.palette) == 59 and data.classes[0] == "aeroplane"
-
-
-def test_of_pascal_contexts_459_ids_400_are_background(tmp_path: Path) -> None:
-    layouts.write_pascal_context(tmp_path, samples(60, 1))
-    data = opened("pascal_context", tmp_path, background=True)
-    ids = np.arange(96 * 128).reshape(96, 128) % 460
-    scipy.io.savemat(data.files(0)["labels"], {"LabelMap": ids.astype(np.uint16)})
+    data, without = opened("pascal_context", tmp_path, background=True), opened("pascal_context", tmp_path)
     labels = data.label_map(0)
-    assert labels is not None
+    np.testing.assert_array_equal(without.label_map(0), np.where(labels == 0, IGNORE, labels - 1))
+    assert len(without.classes) == len(without.palette) == 59 and without.classes[0] == "aeroplane"
+    ids, path = np.arange(96 * 128).reshape(96, 128) % 460, data.files(0)["labels"]
+    scipy.io.savemat(path, {"LabelMap": ids.astype(np.uint16)})
+    labels = data.label_map(0)
     assert len(set(ids[labels > 0])) == 59 and set(labels[ids == 440]) == {data.classes.index("wall")}
-
-
-def test_matlabs_doubles_are_ids_if_they_are_whole(tmp_path: Path) -> None:
-    layouts.write_pascal_context(tmp_path, samples(60, 1))
-    data = opened("pascal_context", tmp_path, background=True)
-    path = data.files(0)["labels"]
-    scipy.io.savemat(path, {"LabelMap": np.full((96, 128), 440.0)})
-    assert (data.label_map(0) == data.classes.index("wall")).all()  # type: ignore[union-attr]
+    scipy.io.savemat(path, {"LabelMap": np.full((96, 128), 440.0)})  # MATLAB's doubles are ids if they are whole
+    assert (data.label_map(0) == data.classes.index("wall")).all()
     scipy.io.savemat(path, {"LabelMap": np.full((96, 128), 440.5)})
     with pytest.raises(DataError, match="expected h x w integers"):
         data.label_map(0)
@@ -208,7 +161,6 @@ def test_an_augmented_voc_has_sbds_images_without_those_of_vals_list(tmp_path: P
     assert list(data.names) == ["2007_000000", "2007_000001", "2008_000002", "2008_000003", "2008_000004"]
     assert [data.files(i)["labels"].suffix for i in range(5)] == [".png", ".png", ".mat", ".mat", ".mat"]
     labels, expected = data.label_map(2), made[2].labels
-    assert labels is not None and expected is not None
     np.testing.assert_array_equal(labels, np.where(expected == IGNORE, 0, expected))  # SBD has no border
 
 
