@@ -6,32 +6,22 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
+from toy_models import save_network, toy_network
 
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.inference.web.runtime import PACKAGE
-from densevit.weights import hub
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 SIZE = (64, 80)
-SPEC = {
-    "encoder": {"type": "vit", "dim": 24, "depth": 1, "heads": 2, "patch_size": 16, "image_size": 64, "out_indices": 1},
-    "decoder": {"type": "linear"},
-    "heads": {
-        "depth": {"type": "metric", "max_depth": 20},
-        "classes": {"type": "segmentation", "classes": ["wall", "floor", "table"]},
-        "normals": {"type": "normals"},
-    },
+HEADS = {
+    "depth": {"type": "metric", "max_depth": 20},
+    "classes": {"type": "segmentation", "classes": ["wall", "floor", "table"]},
+    "normals": {"type": "normals"},
 }
 
 
 def save_model(folder: Path) -> None:
     """A checkpoint with random weights: depth, classes and normals."""
-    torch.manual_seed(0)
-    plan = parse_model(SPEC, "test")
-    model = build_model(plan)
-    hub.save_pretrained(folder, model.state_dict(), build_card(model, plan))
+    save_network(folder, toy_network(HEADS, std=None, encoder={"depth": 1, "patch_size": 16, "out_indices": 1}))
 
 
 def runtime_package(folder: Path) -> Path:

@@ -13,7 +13,8 @@ from torch import nn
 from densevit.api.evaluate import evaluate
 from densevit.data.datasets.base import Dataset
 from densevit.errors import ConfigError
-from densevit.evaluation.metrics import METRICS, find_metric
+from densevit.evaluation.metrics import find_metric
+from densevit.evaluation.segmentation.metrics import FORMULAE as SEGMENTATION
 from densevit.evaluators.depth import DEFAULT_PROTOCOLS
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.onnx import export as onnx
@@ -130,7 +131,7 @@ def head_for(metric: str, card: ModelCard) -> str:
     wanted = [
         name
         for name, spec in card.outputs.items()
-        if (spec.kind == "labels" if metric in METRICS["segmentation"] else spec.output_kind.is_depth)
+        if (spec.kind == "labels" if metric in SEGMENTATION else spec.output_kind.is_depth)
     ]
     if not wanted:
         raise ConfigError(f"--max-drop: no head here is scored by '{metric}'. There are: {', '.join(card.outputs)}.")
@@ -172,7 +173,7 @@ def predictor_of(
 
 def drop(metric: str, before: Scores, after: Scores) -> float:
     """How much worse `after` is; infinite where it is no number."""
-    task = "segmentation" if metric in METRICS["segmentation"] else "depth"
+    task = "segmentation" if metric in SEGMENTATION else "depth"
     larger = find_metric(task, metric).better == "max"
     worse = before[metric] - after[metric] if larger else after[metric] - before[metric]
     return worse if np.isfinite(worse) else float("inf")

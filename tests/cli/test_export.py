@@ -4,30 +4,18 @@ import inspect
 from pathlib import Path
 
 import pytest
-import torch
+from toy_models import save_network, toy_network
 
 from densevit.api.export_model import GRAPH, INT8, graph_options
 from densevit.api.models import export
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.weights import hub as saving
-
-SPEC = {
-    "encoder": {"type": "vit", "dim": 24, "depth": 1, "heads": 2, "patch_size": 14, "image_size": 28, "out_indices": 1},
-    "decoder": {"type": "linear"},
-    "heads": {"depth": {"type": "metric", "max_depth": 20}},
-}
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    plan, folder = parse_model(SPEC, "test"), tmp_path_factory.mktemp("saved") / "model"
-    model = build_model(plan)
-    saving.save_pretrained(folder, model.state_dict(), build_card(model, plan))
-    return folder
+    heads, encoder = {"depth": {"type": "metric", "max_depth": 20}}, {"depth": 1, "image_size": 28, "out_indices": 1}
+    return save_network(tmp_path_factory.mktemp("saved") / "model", toy_network(heads, std=None, encoder=encoder))
 
 
 def test_a_checkpoint_becomes_a_file_that_inspect_reads(

@@ -134,8 +134,7 @@ class Joint(nn.Module):
 
 def test_classes_of_pixels_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     card = ModelCard(
-        outputs={"depth": HeadSpec(kind="metric"), "labels": HeadSpec(kind="labels", classes=("a", "b"))},
-        multiple=14,
+        outputs={"depth": HeadSpec(kind="metric"), "labels": HeadSpec(kind="labels", classes=("a", "b"))}, multiple=14
     )
     tiled = Predictor(Joint(), card, device="cpu", precision="fp32", tiling=70)
     image = scene(60, 90)

@@ -1,5 +1,7 @@
 """Depth and label maps as the bytes of every format that `folder` reads."""
 
+import struct
+import zlib
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Literal
@@ -58,3 +60,10 @@ LABEL_WRITERS: Mapping[LabelFormat, Callable[[Int64[np.ndarray, "h w"], Palette]
     "palette": lambda ids, palette: encode_palette(ids.astype(np.uint8), palette),
     "colours": encode_colours,
 }
+
+
+def png(header: bytes, *more: tuple[bytes, bytes]) -> bytes:
+    """A PNG written by hand, of chunks of these kinds and bodies."""
+    chunks = [(b"IHDR", header), *more, (b"IEND", b"")]
+    packed = (struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)

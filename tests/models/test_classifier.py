@@ -19,23 +19,15 @@ def pool(how: str, prefix: int = 2) -> PoolTokens:
     return PoolTokens([FeatureSpec(8, 16)] * 2, prefix, pool=how)  # type: ignore[arg-type]
 
 
-def test_the_class_tokens_of_all_levels_are_concatenated() -> None:
+def test_pooling_takes_the_class_tokens_of_all_levels_the_mean_of_the_patches_or_both() -> None:
     f, decoder = features(), pool("token")
-    x = decoder(f)
-    assert x.shape == (3, decoder.output.channels, 1, 1) == (3, 16, 1, 1)
-    assert torch.equal(x[:, :, 0, 0], torch.cat([f.prefix[0][:, 0], f.prefix[1][:, 0]], 1))
-
-
-def test_average_is_the_mean_of_the_patches_and_both_has_the_token_first() -> None:
-    f = features()
-    mean = f.maps[0].flatten(2).mean(2)
+    tokens, mean = torch.cat([f.prefix[0][:, 0], f.prefix[1][:, 0]], 1), f.maps[0].flatten(2).mean(2)
+    assert decoder(f).shape == (3, decoder.output.channels, 1, 1) == (3, 16, 1, 1)
+    assert torch.equal(decoder(f)[:, :, 0, 0], tokens)
     torch.testing.assert_close(pool("average")(f)[:, :8, 0, 0], mean)
     both = pool("both")(f)[:, :, 0, 0]
     assert both.shape == (3, 32)
     torch.testing.assert_close(both[:, :16], torch.cat([f.prefix[0][:, 0], mean], 1))
-
-
-def test_an_encoder_without_a_class_token_can_only_average() -> None:
     with pytest.raises(ConfigError, match="use 'average'"):
         pool("token", prefix=0)
     assert pool("average", prefix=0)(features(0)).shape == (3, 16, 1, 1)

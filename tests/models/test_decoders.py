@@ -53,23 +53,15 @@ def test_dpt_equals_the_published_order_of_operations(grid: tuple[int, int]) -> 
     torch.testing.assert_close(decoder(given), published_dpt(decoder, given), atol=1e-5, rtol=1e-5)
 
 
-def test_dpts_levels_have_dinov2s_widths_and_strides() -> None:
+def test_dpts_levels_have_dinov2s_widths_and_strides_and_few_feature_maps_are_spread_over_them() -> None:
     # D/8, D/4, D/2, D; x4, x2, x1, /2 (5 x 7 tokens -> 20 x 28, 10 x 14, 5 x 7, 3 x 4)
     decoder = DPT(specs(4, channels=64), 1, channels=8)
     assert [part.project.out_channels for part in decoder.reassemble] == [8, 16, 32, 64]
     sizes = [part(torch.randn(1, 64, 5, 7), torch.zeros(1, 1, 64)).shape[-2:] for part in decoder.reassemble]
     assert [tuple(size) for size in sizes] == [(20, 28), (10, 14), (5, 7), (3, 4)]
-
-
-def test_dpt_keeps_no_weights_that_never_run() -> None:
-    assert DPT(specs(4), 1, channels=8).fusions[3].level is None
-
-
-@pytest.mark.parametrize(
-    ("out_indices", "sources"), [(1, [0, 0, 0, 0]), (2, [0, 0, 1, 1]), (3, [0, 0, 1, 2]), (4, [0, 1, 2, 3])]
-)
-def test_dpt_spreads_few_feature_maps_over_its_levels(out_indices: int, sources: list[int]) -> None:
-    assert DPT(specs(out_indices), 1, channels=8).sources == sources
+    assert decoder.fusions[3].level is None  # no weights that never run
+    sources = [DPT(specs(levels), 1, channels=8).sources for levels in (1, 2, 3, 4)]
+    assert sources == [[0, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 2], [0, 1, 2, 3]]
 
 
 def test_dpt_takes_convolutional_levels_as_they_are() -> None:
@@ -103,42 +95,33 @@ def test_the_class_token_reaches_every_pixel_and_registers_none(readout: Any) ->
     assert ((before - after).abs().amax(1) > 0).all()
 
 
-def test_linear_is_linear_and_orders_patches_before_the_class_token() -> None:
+def test_linear_is_linear_and_orders_patches_before_the_class_token_and_can_project_and_grow() -> None:
     decoder, given = Linear(specs(2), 1, class_token=True), features(2)
     x = decoder(given)
     assert x.shape == (2, 64, 3, 5)
-    assert torch.equal(x[:, :16], given.maps[0])
+    assert torch.equal(x[:, :16], given.maps[0]) and torch.equal(x[:, 32:48], given.maps[1])
     assert torch.equal(x[:, 16:32, 2, 3], given.prefix[0][:, 0])
-    assert torch.equal(x[:, 32:48], given.maps[1])
-
-
-def test_linear_can_project_and_grow() -> None:
     decoder = Linear(specs(2, stride=14), 0, channels=5, scale=4)
     assert decoder(features(2, stride=14)).shape == (2, 5, 12, 20)
     assert decoder.output == FeatureSpec(5, 4)  # 3.5
 
 
-@pytest.mark.parametrize(
-    ("stride", "options", "channels", "grows"),
-    [
+def test_conv_transpose_halves_width_while_it_doubles_size() -> None:
+    for stride, options, channels, grows in (
         (16, {}, 48, 4),  # 192 -> 96 -> 48
         (16, {"stride": 1}, 32, 16),  # 192 -> 96 -> 48 -> 32 -> 32
         (14, {}, 48, 4),  # 14 / 4 is no power of two: 3.5 is finer than asked
         (8, {"kernel": 4}, 96, 2),
         (4, {}, 192, 1),
-    ],
-)
-def test_conv_transpose_halves_width_while_it_doubles_size(
-    stride: int, options: dict[str, Any], channels: int, grows: int
-) -> None:
-    decoder = ConvTranspose(specs(1, 192, stride), 1, **options)
-    assert decoder(features(1, 192, stride)).shape == (2, channels, 3 * grows, 5 * grows)
-    assert decoder.output == FeatureSpec(channels, max(1, round(stride / grows)))
+    ):
+        decoder = ConvTranspose(specs(1, 192, stride), 1, **options)
+        assert decoder(features(1, 192, stride)).shape == (2, channels, 3 * grows, 5 * grows)
+        assert decoder.output == FeatureSpec(channels, max(1, round(stride / grows)))
 
 
 def test_several_levels_are_summed_or_concatenated() -> None:
     given = features(3)
-    assert ConvTranspose(specs(3), 1, fuse="concat").steps[0][0].in_channels == 48  # type: ignore[index]
+    assert ConvTranspose(specs(3), 1, fuse="concat").steps[0][0].in_channels == 48
     summed = ConvTranspose(specs(3), 1, fuse="sum", stride=16)
     torch.testing.assert_close(summed(given), given.maps[0] + given.maps[1] + given.maps[2])
 
@@ -150,22 +133,20 @@ def test_layer_norm_works_on_the_channels_of_each_pixel() -> None:
 
 
 def test_what_a_decoder_cannot_take_it_refuses() -> None:
-    with pytest.raises(ConfigError, match="1 to 4 feature maps, not 5"):
-        DPT(specs(5), 1)
-    with pytest.raises(ConfigError, match="needs a class token"):
-        DPT(specs(4), 0, readout="project")
-    with pytest.raises(ConfigError, match="no class token"):
-        Linear(specs(4), 0, class_token=True)
-    with pytest.raises(ConfigError, match=r"one width, not \[8, 16\]; 'concat' fits"):
-        ConvTranspose([FeatureSpec(8, 16), FeatureSpec(16, 16)], 1, fuse="sum")
+    two_widths = [FeatureSpec(8, 16), FeatureSpec(16, 16)]
+    for decoder, given, prefix, options, says in (
+        (DPT, specs(5), 1, {}, "1 to 4 feature maps, not 5"),
+        (DPT, specs(4), 0, {"readout": "project"}, "needs a class token"),
+        (Linear, specs(4), 0, {"class_token": True}, "no class token"),
+        (ConvTranspose, two_widths, 1, {"fuse": "sum"}, r"one width, not \[8, 16\]; 'concat' fits"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            decoder(given, prefix, **options)
 
 
 def test_the_deepest_level_passes_a_unit_of_its_own_only_where_asked() -> None:
-    features = [FeatureSpec(8, 16)] * 4
-    plain, smp = DPT(features, 1, channels=16), DPT(features, 1, channels=16, deepest_unit=True)
-    assert set(smp.state_dict()) - set(plain.state_dict()) == {
-        f"fusions.3.level.conv{n}.{part}" for n in (1, 2) for part in ("weight", "bias")
-    }
+    plain, smp = (set(DPT(specs(4), 1, channels=16, deepest_unit=unit).state_dict()) for unit in (False, True))
+    assert smp - plain == {f"fusions.3.level.conv{n}.{part}" for n in (1, 2) for part in ("weight", "bias")}
 
 
 def test_average_adds_the_mean_of_class_token_and_registers() -> None:

@@ -102,46 +102,32 @@ def test_in_evaluation_nothing_is_masked_and_masks_grow_before_the_sigmoid(name:
 
 
 @pytest.mark.parametrize("name", TOWERS)
-def test_without_queries_the_last_blocks_are_the_encoders_own(name: str) -> None:
-    plain, open_, image = tower(name).eval(), tower(name).eval(), torch.rand(1, 3, *IMAGE)
-    open_.detach_last_blocks(2, out_indices=False)
-    assert open_(image).maps == ()
-    rest = open_(image).remaining
-    x = rest.tokens
-    for block in rest.blocks:
-        x = block(x, None, 0)
-    x = rest.norm(x)[:, rest.prefix_tokens :].transpose(1, 2).unflatten(2, rest.grid)
-    torch.testing.assert_close(x, plain(image).maps[-1], atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", TOWERS)
-def test_masked_queries_change_neither_patches_nor_their_rotary_positions(name: str) -> None:
-    # Rotary positions must be those of the patches, however many num_queries stand before them.
-    encoder, image = tower(name).eval(), torch.rand(1, 3, *IMAGE)
-    encoder.detach_last_blocks(2, out_indices=True)
-    features = encoder(image)
-    rest = features.remaining
+def test_the_last_blocks_are_the_encoders_own_and_queries_without_position_change_no_patch(name: str) -> None:
+    plain, image, encoders = tower(name).eval(), torch.rand(1, 3, *IMAGE), [tower(name).eval() for _ in range(2)]
+    for encoder, out_indices in zip(encoders, (False, True), strict=True):
+        encoder.detach_last_blocks(2, out_indices=out_indices)
+    assert encoders[0](image).maps == ()
+    rest, expected = encoders[0](image).remaining, plain(image).maps[-1]
+    torch.testing.assert_close(encoders[1](image).maps[-1], expected, atol=1e-5, rtol=1e-4)
     first = rest.prefix_tokens
-    x = torch.cat([rest.tokens[:, :first], torch.randn(1, 7, rest.tokens.shape[-1]), rest.tokens[:, first:]], 1)
-    mask = torch.ones(1, 1, x.shape[1], x.shape[1], dtype=torch.bool)
+
+    def through(queries: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """All tokens, and the map of the patches."""
+        x, q = torch.cat([rest.tokens[:, :first], queries, rest.tokens[:, first:]], 1), queries.shape[1]
+        for block in rest.blocks:
+            x = block(x, mask, q)
+        return x, rest.norm(x)[:, first + q :].transpose(1, 2).unflatten(2, rest.grid)
+
+    torch.testing.assert_close(through(rest.tokens[:, :0])[1], expected, atol=1e-5, rtol=1e-4)
+    # Rotary positions must be those of the patches, however many queries stand before them.
+    total = rest.tokens.shape[1] + 7
+    mask = torch.ones(1, 1, total, total, dtype=torch.bool)
     mask[..., first : first + 7] = False
     mask[:, :, first : first + 7, first : first + 7] = True
-    for block in rest.blocks:
-        x = block(x, mask, 7)
-    x = rest.norm(x)[:, first + 7 :].transpose(1, 2).unflatten(2, rest.grid)
-    torch.testing.assert_close(x, features.maps[-1], atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", TOWERS)
-def test_a_query_equal_to_the_class_token_gets_the_same_output(name: str) -> None:
-    # Neither has a position: rotary embeddings rotate neither.
-    encoder = tower(name).eval()
-    encoder.detach_last_blocks(2, out_indices=False)
-    rest = encoder(torch.rand(1, 3, *IMAGE)).remaining
-    first = rest.prefix_tokens
-    x = torch.cat([rest.tokens[:, :first], rest.tokens[:, :1], rest.tokens[:, first:]], 1)
-    for block in rest.blocks:
-        x = block(x, None, 1)
+    found = through(torch.randn(1, 7, rest.tokens.shape[-1]), mask)[1]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    # Neither a query nor the class token has a position: rotary embeddings rotate neither.
+    x, _ = through(rest.tokens[:, :1])
     torch.testing.assert_close(x[:, first], x[:, 0], atol=1e-5, rtol=1e-4)
 
 
@@ -278,26 +264,25 @@ def test_decoder_and_extras_in_training() -> None:
     assert build(masked=False).train()(torch.rand(1, 3, *IMAGE))["seg/masks"].shape[1] == 1
 
 
-@pytest.mark.parametrize(
-    ("encoder", "decoder", "says"),
-    [
-        ({}, {"blocks": 4}, "1 to 3"),
-        ({"norm": False}, {}, "norm"),
-        ({"type": "timm", "name": "test_vit", "arguments": {"depth": 2}}, {"blocks": 2}, "1 to 1"),
-        ({"type": "timm", "name": "beit_base_patch16_224", "arguments": {"depth": 3, "embed_dim": 96}}, {}, "BEiT"),
-        ({}, {"anneal": ((0.1, 0.2),)}, "1 spans for 2 blocks"),
-        ({}, {"anneal": ((0.1, 0.2), (0.4, 0.3))}, "ends before"),
-        ({}, {"classes": None}, "classes"),
-    ],
-)
-def test_what_cannot_be_is_said_before_training(encoder: ComponentConfig, decoder: ComponentConfig, says: str) -> None:
-    given = encoder if "type" in encoder else {**TOWERS["vit"], **encoder}
-    built = ENCODERS.check(given, "encoder").build()
-    with pytest.raises(ConfigError, match=says):
-        part = DECODERS.check({"type": "eomt", "classes": 3, "blocks": 2, **decoder}, "decoder").build(
-            built.features, built.prefix_tokens
-        )
-        DenseModel(built, part, {"seg": MasksHead(3, classes=3)})
+REFUSED: list[tuple[ComponentConfig, ComponentConfig, str]] = [
+    ({}, {"blocks": 4}, "1 to 3"),
+    ({"norm": False}, {}, "norm"),
+    ({"type": "timm", "name": "test_vit", "arguments": {"depth": 2}}, {"blocks": 2}, "1 to 1"),
+    ({"type": "timm", "name": "beit_base_patch16_224", "arguments": {"depth": 3, "embed_dim": 96}}, {}, "BEiT"),
+    ({}, {"anneal": ((0.1, 0.2),)}, "1 spans for 2 blocks"),
+    ({}, {"anneal": ((0.1, 0.2), (0.4, 0.3))}, "ends before"),
+    ({}, {"classes": None}, "classes"),
+]
+
+
+def test_what_cannot_be_is_said_before_training() -> None:
+    for encoder, decoder, says in REFUSED:
+        given = encoder if "type" in encoder else {**TOWERS["vit"], **encoder}
+        built = ENCODERS.check(given, "encoder").build()
+        spec = DECODERS.check({"type": "eomt", "classes": 3, "blocks": 2, **decoder}, "decoder")
+        with pytest.raises(ConfigError, match=says):
+            part = spec.build(built.features, built.prefix_tokens)
+            DenseModel(built, part, {"seg": MasksHead(3, classes=3)})
 
 
 def test_an_encoder_without_blocks_says_so() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from densevit.errors import ConfigError
-from densevit.models.heads.base import HEADS, Head
+from densevit.models.heads.base import HEADS
 from densevit.models.heads.bins import BinsHead
 from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
 from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
@@ -17,49 +17,38 @@ from densevit.models.layers.conv_head import ConvHead
 METRIC = ["sigmoid", "log", "exp", "softplus"]
 
 
-@pytest.mark.parametrize("activation", METRIC)
-@pytest.mark.parametrize("depth", [0.02, 2.5, 9.9])
-def test_inverse_undoes_the_activation(activation: str, depth: float) -> None:
-    chosen = ACTIVATIONS[activation]
-    x = torch.tensor(chosen.inverse(depth, 0.01, 10.0))
-    assert chosen.depth(x, 0.01, 10.0).item() == pytest.approx(depth, rel=1e-4)
-
-
-def test_activations_equal_their_formulas() -> None:
+def test_activations_equal_their_formulas_and_their_inverses_undo_them() -> None:
     # by hand, with x = ln 3 (sigmoid 3/4, exp 3, softplus ln 4), low 1, high 16
     x = torch.tensor(math.log(3))
     expected = {"sigmoid": 1 + 15 * 0.75, "log": 16**0.75, "exp": 3.0, "softplus": 1 + math.log(4)}
     for name, depth in expected.items():
-        assert ACTIVATIONS[name].depth(x, 1.0, 16.0).item() == pytest.approx(depth, rel=1e-6)
+        chosen = ACTIVATIONS[name]
+        assert chosen.depth(x, 1.0, 16.0).item() == pytest.approx(depth, rel=1e-6)
+        for depth in (0.02, 2.5, 9.9):
+            logit = torch.tensor(chosen.inverse(depth, 0.01, 10.0))
+            assert chosen.depth(logit, 0.01, 10.0).item() == pytest.approx(depth, rel=1e-4)
 
 
 @pytest.mark.parametrize("activation", METRIC)
-@pytest.mark.parametrize("logit", [-1e4, -50.0, 0.0, 50.0, 1e4])
-def test_metric_depth_stays_in_range_whatever_comes(activation: Any, logit: float) -> None:
+def test_metric_depth_stays_in_range_whatever_comes(activation: Any) -> None:
     head = MetricHead(4, activation=activation, min_depth=1e-3, max_depth=80.0, hidden=0)
-    nn.init.constant_(head.projection.last.bias, logit)  # type: ignore[arg-type]
-    depth = head(torch.randn(1, 4, 5, 6), (10, 12))
-    assert depth.shape == (1, 1, 10, 12)
-    assert depth.min() >= 1e-3
-    assert depth.max() <= 80
     assert head.output.range == (1e-3, 80.0)
+    for logit in (-1e4, -50.0, 0.0, 50.0, 1e4):
+        nn.init.constant_(head.projection.last.bias, logit)
+        depth = head(torch.randn(1, 4, 5, 6), (10, 12))
+        assert depth.shape == (1, 1, 10, 12) and 1e-3 <= depth.min() <= depth.max() <= 80
 
 
-@pytest.mark.parametrize("activation", ["exp", "softplus"])
-def test_a_pixel_beyond_the_ceiling_still_has_a_gradient(activation: Any) -> None:
-    head = MetricHead(4, activation=activation, max_depth=10.0, hidden=0)
-    nn.init.constant_(head.projection.last.bias, 100.0)  # type: ignore[arg-type]
-    head(torch.randn(1, 4, 5, 6), (5, 6)).log().sum().backward()
-    gradient = head.projection.last.bias.grad
-    assert 1 < gradient.item() < math.inf
-
-
-def test_within_clamps_the_value_and_passes_the_gradient() -> None:
+def test_a_pixel_beyond_the_ceiling_still_has_a_gradient() -> None:
+    for activation in ("exp", "softplus"):
+        head = MetricHead(4, activation=activation, max_depth=10.0, hidden=0)
+        nn.init.constant_(head.projection.last.bias, 100.0)
+        head(torch.randn(1, 4, 5, 6), (5, 6)).log().sum().backward()
+        assert 1 < head.projection.last.bias.grad.item() < math.inf
     x = torch.tensor([-3.0, 0.5, 1e9], requires_grad=True)
     y = clamp_ste(x, 0.0, 1.0)
-    assert y.tolist() == [0, 0.5, 1]
     y.sum().backward()
-    assert x.grad.tolist() == [1, 1, 1]
+    assert y.tolist() == [0, 0.5, 1] and x.grad.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("activation", METRIC)
@@ -93,52 +82,33 @@ def test_projection_is_dpts() -> None:
     torch.testing.assert_close(projection(x, (9, 11)), last(second(grown).relu()))
 
 
-def expectation(logits: Tensor, centres: Tensor) -> Tensor:
-    shares = logits.relu() + 0.1
-    return ((shares / shares.sum()) * centres).sum()
-
-
-def test_linear_bins_are_dinov2s_expectation() -> None:
+def test_linear_bins_are_dinov2s_expectation_and_log_bins_are_even_in_ratios() -> None:
     head, x = BinsHead(3, bins=4, min_depth=1.0, max_depth=10.0, upsample=1), torch.randn(1, 3, 1, 1)
-    logits = head.projection(x, (1, 1)).flatten()
-    depth = head(x, (1, 1)).item()
-    assert depth == pytest.approx(expectation(logits, torch.tensor([1.0, 4.0, 7.0, 10.0])).item())
-
-
-def test_log_bins_are_even_in_ratios() -> None:
+    shares = head.projection(x, (1, 1)).flatten().relu() + 0.1
+    expectation = (shares / shares.sum() * torch.tensor([1.0, 4.0, 7.0, 10.0])).sum()
+    assert head(x, (1, 1)).item() == pytest.approx(expectation.item())
     # DINOv2 and MDET pass min and max to logspace as exponents; the centres must run from min to max.
     head = BinsHead(3, bins=4, spacing="log", weights="softmax", min_depth=0.01, max_depth=10.0)
-    assert head.centres.tolist() == pytest.approx([0.01, 0.1, 1, 10])
+    assert head.centres.tolist() == pytest.approx([0.01, 0.1, 1, 10]) and "centres" not in head.state_dict()
 
 
-def test_bins_do_not_travel_with_the_weights() -> None:
-    assert "centres" not in BinsHead(3).state_dict()
-
-
-@pytest.mark.parametrize("head", [DisparityHead(8), DisparityHead(8, activation="softplus"), AffineHead(8)])
-def test_relative_heads_claim_no_unit(head: Head) -> None:
-    assert head.output.kind in ("disparity", "affine")
-    assert head.output.unit == ""
-
-
-def test_disparity_is_never_negative_and_starts_alive() -> None:
+def test_relative_heads_claim_no_unit_and_disparity_is_never_negative_and_starts_alive() -> None:
+    for head in (DisparityHead(8), DisparityHead(8, activation="softplus"), AffineHead(8)):
+        assert head.output.kind in ("disparity", "affine") and head.output.unit == ""
     head = DisparityHead(8)
     assert (head(torch.randn(1, 8, 6, 6), (12, 12)) > 0).float().mean() > 0.95
-    nn.init.constant_(head.projection.last.bias, -5.0)  # type: ignore[arg-type]
+    nn.init.constant_(head.projection.last.bias, -5.0)
     assert head(torch.randn(1, 8, 6, 6), (12, 12)).min() == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_ranges_that_make_no_sense_are_refused() -> None:
+    for options, message in (
         ({"min_depth": 10.0, "max_depth": 10.0}, "not below max_depth"),
         ({"initial_depth": 11.0}, "not within"),
         ({"min_depth": 0.0, "activation": "exp"}, "above 0"),
-    ],
-)
-def test_ranges_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        MetricHead(8, **options)
+    ):
+        with pytest.raises(ConfigError, match=message):
+            MetricHead(8, **options)
 
 
 def test_inverse_turns_disparity_into_metres_by_two_constants() -> None:

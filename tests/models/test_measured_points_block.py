@@ -3,28 +3,19 @@
 import pytest
 import torch
 from torch import Tensor
+from toy_models import toy_network
 
-from densevit.builder.model import build_model
-from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
-from densevit.models import CONDITIONINGS, DECODERS, ENCODERS, HEADS, DenseModel
+from densevit.models import DenseModel
 from densevit.models.conditioning.points import describe, spread_points
 
 ENCODER = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
 
 
 def build(hidden: int | None, decoder: str = "dpt", head: str = "metric", **options: object) -> DenseModel:
-    torch.manual_seed(0)
-    given = {"type": decoder, **options}
-    part = HEADS.check({"type": head, "hidden": 8}, "head")
-    checked = CONDITIONINGS.check({"type": "points", "hidden": hidden}, "points") if hidden else None
-    spec = ModelSpec(
-        ENCODERS.check(ENCODER, "encoder"),
-        DECODERS.check(given, "decoder"),
-        {"depth": part},
-        conditioning={"points": checked} if checked else {},
-    )
-    return build_model(spec).eval()
+    heads, conditioning = {"depth": {"type": head, "hidden": 8}}, {"points": {"hidden": hidden}} if hidden else {}
+    decoder_config = {"type": decoder, **options}
+    return toy_network(heads, decoder_config, std=None, encoder=ENCODER, conditioning=conditioning)[0]
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +95,8 @@ def test_spread_points_keeps_the_points_and_a_plane_between_them_and_is_nothing_
 def test_the_description_tells_how_far_the_prediction_is_off() -> None:
     depth = torch.full((1, 1, 32, 32), 2.0)
     maps = describe(some_points(1.5 * depth), depth).maps[0]
-    assert torch.allclose(maps[0], torch.tensor(1.5).log().expand(32, 32), atol=1e-4)
-    assert torch.allclose(maps[1], torch.tensor(1.5).log().expand(32, 32), atol=1e-4)
-    assert torch.allclose(maps[2], torch.tensor(2.0).log().expand(32, 32), atol=1e-6)
+    for found, expected, atol in ((maps[0], 1.5, 1e-4), (maps[1], 1.5, 1e-4), (maps[2], 2.0, 1e-6)):
+        assert torch.allclose(found, torch.tensor(expected).log().expand(32, 32), atol=atol)
 
 
 @pytest.mark.parametrize(

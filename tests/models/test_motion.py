@@ -3,28 +3,20 @@
 import pytest
 import torch
 from torch import Tensor
+from toy_models import toy_network
 
-from densevit.builder.model import build_model
-from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
-from densevit.models import CONDITIONINGS, DECODERS, ENCODERS, HEADS, DenseModel
+from densevit.models import DenseModel
 from densevit.models.conditioning.motion import MotionBlock, frames_of_clips, sinusoids
 
 ENCODER = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
 
 
 def build(attention_heads: int | None, decoder: str = "dpt", **options: object) -> DenseModel:
-    torch.manual_seed(0)
-    given = {"type": decoder, **options}
-    head = HEADS.check({"type": "metric", "hidden": 8}, "head")
-    checked = CONDITIONINGS.check({"type": "motion", "heads": attention_heads}, "motion") if attention_heads else None
-    spec = ModelSpec(
-        ENCODERS.check(ENCODER, "encoder"),
-        DECODERS.check(given, "decoder"),
-        {"depth": head},
-        conditioning={"motion": checked} if checked else {},
-    )
-    return build_model(spec).eval()
+    heads = {"depth": {"type": "metric", "hidden": 8}}
+    conditioning = {"motion": {"heads": attention_heads}} if attention_heads else {}
+    decoder_config = {"type": decoder, **options}
+    return toy_network(heads, decoder_config, std=None, encoder=ENCODER, conditioning=conditioning)[0]
 
 
 def clips_of_3(images: Tensor) -> dict[str, Tensor]:

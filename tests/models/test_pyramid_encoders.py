@@ -59,36 +59,27 @@ def test_the_hybrid_is_timms() -> None:
     assert [prefix.shape[1] for prefix in found.prefix] == [0, 0, 1, 1]
 
 
-def test_the_hybrid_takes_any_size_and_pads_it() -> None:
-    found = HybridEncoder(**SMALL)(torch.rand(1, 3, 50, 70))  # type: ignore[arg-type]
+def test_the_hybrid_takes_any_size_and_its_layers_hold_every_parameter_once() -> None:
+    encoder = HybridEncoder(**SMALL)
+    found = encoder(torch.rand(1, 3, 50, 70))
     assert found.image_size == (64, 80)
     assert [tuple(map_.shape[-2:]) for map_ in found.maps] == [(16, 20), (8, 10), (4, 5), (4, 5)]
-
-
-def test_the_hybrids_layers_hold_every_parameter_once() -> None:
-    encoder = HybridEncoder(**SMALL)  # type: ignore[arg-type]
     listed = [id(parameter) for group in encoder.layer_groups() for parameter in group]
     assert sorted(listed) == sorted(map(id, encoder.parameters()))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_a_hybrid_that_cannot_be_or_a_file_without_its_resnet_is_refused() -> None:
+    for options, words in (
         ({"stages": (3,)}, "not increasing indices"),
         ({"stages": (1, 0)}, "not increasing indices"),
         ({"widths": (128, 128)}, "2 widths and 3 depths"),
         ({"widths": (128, 130, 256)}, "130 cannot be normalised"),
-    ],
-)
-def test_a_hybrid_that_cannot_be_is_refused(options: dict[str, object], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        HybridEncoder(**{**SMALL, **options})  # type: ignore[arg-type]
-
-
-def test_a_file_without_its_resnet_is_refused() -> None:
+    ):
+        with pytest.raises(ConfigError, match=words):
+            HybridEncoder(**{**SMALL, **options})
     state = {name: tensor for name, tensor in timm_hybrid().state_dict().items() if "stages.1.blocks.0" not in name}
     with pytest.raises(CheckpointError, match=r"missing: stages\.1\.blocks\.0"):
-        HybridEncoder(**SMALL).load_weights(state, "cut.pt")  # type: ignore[arg-type]
+        HybridEncoder(**SMALL).load_weights(state, "cut.pt")
 
 
 @pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "swinv2_tiny_window8_256"])
@@ -160,17 +151,11 @@ def test_stem_features_are_the_maps_inside_the_stem() -> None:
         assert map_.shape[1] == spec.channels and spec.tokens == (spec.stride == 16)
 
 
-@pytest.mark.parametrize("strides", [(3,), (8, 4), (4, 4), (32,)])
-def test_stem_features_that_the_stem_does_not_have(strides: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigError, match=r"would fit: rising strides of \[2, 4, 8, 16\]"):
-        conv_stem_vit(stem_features=strides)
-
-
-def test_stem_features_need_a_convolutional_stem() -> None:
+def test_stem_features_need_a_convolutional_stem_that_has_them_and_no_decoder_of_the_last_blocks() -> None:
+    for strides in ((3,), (8, 4), (4, 4), (32,)):
+        with pytest.raises(ConfigError, match=r"would fit: rising strides of \[2, 4, 8, 16\]"):
+            conv_stem_vit(stem_features=strides)
     with pytest.raises(ConfigError, match="use stem 'conv'"):
         ViTEncoder(dim=32, depth=2, heads=2, image_size=48, stem_features=(4,))
-
-
-def test_stem_features_do_not_go_with_a_decoder_of_the_last_blocks() -> None:
     with pytest.raises(ConfigError, match="stem_features"):
         conv_stem_vit(stem_features=(4,)).detach_last_blocks(1, out_indices=True)

@@ -130,21 +130,22 @@ def test_dinov2s_original_file_loads() -> None:
     assert encoder.vit.pos_embed.shape == (1, 25, 384)
 
 
-@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "convnext_atto", "samvit_base_patch16"])
-def test_models_without_plain_tokens_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ConfigError, match="not a plain grid of tokens; use a ViT: DINOv2"):
-        TimmEncoder(name=name)
+NO_TOKENS = "not a plain grid of tokens; use a ViT: DINOv2"
+WRONG = [
+    ({"name": "swin_tiny_patch4_window7_224"}, NO_TOKENS),
+    ({"name": "convnext_atto"}, NO_TOKENS),
+    ({"name": "samvit_base_patch16"}, NO_TOKENS),
+    ({"name": "vit_smal_patch14_dinov2"}, "Nearest: vit_small_patch14_dinov2"),
+    ({"name": "vit_tiny_patch16_224.nope"}, r"no weights 'nope'\. Known: .*augreg_in21k"),
+    ({"name": "vit_tiny_patch16_224", "arguments": {"hedgehogs": 3}}, "does not take these arguments: .*hedgehogs"),
+    ({"name": "vit_tiny_patch16_224", "pretrained": True, "weights": Path("w.pth")}, "exclude each other"),
+]
 
 
 def test_wrong_names_tags_and_arguments_are_explained() -> None:
-    with pytest.raises(ConfigError, match="Nearest: vit_small_patch14_dinov2"):
-        TimmEncoder(name="vit_smal_patch14_dinov2")
-    with pytest.raises(ConfigError, match=r"no weights 'nope'\. Known: .*augreg_in21k"):
-        TimmEncoder(name="vit_tiny_patch16_224.nope")
-    with pytest.raises(ConfigError, match="does not take these arguments: .*hedgehogs"):
-        TimmEncoder(name="vit_tiny_patch16_224", arguments={"hedgehogs": 3})
-    with pytest.raises(ConfigError, match="exclude each other"):
-        TimmEncoder(name="vit_tiny_patch16_224", pretrained=True, weights=Path("w.pth"))
+    for options, says in WRONG:
+        with pytest.raises(ConfigError, match=says):
+            TimmEncoder(**options)
 
 
 def test_a_file_that_does_not_fit_says_what_and_how_much() -> None:

@@ -5,39 +5,27 @@ import torch
 
 from densevit.errors import ConfigError
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
-
+from densevit.models.encoders.vit_base import resolve_out_indices
 
 # Depth Anything V2 and DINOv2 publish these for 12, 24 and 40 blocks.
-@pytest.mark.parametrize(
-    ("depth", "out_indices"),
-    [(12, (2, 5, 8, 11)), (24, (4, 11, 17, 23)), (40, (9, 19, 29, 39)), (3, (0, 1, 2)), (1, (0,))],
-)
-def test_default_out_indices_are_the_published_ones(depth: int, out_indices: tuple[int, ...]) -> None:
-    assert resolve_out_indices(None, depth) == out_indices
+PUBLISHED = {12: (2, 5, 8, 11), 24: (4, 11, 17, 23), 40: (9, 19, 29, 39), 3: (0, 1, 2), 1: (0,)}
 
 
-def test_an_int_means_the_last_blocks() -> None:
+def test_default_out_indices_are_the_published_ones_and_an_int_means_the_last_blocks() -> None:
+    assert {depth: resolve_out_indices(None, depth) for depth in PUBLISHED} == PUBLISHED
     assert resolve_out_indices(4, 12) == (8, 9, 10, 11)  # Depth Anything V1
+    for wrong in (0, 13, (), (3, 3), (5, 2), (-1,), (11, 12)):
+        with pytest.raises(ConfigError, match="rising numbers from 0 to 11"):
+            resolve_out_indices(wrong, 12)
 
 
-@pytest.mark.parametrize("out_indices", [0, 13, (), (3, 3), (5, 2), (-1,), (11, 12)])
-def test_out_indices_that_do_not_fit_say_what_would(out_indices: OutIndices) -> None:
-    with pytest.raises(ConfigError, match="rising numbers from 0 to 11"):
-        resolve_out_indices(out_indices, 12)
-
-
-def test_layers_hold_every_parameter_once_from_stem_to_norm() -> None:
+def test_layers_hold_every_parameter_once_from_stem_to_norm_and_tokens_have_no_weight_decay() -> None:
     encoder = ViTEncoder(dim=32, depth=4, heads=2, registers=2)
     groups = encoder.layer_groups()
     assert len(groups) == 1 + 4 + 1
     assert sorted(id(p) for group in groups for p in group) == sorted(id(p) for p in encoder.parameters())
     assert any(p is encoder.vit.pos_embed for p in groups[0])
     assert any(p is encoder.vit.blocks[2].attn.qkv.weight for p in groups[3])
-
-
-def test_tokens_and_positions_have_no_weight_decay() -> None:
-    encoder = ViTEncoder(dim=32, depth=1, heads=2, registers=2)
     assert encoder.no_weight_decay() == {"vit.cls_token", "vit.reg_token", "vit.pos_embed"}
 
 

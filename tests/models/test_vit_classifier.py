@@ -1,6 +1,7 @@
 """Classification on a ViT: pooling, heads and starts are timm's."""
 
 import math
+from itertools import product
 from typing import Any
 
 import pytest
@@ -79,29 +80,17 @@ def test_starts_have_timms_spread(mode: Any, fix: bool) -> None:
         assert tensor.abs().max().item() == pytest.approx(expected.abs().max().item(), rel=3 * few), name
 
 
-def test_heads_start_at_chance_where_the_mode_says_so() -> None:
+def test_heads_gates_and_positions_start_as_asked() -> None:
+    torch.manual_seed(0)
     assert ours(init="jax_nlhb").head.bias.tolist() == pytest.approx([-math.log(7)] * 7)
     assert ours(init="jax").head.bias.tolist() == [0] * 7
-
-
-def test_skipping_leaves_torchs_own_start() -> None:
-    torch.manual_seed(0)
-    head = ours(init="skip").head.weight
-    assert head.std().item() == pytest.approx(1 / math.sqrt(3 * 24), rel=0.15)  # uniform in 1 / sqrt(24)
-
-
-@pytest.mark.parametrize("mlp", ["swiglu", "swiglu_packed"])
-def test_gates_start_open(mlp: Any) -> None:
-    state = ours(mlp=mlp).state_dict()
-    bias = state["blocks.0.mlp.fc1.bias"][48:] if mlp == "swiglu_packed" else state["blocks.0.mlp.fc1_g.bias"]
-    assert set(bias.tolist()) == {1.0}
-
-
-@pytest.mark.parametrize(("positions", "std"), [("learned", 0.02), ("zeros", 0.0), ("random", 1.0)])
-def test_positions_start_as_asked(positions: Any, std: float) -> None:
-    vit = ViTClassifier(64, 1, 2, 4, grid=(8, 8), positions=positions, num_classes=0)
-    assert vit.pos_embed.std().item() == pytest.approx(std, rel=0.05)
-    assert vit.pos_embed.requires_grad
+    # torch's own start, where it is skipped: uniform in 1 / sqrt(24)
+    assert ours(init="skip").head.weight.std().item() == pytest.approx(1 / math.sqrt(3 * 24), rel=0.15)
+    assert set(ours(mlp="swiglu_packed").state_dict()["blocks.0.mlp.fc1.bias"][48:].tolist()) == {1.0}
+    assert set(ours(mlp="swiglu").state_dict()["blocks.0.mlp.fc1_g.bias"].tolist()) == {1.0}
+    for positions, std in (("learned", 0.02), ("zeros", 0.0), ("random", 1.0)):
+        vit = ViTClassifier(64, 1, 2, 4, grid=(8, 8), positions=positions, num_classes=0)
+        assert vit.pos_embed.std().item() == pytest.approx(std, rel=0.05) and vit.pos_embed.requires_grad
 
 
 def test_a_new_classifier_fits_other_classes_and_pools() -> None:
@@ -115,45 +104,28 @@ def test_a_new_classifier_fits_other_classes_and_pools() -> None:
         vit.reset_classifier(3, "map")
     with pytest.raises(ConfigError, match="needs a class token"):
         ours(class_token=False, pool="avg").reset_classifier(3, "token")
-
-
-def test_pooling_a_class_token_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs a class token; use 'avg' or 'map'"):
         ours(class_token=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "published"), [("tiny/16", 5_717_416), ("small/16", 22_050_664), ("base/16", 86_567_656)]
-)
-def test_named_sizes_have_the_published_parameters(name: str, published: int) -> None:
+def test_named_sizes_have_the_published_parameters() -> None:
     # timm's vit_{tiny,small,base}_patch16_224
     with torch.device("meta"):
-        assert sum(p.numel() for p in create_vit(name).parameters()) == published
-
-
-def test_dinov2_giant_is_timms_parameter_by_parameter() -> None:
-    with torch.device("meta"):
-        mine = create_vit("dinov2-giant/14")
-        reference = timm.create_model("vit_giant_patch14_dinov2")
+        for name, published in (("tiny/16", 5_717_416), ("small/16", 22_050_664), ("base/16", 86_567_656)):
+            assert sum(p.numel() for p in create_vit(name).parameters()) == published
+        mine, reference = create_vit("dinov2-giant/14"), timm.create_model("vit_giant_patch14_dinov2")
     assert {n: p.shape for n, p in mine.state_dict().items()} == {n: p.shape for n, p in reference.state_dict().items()}
 
 
-@pytest.mark.parametrize("size", ["nano", "mini"])
-@pytest.mark.parametrize(("side", "channels"), [(28, 1), (32, 3)])
-def test_small_ones_take_small_images(size: str, side: int, channels: int) -> None:
-    vit = create_vit(f"{size}/4", image_size=side, channels=channels, num_classes=10)
-    assert vit.grid == (side // 4, side // 4)
-    assert vit(torch.rand(2, channels, side, side)).shape == (2, 10)
-    assert vit.dim == SIZES[size].dim
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("smal/16", "no such size.*Did you mean 'small'"), ("dino-small/14", "no such family"), ("small", "size/patch")],
-)
-def test_names_that_do_not_exist_get_a_hint(name: str, hint: str) -> None:
-    with pytest.raises(ConfigError, match=hint):
-        create_vit(name)
+def test_small_ones_take_small_images_and_names_that_do_not_exist_get_a_hint() -> None:
+    for size, (side, channels) in product(("nano", "mini"), ((28, 1), (32, 3))):
+        vit = create_vit(f"{size}/4", image_size=side, channels=channels, num_classes=10)
+        assert vit.grid == (side // 4, side // 4) and vit.dim == SIZES[size].dim
+        assert vit(torch.rand(2, channels, side, side)).shape == (2, 10)
+    hints = {"smal/16": "no such size.*Did you mean 'small'", "dino-small/14": "no such family", "small": "size/patch"}
+    for name, hint in hints.items():
+        with pytest.raises(ConfigError, match=hint):
+            create_vit(name)
 
 
 def test_a_tiny_vit_learns() -> None:

@@ -1,6 +1,7 @@
 """What can be asked of a ViT: equal to timm's answers, and nothing more computed than asked."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -39,20 +40,18 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(item)
 
 
-@pytest.mark.parametrize("indices", [None, 2, [0, 2], [-1, 1]])
-@pytest.mark.parametrize("form", ["NCHW", "NLC"])
-@pytest.mark.parametrize("norm", [True, False])
-@pytest.mark.parametrize("prefix", [True, False])
-def test_intermediates_are_timms(pair: Any, indices: Any, form: Any, norm: bool, prefix: bool) -> None:
+def test_intermediates_are_timms(pair: Any) -> None:
     ours, theirs = pair
     image = torch.randn(2, 3, 32, 32)
-    asked: dict[str, Any] = {"indices": indices, "norm": norm, "output_fmt": form, "return_prefix_tokens": prefix}
-    found, expected = ours.forward_intermediates(image, **asked), theirs.forward_intermediates(image, **asked)
-    assert [t.shape for t in tensors(found)] == [t.shape for t in tensors(expected)]
-    for a, b in zip(tensors(found), tensors(expected), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
-    only = ours.forward_intermediates(image, **asked, intermediates_only=True)
-    assert all(torch.equal(a, b) for a, b in zip(tensors(only), tensors(found[1]), strict=True))
+    for indices, form, *flags in product([None, 2, [0, 2], [-1, 1]], ["NCHW", "NLC"], [True, False], [True, False]):
+        asked: dict[str, Any] = {"indices": indices, "norm": flags[0], "output_fmt": form}
+        asked["return_prefix_tokens"] = flags[1]
+        found, expected = ours.forward_intermediates(image, **asked), theirs.forward_intermediates(image, **asked)
+        assert [t.shape for t in tensors(found)] == [t.shape for t in tensors(expected)], asked
+        for a, b in zip(tensors(found), tensors(expected), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+        only = ours.forward_intermediates(image, **asked, intermediates_only=True)
+        assert all(torch.equal(a, b) for a, b in zip(tensors(only), tensors(found[1]), strict=True)), asked
 
 
 def test_get_intermediate_layers_is_timms(pair: Any) -> None:
@@ -64,10 +63,13 @@ def test_get_intermediate_layers_is_timms(pair: Any) -> None:
             torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
-def test_without_a_prefix_there_is_none_to_return() -> None:
+def test_without_a_prefix_there_is_none_to_return_and_padded_images_give_the_padded_grid() -> None:
     vit = VisionTransformer(16, 2, 2, 4, grid=(2, 2), class_token=False)
     maps = vit.forward_intermediates(torch.rand(1, 3, 8, 8), return_prefix_tokens=True, intermediates_only=True)
     assert [m.shape for m in maps] == [(1, 16, 2, 2)] * 2
+    vit, image = VisionTransformer(16, 1, 2, 8, grid=(2, 2), pad=True), torch.rand(1, 3, 17, 9)
+    assert vit.grid_of(image) == (3, 2)
+    assert vit.forward_intermediates(image, 1)[1][0].shape == (1, 16, 3, 2)
 
 
 def test_stopping_early_runs_no_later_block(pair: Any) -> None:
@@ -87,13 +89,6 @@ def test_stopping_early_runs_no_later_block(pair: Any) -> None:
     assert ran == [0, 1]
 
 
-def test_padded_images_give_the_padded_grid() -> None:
-    vit = VisionTransformer(16, 1, 2, 8, grid=(2, 2), pad=True)
-    image = torch.rand(1, 3, 17, 9)
-    assert vit.grid_of(image) == (3, 2)
-    assert vit.forward_intermediates(image, 1)[1][0].shape == (1, 16, 3, 2)  # type: ignore[union-attr]
-
-
 def test_a_tap_is_rows_of_patches_and_the_prefix(pair: Any) -> None:
     ours, _ = pair
     image = torch.randn(1, 3, 32, 32)
@@ -111,17 +106,12 @@ def test_dropped_patches_make_no_map() -> None:
     assert vit.eval().forward_intermediates(image, 1)[1][0].shape == (1, 16, 4, 4)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    ("layers", "chosen"), [(None, [0, 1, 2]), (2, [1, 2]), ([-1], [2]), ([2, 0], [0, 2]), (range(1, 3), [1, 2])]
-)
-def test_layers_are_chosen_as_in_timm(layers: Any, chosen: list[int]) -> None:
-    assert resolve_layers(layers, 3) == chosen
-
-
-@pytest.mark.parametrize("layers", [0, 4, -1, [3], [-4], [], [0, -3]])
-def test_layers_that_do_not_exist_are_refused(layers: Any) -> None:
-    with pytest.raises(ConfigError, match="different numbers from -3 to 2, or how many of the last 3"):
-        resolve_layers(layers, 3)
+def test_layers_are_chosen_as_in_timm_and_those_that_do_not_exist_refused() -> None:
+    chosen = [resolve_layers(layers, 3) for layers in (None, 2, [-1], [2, 0], range(1, 3))]
+    assert chosen == [[0, 1, 2], [1, 2], [2], [0, 2], [1, 2]]
+    for layers in (0, 4, -1, [3], [-4], [], [0, -3]):
+        with pytest.raises(ConfigError, match="different numbers from -3 to 2, or how many of the last 3"):
+            resolve_layers(layers, 3)
 
 
 def test_pruning_drops_blocks_norm_and_head_and_keeps_the_outputs() -> None:

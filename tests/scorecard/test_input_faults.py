@@ -1,11 +1,15 @@
 """What users hand over: configs, pictures, lists, folders to write to. All of it may be wrong, none of it may hurt."""
 
 import json
+import re
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
+from itertools import product
 from pathlib import Path
 
 import h5py
@@ -14,13 +18,16 @@ import pytest
 import torch
 from forked import ForkServer
 from jaxtyping import Float
+from layouts import opened
+from layouts.encoders import png
 from PIL import Image
 from scorecard import zoo
-from small import small_config, small_folder
+from small import small_config
 from torch import Tensor, nn
+from toy_models import fp32
 
 from densevit.cli.main import main
-from densevit.data.datasets.base import DATASETS
+from densevit.data.datasets.base import Dataset
 from densevit.data.io.readers import read_depth
 from densevit.data.loading.dataloader import EvalLoader, train_loader
 from densevit.data.predictions import SavedMaps
@@ -82,20 +89,17 @@ def test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one(
 
 def test_wrong_keys_of_a_file_are_told_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = small_config(tmp_path)
-    text = (
-        config.read_text()
-        .replace("steps: 8", "step: 8")
-        .replace("workers: 0", "worker: 0")
-        .replace("lr: 1e-3", "rate: 1e-3")
+    text, wrong = (
+        config.read_text(),
+        {"steps": "step", "workers": "worker", "lr": "rate", "min_channels": "min_chanels"},
     )
-    config.write_text(text.replace("min_channels: 8", "min_chanels: 8") + "steps: 8\n")
+    for right, key in wrong.items():
+        text = re.sub(rf"\b{right}: ", f"{key}: ", text)
+    config.write_text(text + "steps: 8\n")
     lines = failing(capsys, "train", config)
-    at = {
-        key: 1 + [f"{key}:" in line for line in config.read_text().splitlines()].index(True)
-        for key in ("step", "worker", "rate", "min_chanels")
-    }
     assert len(lines) == 4
-    for key, line in at.items():
+    for key in wrong.values():
+        line = 1 + [f"{key}:" in line for line in text.splitlines()].index(True)
         assert any(f"{config}:{line}: " in said and f"{key}: no such option." in said for said in lines), key
 
 
@@ -139,13 +143,13 @@ VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("word", VALUES)
 def test_a_wrong_value_is_refused_with_key_value_and_what_would_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (line,) = failing(capsys, "train", small_config(tmp_path), word)
-    for part in VALUES[word]:
-        assert part in line, line
+    config = small_config(tmp_path)
+    for word, parts in VALUES.items():
+        (line,) = failing(capsys, "train", config, word)
+        assert [part for part in parts if part not in line] == [], line
     assert not list(tmp_path.glob("run/*.csv"))
 
 
@@ -193,14 +197,12 @@ class Still(Transform):
 
 
 def echo(rule: PreprocessConfig | None = None) -> Predictor:
-    card = ModelCard(
-        outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}, multiple=1, resize=rule or PreprocessConfig()
-    )
-    return Predictor(Echo(), card, device="cpu", precision="fp32")
+    outputs = {"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}
+    return fp32((Echo(), ModelCard(outputs=outputs, multiple=1, resize=rule or PreprocessConfig())))
 
 
-def open_folder(root: Path, **options: object):  # type: ignore[no-untyped-def]
-    return DATASETS.check({"type": "folder", "root": str(root), "require_depth": False, **options}, "data").build()
+def open_folder(root: Path, **options: object) -> Dataset:
+    return opened("folder", root, **{"require_depth": False, **options})
 
 
 def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) -> None:
@@ -300,30 +302,13 @@ def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
 
 def encode_png(width: int, height: int) -> bytes:
     """One bit a pixel, all black."""
-    import struct
-    import zlib
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
     rows = zlib.compress(bytes((1 + (width + 7) // 8) * height), 9)
-    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return png(struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0), (b"IDAT", rows))
 
 
 def tiff_header(width: int, height: int) -> bytes:
-    import struct
-
-    tags = [
-        (256, 4, width),
-        (257, 4, height),
-        (258, 3, 8),
-        (259, 3, 1),
-        (262, 3, 1),
-        (273, 4, 8),
-        (278, 4, height),
-        (279, 4, 1),
-    ]
+    tags = [(256, 4, width), (257, 4, height), (258, 3, 8), (259, 3, 1), (262, 3, 1)]
+    tags += [(273, 4, 8), (278, 4, height), (279, 4, 1)]
     entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
     return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
 
@@ -346,9 +331,7 @@ def test_a_config_of_aliases_is_refused_before_it_grows(tmp_path: Path, capsys: 
 
 def pictures(root: Path) -> Path:
     """Ten, of which three share a name and one is cut short."""
-    for i, name in enumerate(
-        ("a.jpg", "a.png", "s/a.jpg", "b.png", "c.png", "d.png", "e.png", "f.png", "g.png", "h.png")
-    ):
+    for i, name in enumerate(("a.jpg", "a.png", "s/a.jpg", *(f"{letter}.png" for letter in "bcdefgh"))):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(i).integers(0, 256, (24, 32, 3), dtype=np.uint8)
@@ -411,16 +394,14 @@ LISTS = {
 FOLDERS = ("JPEGImages", "SegmentationClass", "scans/scene0000_00/color", "rgb")
 
 
-@pytest.mark.parametrize("name", LISTS)
-def test_a_published_list_with_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_published_list_with_a_name_that_leads_out_is_refused(tmp_path: Path) -> None:
     for folder in FOLDERS:
         (tmp_path / folder).mkdir(parents=True)
-    where, text = LISTS[name]
-    (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / where).write_text(text)
-    options = {} if name == "ibims" else {"split": "train"}
-    with pytest.raises(DataError, match="expected names in the data set"):
-        DATASETS.check({"type": name, "root": str(tmp_path), **options}, "data").build()
+    for name, (where, text) in LISTS.items():
+        (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / where).write_text(text)
+        with pytest.raises(DataError, match="expected names in the data set"):
+            opened(name, tmp_path, **({} if name == "ibims" else {"split": "train"}))
 
 
 def test_pairs_of_images_that_lie_elsewhere_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -450,21 +431,20 @@ def test_hdf5_never_opens_another_file(tmp_path: Path, kind: str) -> None:
         read_depth(tmp_path / "link.h5")
 
 
-@pytest.mark.parametrize("name", ["../out.txt", "ABSOLUTE", "a/../../out.txt", "..\\out.txt"])
-@pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
-def test_no_archive_writes_outside_of_its_folder(tmp_path: Path, name: str, suffix: str) -> None:
-    path, folder = tmp_path / f"data{suffix}", tmp_path / "deep/root"
-    name = name.replace("ABSOLUTE", str(tmp_path / "out.txt"))
-    if suffix == ".zip":
-        with zipfile.ZipFile(path, "w") as file:
-            file.writestr(name, "x")
-    else:
-        with tarfile.open(path, "w:gz" if suffix == ".tar.gz" else "w") as file:
-            file.addfile(tarfile.TarInfo(name))
-    before = contents(tmp_path)
-    with pytest.raises(DataError, match="leads out"):
-        archives.unpack(path, folder)
-    assert contents(tmp_path) == before
+def test_no_archive_writes_outside_of_its_folder(tmp_path: Path) -> None:
+    leading_out = ["../out.txt", str(tmp_path / "out.txt"), "a/../../out.txt", "..\\out.txt"]
+    for name, suffix in product(leading_out, (".zip", ".tar", ".tar.gz")):
+        path, folder = tmp_path / f"data{suffix}", tmp_path / "deep/root"
+        if suffix == ".zip":
+            with zipfile.ZipFile(path, "w") as file:
+                file.writestr(name, "x")
+        else:
+            with tarfile.open(path, "w:gz" if suffix == ".tar.gz" else "w") as file:
+                file.addfile(tarfile.TarInfo(name))
+        before = contents(tmp_path)
+        with pytest.raises(DataError, match="leads out"):
+            archives.unpack(path, folder)
+        assert contents(tmp_path) == before
 
 
 def test_links_in_an_archive_are_not_made_so_nothing_is_written_through_them(tmp_path: Path) -> None:
@@ -476,12 +456,3 @@ def test_links_in_an_archive_are_not_made_so_nothing_is_written_through_them(tmp
         file.addfile(tarfile.TarInfo("door/x.txt"))
     archives.unpack(tmp_path / "data.tar", tmp_path / "root")
     assert (tmp_path / "root/door/x.txt").is_file() and not list((tmp_path / "elsewhere").iterdir())
-
-
-def test_a_link_out_of_a_training_folder_is_refused_unless_allowed(tmp_path: Path) -> None:
-    small_folder(tmp_path / "data", count=2)
-    Image.new("RGB", (80, 60)).save(tmp_path / "secret.png")
-    (tmp_path / "data/images/x.png").symlink_to(tmp_path / "secret.png")
-    with pytest.raises(DataError, match="allow_outside_root"):
-        open_folder(tmp_path / "data")
-    assert len(open_folder(tmp_path / "data", allow_outside_root=True)) == 3

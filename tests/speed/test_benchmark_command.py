@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
@@ -90,11 +88,8 @@ def test_without_any_reference_ours_is_timed_alone(monkeypatch: pytest.MonkeyPat
         raise reference_models.Unavailable("not here")
 
     def small_network(size: str) -> tuple[DenseModel, ModelCard]:
-        vit = {"dim": 32, "depth": 1, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 1}
-        decoder, heads = {"type": "linear"}, {"depth": {"type": "disparity"}}
-        spec = parse_model({"encoder": {"type": "vit", **vit}, "decoder": decoder, "heads": heads}, "test")
-        model = build_model(spec).eval()
-        return model, build_card(model, spec)
+        encoder = {"dim": 32, "depth": 1, "out_indices": 1}
+        return toy_network({"depth": {"type": "disparity"}}, std=None, encoder=encoder)
 
     for name in ("depth_anything", "transformers", "smp", "openvino"):
         monkeypatch.setattr(reference_models, name, absent)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -281,6 +281,17 @@ class Raster:
             raise DataError(f"{self.path}: the JPEG is truncated (no end marker).")
         if self.format == "PNG" and self.data.rfind(b"IEND\xaeB`\x82") < 0:  # with its checksum
             raise DataError(f"{self.path}: the PNG is truncated (no IEND).")
+        # Pillow leaves out tags that are cut off, and takes floats for integers without the tag that tells them apart.
+        if self.format == "TIFF" and end_of_tags(self.data) > len(self.data):
+            raise DataError(f"{self.path}: the TIFF is truncated (some of its tags are missing).")
+
+
+def end_of_tags(data: bytes) -> int:
+    """The offset behind the last tag of a TIFF's first image."""
+    order: Literal["little", "big"] = "little" if data[:2] == b"II" else "big"
+    at, width, count, entry = (8, 8, 8, 20) if 43 in data[2:4] else (4, 4, 2, 12)  # BigTIFF, TIFF
+    start = int.from_bytes(data[at : at + width], order)
+    return start + count + entry * int.from_bytes(data[start : start + count], order)
 
 
 def chunk_kinds(data: bytes) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from layouts.encoders import LabelFormat
 from photo_samples import sample
 from PIL import Image
 
-from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.base import Dataset
 from densevit.data.io.writers import encode, encode_palette
 from densevit.data.labels.class_lists import read_classes
 from densevit.data.labels.class_table import EMPTY
@@ -33,7 +33,7 @@ def frame(name: str = "a", classes: int = 4) -> Sample:
 
 
 def open_folder(root: Path, **options: Any) -> Dataset:
-    return DATASETS.check({"type": "folder", "root": root, **options}, "data").build()
+    return layouts.opened("folder", root, **options)
 
 
 def stored(root: Path, ids: np.ndarray, name: str = "a") -> None:
@@ -41,13 +41,19 @@ def stored(root: Path, ids: np.ndarray, name: str = "a") -> None:
 
 
 @pytest.mark.parametrize("form", get_args(LabelFormat))
-def test_ids_palettes_and_colours_read_alike(tmp_path: Path, form: LabelFormat) -> None:
+def test_ids_palettes_and_colours_read_alike_and_ids_without_a_list_as_stored(
+    tmp_path: Path, form: LabelFormat
+) -> None:
     layouts.write_folder(tmp_path, [frame()], labels=form, classes=NAMES, palette=COLOURS)
     data = open_folder(tmp_path)
     np.testing.assert_array_equal(data.read(0).labels, frame().labels)
     np.testing.assert_array_equal(data.label_map(0), frame().labels)
-    assert tuple(data.classes) == NAMES and data.palette == COLOURS
-    assert data.read(0).depth is None
+    assert tuple(data.classes) == NAMES and data.palette == COLOURS and data.read(0).depth is None
+    if form == "ids":
+        (tmp_path / "classes.json").unlink()
+        data = open_folder(tmp_path)
+        np.testing.assert_array_equal(data.read(0).labels, frame().labels)
+        assert data.classes == () and data.palette == ()
 
 
 def test_sixteen_bit_pngs_hold_classes_beyond_255_whose_seat_stays_empty(tmp_path: Path) -> None:
@@ -80,13 +86,6 @@ def test_ids_beyond_the_classes_are_named_with_their_file_and_pixels(tmp_path: P
     with pytest.raises(DataError, match=r"a\.png: id 4 in 12 pixels, id 17 in 1 pixels .*classes\.json has no class"):
         open_folder(tmp_path).read(0)
     np.testing.assert_array_equal(open_folder(tmp_path, classes=None).classes, NAMES)
-
-
-def test_without_a_list_of_classes_ids_are_taken_as_stored(tmp_path: Path) -> None:
-    layouts.write_folder(tmp_path, [frame()])
-    data = open_folder(tmp_path)
-    np.testing.assert_array_equal(data.read(0).labels, frame().labels)
-    assert data.classes == () and data.palette == ()
 
 
 def test_colours_without_a_class_are_named_and_without_any_list_explained(tmp_path: Path) -> None:
@@ -144,50 +143,43 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize(("file", "text", "coloured"), FORMS)
-def test_a_list_of_classes_has_many_forms(tmp_path: Path, file: str, text: str, coloured: bool) -> None:
-    (tmp_path / file).write_text(text, encoding="utf-8")
-    table = read_classes(tmp_path / file)
-    assert table.names == ("road", "car") and table.places == {0: 0, 1: 1, IGNORE: IGNORE}
-    assert table.palette == (((128, 64, 128), (0, 0, 142)) if coloured else ())
+def test_a_list_of_classes_has_many_forms(tmp_path: Path) -> None:
+    for file, text, coloured in FORMS:
+        (tmp_path / file).write_text(text, encoding="utf-8")
+        table = read_classes(tmp_path / file)
+        assert table.names == ("road", "car") and table.places == {0: 0, 1: 1, IGNORE: IGNORE}, text
+        assert table.palette == (((128, 64, 128), (0, 0, 142)) if coloured else ()), text
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "JSON"),
-        ("[]", "no class"),
-        ("3", "list or an object"),
-        ('["a", "a"]', "class a occurs more than once"),
-        ('[{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]', "id 1 occurs more than once"),
-        ('[{"name": "a"}]', "expected"),
-        ('[{"id": -1, "name": "a"}]', "expected"),
-        ('[{"id": true, "name": "a"}]', "expected"),
-        ('{"a": [1, 2]}', "colour"),
-        ('{"a": [1, 2, 256]}', "colour"),
-        ('{"a": "#12345"}', "colour"),
-        ('[{"id": 0, "name": "a", "ignore": true}]', "no class"),
-        ('[{"id": 0, "name": "a", "ignore": "false"}]', 'ignore of .a. is true or false, got "false"'),
-        ('{"wall": 0, "wall": 1}', "key 'wall' occurs more than once"),
-        ('{"70000": "wall", "1": "floor"}', "'wall' has id 70000"),
-    ],
-)
-def test_a_bad_list_of_classes_is_an_error_that_names_it(tmp_path: Path, text: str, reason: str) -> None:
-    (tmp_path / "classes.json").write_text(text)
-    with pytest.raises(DataError, match=rf"classes\.json: .*{reason}"):
-        read_classes(tmp_path / "classes.json")
+TOO_LARGE = ".*ids go to 65535, colours to 255"
+BAD_LISTS = [
+    ("json", "", "JSON"),
+    ("json", "[]", "no class"),
+    ("json", "3", "list or an object"),
+    ("json", '["a", "a"]', "class a occurs more than once"),
+    ("json", '[{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]', "id 1 occurs more than once"),
+    ("json", '[{"name": "a"}]', "expected"),
+    ("json", '[{"id": -1, "name": "a"}]', "expected"),
+    ("json", '[{"id": true, "name": "a"}]', "expected"),
+    ("json", '{"a": [1, 2]}', "colour"),
+    ("json", '{"a": [1, 2, 256]}', "colour"),
+    ("json", '{"a": "#12345"}', "colour"),
+    ("json", '[{"id": 0, "name": "a", "ignore": true}]', "no class"),
+    ("json", '[{"id": 0, "name": "a", "ignore": "false"}]', 'ignore of .a. is true or false, got "false"'),
+    ("json", '{"wall": 0, "wall": 1}', "key 'wall' occurs more than once"),
+    ("json", '{"70000": "wall", "1": "floor"}', "'wall' has id 70000"),
+    ("txt", "1: wall\n99999999999: floor", f"'floor' has id 99999999999{TOO_LARGE}"),
+    ("txt", "road:999,0,0::", f"colour .999{TOO_LARGE}"),
+]
+
+
+def test_a_bad_list_of_classes_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file of classes"):
         read_classes(tmp_path / "none.json")
-
-
-def test_a_text_of_classes_with_numbers_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
-    for text, told in (
-        ("1: wall\n99999999999: floor", "'floor' has id 99999999999"),
-        ("road:999,0,0::", "colour .999"),
-    ):
-        (tmp_path / "classes.txt").write_text(text)
-        with pytest.raises(DataError, match=f"{told}.*ids go to 65535, colours to 255"):
-            read_classes(tmp_path / "classes.txt")
+    for suffix, text, reason in BAD_LISTS:
+        (tmp_path / f"classes.{suffix}").write_text(text)
+        with pytest.raises(DataError, match=rf"classes\.{suffix}: .*{reason}"):
+            read_classes(tmp_path / f"classes.{suffix}")
 
 
 def test_ids_saved_as_rgb_are_told_from_blurred_colours(tmp_path: Path) -> None:
@@ -211,20 +203,15 @@ def test_where_labels_are_alone_every_image_needs_them_and_none_needs_depth(tmp_
         open_folder(tmp_path, require_depth=True)
 
 
-def test_beside_depth_labels_may_lack_unless_required(tmp_path: Path) -> None:
-    with_depth = replace(sample("b", 48, 64), labels=None)
-    layouts.write_folder(tmp_path, [replace(sample("a", 48, 64), labels=frame().labels), with_depth])
-    data = open_folder(tmp_path, depth_scale=1000)
-    assert data.read(0).labels is not None and data.read(1).labels is None and data.read(1).depth is not None
-    with pytest.raises(DataError, match="1 of 2 images have no labels"):
-        open_folder(tmp_path, depth_scale=1000, require_labels=True)
-
-
-def test_either_truth_may_lack_where_none_is_required(tmp_path: Path) -> None:
+def test_beside_depth_either_truth_may_lack_unless_required(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, [frame("a"), replace(sample("b", 48, 64), labels=None)])
     data = open_folder(tmp_path, depth_scale=1000, require_depth=False)
-    assert data.read(0).depth is None and data.read(0).labels is not None
-    assert data.read(1).depth is not None and data.read(1).labels is None
+    assert data.read(0).depth is None and data.read(0).labels.any()
+    assert data.read(1).depth.any() and data.read(1).labels is None
+    layouts.write_folder(tmp_path, [replace(sample("a", 48, 64), labels=frame().labels)])
+    assert open_folder(tmp_path, depth_scale=1000).read(1).labels is None
+    with pytest.raises(DataError, match="1 of 2 images have no labels"):
+        open_folder(tmp_path, depth_scale=1000, require_labels=True)
 
 
 def test_a_jpeg_of_labels_is_refused(tmp_path: Path) -> None:

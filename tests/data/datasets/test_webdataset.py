@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from layouts import opened
 from small import small_folder
 from tar_files import pack
 
-from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.base import Dataset
 from densevit.errors import DataError
 
 
@@ -27,12 +28,12 @@ def root(tmp_path: Path) -> Path:
 
 
 def open_tar(root: Path, **options: object) -> Dataset:
-    return DATASETS.check({"type": "webdataset", "root": str(root), "depth_scale": 1000, **options}, "data").build()
+    return opened("webdataset", root, **{"depth_scale": 1000, **options})
 
 
 def test_samples_are_those_of_the_folder(root: Path) -> None:
     shards = open_tar(root)
-    plain = DATASETS.check({"type": "folder", "root": str(root / "plain"), "depth_scale": 1000}, "data").build()
+    plain = opened("folder", root / "plain", depth_scale=1000)
     assert list(shards.names) == [f"room/{i:03d}" for i in range(6)]
     assert shards.scene(0) == "room"
     for i in (0, 5):
@@ -42,14 +43,9 @@ def test_samples_are_those_of_the_folder(root: Path) -> None:
         assert np.array_equal(a.valid, b.valid)
 
 
-def test_a_root_may_have_brackets_in_its_name(root: Path) -> None:
-    assert len(open_tar(root.rename(root.with_name("[2024] mine")))) == 6
-
-
-def test_images_alone_may_be_asked_for(root: Path) -> None:
-    sample = open_tar(root, depth=None).read(3)
-    assert sample.image.shape == (60, 80, 3)
-    assert sample.depth is None
+def test_a_root_may_have_brackets_in_its_name_and_images_alone_may_be_asked_for(root: Path) -> None:
+    data = open_tar(root.rename(root.with_name("[2024] mine")), depth=None)
+    assert len(data) == 6 and data.read(3).image.shape == (60, 80, 3) and data.read(3).depth is None
 
 
 def test_samples_without_a_part_are_refused_or_left_out(root: Path) -> None:
@@ -61,12 +57,13 @@ def test_samples_without_a_part_are_refused_or_left_out(root: Path) -> None:
 
 def test_a_sample_in_two_shards_and_a_pattern_without_shards_are_errors(root: Path) -> None:
     pack(root / "shard-000002.tar", {"room/000.jpg": b"..."})
-    with pytest.raises(DataError, match="'room/000' is in two shards"):
-        open_tar(root)
-    with pytest.raises(DataError, match="matches no archive"):
-        open_tar(root, shards="nothing-*.tar")
-    with pytest.raises(DataError, match="leads out"):
-        open_tar(root, shards="../*.tar")
+    for shards, told in (
+        ("*.tar", "'room/000' is in two"),
+        ("none-*.tar", "matches no archive"),
+        ("../*", "leads out"),
+    ):
+        with pytest.raises(DataError, match=told):
+            open_tar(root, shards=shards)
 
 
 def test_braces_are_spelled_out_and_each_shard_must_be_there(root: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from orientations import oriented
 from photo_samples import photo
 from PIL import Image, features
 
@@ -61,9 +62,7 @@ def test_heic_is_read_whatever_its_suffix(tmp_path: Path, suffix: str) -> None:
 
 
 def test_heic_is_upright(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    save_heic(small().transpose(Image.Transpose.ROTATE_90), tmp_path / "a.heic", quality=95, exif=exif.tobytes())
+    save_heic(small().transpose(Image.Transpose.ROTATE_90), tmp_path / "a.heic", quality=95, exif=oriented(6).tobytes())
     assert image_size(tmp_path / "a.heic") == (60, 90)
     assert np.abs(read_image(tmp_path / "a.heic").astype(int) - pixels(small())).mean() < 4
 

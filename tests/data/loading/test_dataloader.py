@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ import torch
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate
-from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, train_loader
+from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader, train_loader
 from densevit.data.loading.sampler import InfiniteBatchSampler
 from densevit.data.loading.workers import auto_workers
 from densevit.data.transforms.base import Transform
@@ -83,8 +84,12 @@ class Still(Transform):
         return sample
 
 
-def take(count: int, dataset: Dataset | None = None, transform: Transform | None = None, **options: int) -> list[Batch]:
-    loader = train_loader(dataset or Numbered(10), transform or Noise(), **({"seed": 0, "batch_size": 4} | options))
+def stream(dataset: Dataset | None = None, transform: Transform | None = None, **options: Any) -> TrainLoader:
+    return train_loader(dataset or Numbered(10), transform or Still(), **({"seed": 0, "batch_size": 2} | options))
+
+
+def take(count: int, dataset: Dataset | None = None, transform: Transform | None = None, **options: Any) -> list[Batch]:
+    loader = stream(dataset, transform or Noise(), **({"batch_size": 4} | options))
     batches = list(islice(loader, count))
     loader.close()
     return batches
@@ -134,7 +139,7 @@ def test_two_ranks_together_see_what_one_sees() -> None:
 
 def test_an_uneven_batch_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ConfigError, match="evenly"):
-        train_loader(Numbered(10), Still(), seed=0, batch_size=3, world_size=2)
+        stream(batch_size=3, world_size=2)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -147,15 +152,8 @@ def test_an_unreadable_sample_is_named_in_the_first_line(workers: int) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: int) -> None:
     clean = take(5, transform=Still())
-    loader = train_loader(
-        Numbered(10, bad=(6,)),
-        Still(),
-        seed=0,
-        batch_size=4,
-        workers=workers,
-        on_corrupt="skip",
-        max_corrupt_fraction=0.1,
-    )
+    bad = Numbered(10, bad=(6,))
+    loader = stream(bad, batch_size=4, workers=workers, on_corrupt="skip", max_corrupt_fraction=0.1)
     batches = list(islice(loader, 5))
     loader.close()
     wanted, got = (sum((b.indices for b in batch), ()) for batch in (clean, batches))
@@ -163,8 +161,7 @@ def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: 
     for begin in (0, 10):  # the two epochs; each is a ring of ten
         place = wanted.index(6, begin)
         expected[place] = wanted[begin + (place - begin + 1) % 10]
-    assert list(got) == expected
-    assert loader.skipped == {0: 1, 1: 1}
+    assert list(got) == expected and loader.skipped == {0: 1, 1: 1}
     values = [int(p[0, 0, 0]) for b in batches for p in b.image]
     assert values == expected  # the picture is the substitute's, and `indices` owns up to it
 
@@ -172,36 +169,27 @@ def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_too_many_skipped_samples_end_the_run_and_its_workers(workers: int) -> None:
     before = set(multiprocessing.active_children())
-    loader = train_loader(
-        Numbered(10, bad=(6, 7)),
-        Still(),
-        seed=0,
-        batch_size=5,
-        workers=workers,
-        on_corrupt="skip",
-        max_corrupt_fraction=0.1,
-    )
+    bad = Numbered(10, bad=(6, 7))
+    loader = stream(bad, batch_size=5, workers=workers, on_corrupt="skip", max_corrupt_fraction=0.1)
     with pytest.raises(DataError, match=r"2 unreadable samples in epoch 0, where 1 of about 10 may be skipped"):
         list(islice(loader, 2))
     assert set(multiprocessing.active_children()) <= before
 
 
 def test_a_set_with_no_readable_sample_ends_instead_of_spinning() -> None:
-    loader = train_loader(
-        Numbered(3, bad=(0, 1, 2)), Still(), seed=0, batch_size=1, on_corrupt="skip", max_corrupt_fraction=1.0
-    )
+    loader = stream(Numbered(3, bad=(0, 1, 2)), batch_size=1, on_corrupt="skip", max_corrupt_fraction=1.0)
     with pytest.raises(DataError, match="none of the 3"):
         next(loader)
 
 
 def test_a_killed_worker_is_an_error_that_names_what_it_read() -> None:
-    loader = train_loader(Deadly(10, "killed"), Still(), seed=0, batch_size=2, workers=2)
+    loader = stream(Deadly(10, "killed"), workers=2)
     with pytest.raises(DataError, match=r"died .*SIGKILL.* was reading sample 3 \('scene/003'\)"):
         list(islice(loader, 5))
 
 
 def test_a_stuck_worker_is_an_error_within_the_timeout_and_leaves_no_orphan() -> None:
-    loader = train_loader(Deadly(10, "stuck"), Still(), seed=0, batch_size=2, workers=2, timeout=1.0)
+    loader = stream(Deadly(10, "stuck"), workers=2, timeout=1.0)
     began = time.monotonic()
     with pytest.raises(DataError, match=r"within 1 s\. worker (\d+) was reading sample 3") as caught:
         list(islice(loader, 5))
@@ -220,7 +208,7 @@ def test_workers_ignore_signals_and_are_born_with_them_blocked() -> None:
 
 
 def test_closing_does_not_wait_for_a_stuck_worker() -> None:
-    loader = train_loader(Deadly(4, "stuck"), Still(), seed=0, batch_size=1, workers=1)
+    loader = stream(Deadly(4, "stuck"), batch_size=1, workers=1)
     stuck_at = [index for _, index in next(iter(InfiniteBatchSampler(4, seed=0, batch_size=4)))].index(3)
     list(islice(loader, stuck_at))
     began = time.monotonic()
@@ -230,7 +218,7 @@ def test_closing_does_not_wait_for_a_stuck_worker() -> None:
 
 def test_a_closed_loader_leaves_no_workers() -> None:
     before = set(multiprocessing.active_children())
-    loader = train_loader(Numbered(10), Still(), seed=0, batch_size=2, workers=2)
+    loader = stream(workers=2)
     next(loader)
     started = {p.pid for p in set(multiprocessing.active_children()) - before}
     assert len(started) == 2
@@ -240,12 +228,7 @@ def test_a_closed_loader_leaves_no_workers() -> None:
 
 def test_a_program_that_forgets_to_close_its_loader_still_ends() -> None:
     # Deaf to SIGTERM, the workers would make multiprocessing's farewell wait for ever.
-    code = (
-        "from test_dataloader import Numbered, Still, train_loader\n"
-        "loader = train_loader(Numbered(10), Still(), seed=0, batch_size=2, workers=2)\n"
-        "next(loader)\n"
-        "raise SystemExit(7)\n"
-    )
+    code = "from test_dataloader import stream\nloader = stream(workers=2)\nnext(loader)\nraise SystemExit(7)\n"
     where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
     assert subprocess.run([sys.executable, "-c", code], env=where, timeout=30, check=False).returncode == 7
 
@@ -257,7 +240,7 @@ def test_the_parent_keeps_its_signal_handling() -> None:
         ]
 
     before = ask()
-    loader = train_loader(Numbered(10), Still(), seed=0, batch_size=2, workers=1)
+    loader = stream(workers=1)
     next(loader)
     assert ask() == before and before[0] == signal.SIG_DFL
     loader.close()
@@ -298,9 +281,6 @@ def test_evaluation_can_be_walked_again_and_left_early() -> None:
         assert batch.indices == (0, 1)
         break
     assert sum(len(b) for b in loader) == 10
-
-
-def test_an_empty_share_gives_no_batches() -> None:
     assert list(EvalLoader(Numbered(1), batch_size=2, rank=0, world_size=2, workers=1)) == []
 
 
@@ -319,18 +299,14 @@ def test_collate_scales_images_to_one_and_keeps_metres() -> None:
     assert batch.image.is_contiguous(memory_format=torch.channels_last)
     assert batch.image.shape == (1, 3, 2, 3) and batch.image.dtype == torch.float32
     assert batch.image[0, :, 0, 1].tolist() == pytest.approx([1.0, 0.2, 0.0])  # 51 / 255
-    assert batch.depth is not None and batch.depth[0, 0].tolist() == depth.tolist()
-    assert batch.valid is not None and batch.valid.sum() == 5
-    assert batch.labels is None and batch.intrinsics is None
-    assert batch.indices == (7,)
+    assert batch.depth[0, 0].tolist() == depth.tolist() and batch.valid.sum() == 5
+    assert batch.labels is None and batch.intrinsics is None and batch.indices == (7,)
 
 
 def test_collate_fills_what_some_samples_lack() -> None:
-    image = np.zeros((2, 2, 3), np.uint8)
-    ones = np.ones((2, 2), np.float32)
-    full = Sample(
-        name="a", image=image, depth=ones, valid=ones > 0, labels=np.ones((2, 2), np.int64), intrinsics=np.eye(3)
-    )
+    image, ones = np.zeros((2, 2, 3), np.uint8), np.ones((2, 2), np.float32)
+    labels = np.ones((2, 2), np.int64)
+    full = Sample(name="a", image=image, depth=ones, valid=ones > 0, labels=labels, intrinsics=np.eye(3))
     batch = collate([Sample(name="b", image=image), full], [0, 1])
     assert batch.depth[0].sum() == 0 and not batch.valid[0].any() and batch.valid[1].all()
     assert (batch.labels[0] == 255).all() and (batch.labels[1] == 1).all()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ import layouts
 import numpy as np
 import pytest
 from layouts.segmentation_cases import CASES, Case, samples
+from orientations import oriented
 from photo_samples import sample
 from PIL import Image
 
 from densevit.cli.main import main
-from densevit.data.datasets.base import DATASETS
 from densevit.data.io.writers import encode
 from densevit.data.validation import SplitToValidate, ValidationReport, format_text, validate
 from densevit.structures import IGNORE, Sample
@@ -33,7 +34,7 @@ def frames(*names: str) -> list[Sample]:
 
 
 def folder_split(root: Path, type_: str = "folder", cache: Path | None = None, **options: Any) -> SplitToValidate:
-    return SplitToValidate("train", DATASETS.check({"type": type_, "root": str(root), **options}, "data").build, cache)
+    return SplitToValidate("train", partial(layouts.opened, type_, root, **options), cache)
 
 
 def found(report: ValidationReport) -> dict[str, set[str]]:
@@ -114,9 +115,7 @@ def test_statistics_cached_under_another_list_of_classes_do_not_count(tmp_path: 
 
 def test_an_image_that_exif_turns_beside_labels_that_it_does_not_is_found(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*"ab"))
-    exif = Image.Exif()
-    exif[274] = 3  # upside down
-    Image.open(tmp_path / "images/a.jpg").save(tmp_path / "images/a.jpg", exif=exif)
+    Image.open(tmp_path / "images/a.jpg").save(tmp_path / "images/a.jpg", exif=oriented(3))  # upside down
     assert found(validate([folder_split(tmp_path)])) == {"exif": {"a.jpg"}}
 
 
@@ -125,7 +124,7 @@ def test_published_datasets_are_validated_alike(case: Case, tmp_path: Path) -> N
     made = samples(case.classes, 4)
     made[0].labels[:] = IGNORE
     case.write(tmp_path, made, **case.written)
-    data = DATASETS.check({"type": case.type, "root": str(tmp_path), **case.options}, "data").build()
+    data = layouts.opened(case.type, tmp_path, **case.options)
     bad, missing = (data.files(i)["labels"] for i in (1, 2))
     missing.unlink()
     if bad.suffix == ".png":

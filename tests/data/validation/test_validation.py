@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import cv2
 import layouts
 import numpy as np
 import pytest
+from orientations import oriented
 from photo_samples import photo, sample
 from PIL import Image
 from scipy.stats import spearmanr
 
 from densevit.cli.main import main
-from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.base import Dataset
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.validation import ISSUE_TYPES, SplitToValidate, ValidationReport, format_text, validate
 from densevit.data.validation.sample_stats import compute_stats, row_correlation, white_border
@@ -27,8 +29,7 @@ SIZE = (96, 128)
 
 def frames(*names: str) -> list[Sample]:
     """Parts of a photograph that do not overlap, so that no two look alike."""
-    whole = photo()
-    made = []
+    whole, made = photo(), []
     for i, name in enumerate(names):
         window = np.s_[SIZE[0] * (i // 5 % 5) :, SIZE[1] * (i % 5) :]
         image = np.roll(whole.image[window][: SIZE[0], : SIZE[1]], i // 25, axis=2)
@@ -41,8 +42,8 @@ def frames(*names: str) -> list[Sample]:
 def folder_split(
     split: str, root: Path, cache: Path | None = None, classes: int | None = None, **options: Any
 ) -> SplitToValidate:
-    spec = {"type": "folder", "root": str(root), "depth_scale": 1000, **options}
-    return SplitToValidate(split, DATASETS.check(spec, "data").build, cache, classes)
+    opened = partial(layouts.opened, "folder", root, **{"depth_scale": 1000, **options})
+    return SplitToValidate(split, opened, cache, classes)
 
 
 def found(report: ValidationReport) -> dict[str, set[str]]:
@@ -51,6 +52,10 @@ def found(report: ValidationReport) -> dict[str, set[str]]:
     for issue in report.issues:
         kinds.setdefault(issue.type, set()).add(Path(issue.path).name)
     return kinds
+
+
+def found_in(root: Path, **options: Any) -> dict[str, set[str]]:
+    return found(validate([folder_split("train", root, **options)]))
 
 
 def depth(value: float) -> np.ndarray:
@@ -89,29 +94,34 @@ def broken(tmp_path: Path) -> Path:
     (map_ / "10.png").write_bytes(encode_depth(depth(0), 1000))  # 11 zeros
     replace_map("11", depth(np.nan))  # 12 NaN
     replace_map("12", depth(-1500))  # 13 below zero
-    (map_ / "13.npy").write_bytes(b"")
-    (map_ / "13.npy").unlink()
     replace_map("13", np.full(SIZE, 2.5e6, np.float32))  # 14 millimetres for metres: 2500 m
     (label / "14.png").write_bytes(encode(".png", np.full(SIZE, 7, np.uint8)))  # 15 beyond 4 classes
     (image / "15.png").write_bytes(encode(".png", frames("x")[0].image))  # 16 a second file for one name
     return root
 
 
-def test_all_16_errors_are_found_in_one_pass_with_path_and_reason(broken: Path) -> None:
+def test_all_16_errors_are_found_in_one_pass_with_path_and_reason_and_no_file_is_touched(broken: Path) -> None:
+    def contents() -> dict[Path, tuple[bytes, int]]:
+        return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in broken.rglob("*") if path.is_file()}
+
+    before = contents()
     report = validate([folder_split("train", broken, classes=4, depth_range=(0.1, 10.0))])
-    kinds = found(report)
-    assert kinds["damaged"] == {"00.jpg", "01.png", "02.png"}
-    assert kinds["empty"] == {"03.jpg"}
-    assert kinds["not_an_image"] == {"04.jpg"}
-    assert kinds["unpaired"] == {"05.png"}  # a depth map whose image is not there
-    assert kinds["missing"] == {"06.jpg"}  # an image whose depth map is not there
-    assert kinds["size_mismatch"] == {"07.png"}
-    assert kinds["coarse_depth"] == {"08.png", "09.png"}
-    assert kinds["empty_depth"] == {"10.png", "11.npy", "12.npy"}
-    assert kinds["negative_depth"] == {"12.npy"}
-    assert kinds["units"] == {"13.npy"}
-    assert kinds["label_beyond_classes"] == {"14.png"}
-    assert kinds["duplicate_name"] == {"15.png"}
+    errors = {issue.type for issue in report.issues if issue.level == "error"}
+    assert before == contents()
+    assert {kind: names for kind, names in found(report).items() if kind in errors} == {
+        "damaged": {"00.jpg", "01.png", "02.png"},
+        "empty": {"03.jpg"},
+        "not_an_image": {"04.jpg"},
+        "unpaired": {"05.png"},  # a depth map whose image is not there
+        "missing": {"06.jpg"},  # an image whose depth map is not there
+        "size_mismatch": {"07.png"},
+        "coarse_depth": {"08.png", "09.png"},
+        "empty_depth": {"10.png", "11.npy", "12.npy"},
+        "negative_depth": {"12.npy"},
+        "units": {"13.npy"},
+        "label_beyond_classes": {"14.png"},
+        "duplicate_name": {"15.png"},
+    }
     assert all(f.path and f.reason for f in report.issues if f.level == "error")
     reasons = {Path(f.path).name: f.reason for f in report.issues if f.type in ("coarse_depth", "empty_depth")}
     assert "8 bits" in reasons["08.png"] and "colours (RGB)" in reasons["09.png"]
@@ -128,20 +138,17 @@ def test_valid_data_has_no_issues_and_is_good_to_go(tmp_path: Path) -> None:
     assert "24 of 24 samples are readable; 96 x 128 (24)" in said and "Good to go" in said
 
 
-def test_what_a_subset_leaves_out_is_a_warning_only(tmp_path: Path) -> None:
+def test_what_a_subset_leaves_out_is_a_warning_unless_nothing_is_left(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*NAMES[:6]))
     (tmp_path / "depths/02.png").unlink()
     (tmp_path / "images/03.jpg").unlink()
     (tmp_path / "labels/03.png").unlink()
-    assert found(validate([folder_split("train", tmp_path)])) == {"missing": {"02.jpg"}, "unpaired": {"03.png"}}
+    assert found_in(tmp_path) == {"missing": {"02.jpg"}, "unpaired": {"03.png"}}
     report = validate([folder_split("train", tmp_path, subset="available")])
     assert found(report) == {"left_out": {"02.jpg", "03.png"}} and report.ok
-
-
-def test_an_empty_split_is_an_error_even_with_subset_available(tmp_path: Path) -> None:
-    layouts.write_folder(tmp_path, [replace(frames("a")[0], labels=None)])
-    (tmp_path / "depths/a.png").unlink()
-    report = validate([folder_split("train", tmp_path, subset="available")])
+    layouts.write_folder(tmp_path / "one", [replace(frames("a")[0], labels=None)])
+    (tmp_path / "one/depths/a.png").unlink()
+    report = validate([folder_split("train", tmp_path / "one", subset="available")])
     assert not report.ok and "not one of its samples" in format_text(report)
 
 
@@ -150,7 +157,7 @@ def test_links_to_nothing_are_missing_files(tmp_path: Path) -> None:
     for name, target in (("a", "gone.jpg"), ("b", "b.jpg")):  # the second leads to itself
         (tmp_path / f"images/{name}.jpg").unlink()
         (tmp_path / f"images/{name}.jpg").symlink_to(target)
-    assert found(validate([folder_split("train", tmp_path)])) == {"missing": {"a.jpg", "b.jpg"}}
+    assert found_in(tmp_path) == {"missing": {"a.jpg", "b.jpg"}}
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["upright", "turned by EXIF"])
@@ -159,35 +166,28 @@ def test_a_jpeg_with_a_hole_in_its_data_is_damaged_though_every_decoder_takes_it
     layouts.write_folder(tmp_path, frames("a", "b"))
     path = tmp_path / "images/a.jpg"
     if turned:
-        exif = Image.Exif()
-        exif[274] = 8
-        Image.open(path).rotate(-90, expand=True).save(path, exif=exif)
+        Image.open(path).rotate(-90, expand=True).save(path, exif=oriented(8))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] + whole[-40:])
-    assert found(validate([folder_split("train", tmp_path)])) == {"damaged": {"a.jpg"}}
+    assert found_in(tmp_path) == {"damaged": {"a.jpg"}}
 
 
 def test_gray_bars_above_and_below_are_no_damage(tmp_path: Path) -> None:
     made = frames("a", "b")
     made[0].image[:16] = made[0].image[-16:] = 128
     layouts.write_folder(tmp_path, made)
-    assert not found(validate([folder_split("train", tmp_path)]))
+    assert not found_in(tmp_path)
 
 
-def test_listed_files_that_are_not_there_are_missing_by_path(tmp_path: Path) -> None:
+def test_listed_and_deleted_files_that_are_not_there_are_missing_by_path(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames("a", "b", "c"))
+    opened = folder_split("train", tmp_path).open()
     (tmp_path / "images/a.jpg").unlink()
+    assert found(validate([SplitToValidate("train", lambda: opened)])) == {"missing": {"a.jpg"}}
     (tmp_path / "depths/b.png").unlink()
     (tmp_path / "m.csv").write_text("image,depth\n" + "".join(f"images/{n}.jpg,depths/{n}.png\n" for n in "abc"))
     report = validate([folder_split("train", tmp_path, manifest="m.csv")])
     assert found(report) == {"missing": {"a.jpg", "b.png"}} and report.samples == 1
-
-
-def test_a_file_deleted_during_validation_is_missing(tmp_path: Path) -> None:
-    layouts.write_folder(tmp_path, frames("a", "b"))
-    opened = folder_split("train", tmp_path).open()
-    (tmp_path / "images/a.jpg").unlink()
-    assert found(validate([SplitToValidate("train", lambda: opened)])) == {"missing": {"a.jpg"}}
 
 
 def test_an_image_with_the_suffix_of_another_format_is_read_with_a_warning(tmp_path: Path) -> None:
@@ -225,20 +225,11 @@ def blind(one: SplitToValidate) -> SplitToValidate:
     return replace(one, open=open_)
 
 
-def test_files_of_the_user_are_never_touched(broken: Path) -> None:
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in broken.rglob("*") if path.is_file()}
-    validate([folder_split("train", broken, classes=4)])
-    assert before == {
-        path: (path.read_bytes(), path.stat().st_mtime_ns) for path in broken.rglob("*") if path.is_file()
-    }
-
-
 def test_the_same_image_or_depth_under_two_names_is_found(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*NAMES[:12]))
     (tmp_path / "images/03.jpg").write_bytes((tmp_path / "images/01.jpg").read_bytes())
     (tmp_path / "depths/05.png").write_bytes((tmp_path / "depths/04.png").read_bytes())
-    kinds = found(validate([folder_split("train", tmp_path)]))
-    assert kinds == {"duplicate_image": {"03.jpg"}, "duplicate_depth": {"05.png"}}
+    assert found_in(tmp_path) == {"duplicate_image": {"03.jpg"}, "duplicate_depth": {"05.png"}}
 
 
 def test_virtual_kittis_weathers_share_their_depth(tmp_path: Path) -> None:
@@ -247,8 +238,7 @@ def test_virtual_kittis_weathers_share_their_depth(tmp_path: Path) -> None:
     depth = np.minimum(one.depth, 70).astype(np.float32)  # nothing else to find
     for variation, image in (("clone", one.image), ("fog", other.image), ("rain", another.image)):
         layouts.write_vkitti2(tmp_path, [replace(one, image=image, depth=depth)], variation=variation)
-    spec = {"type": "vkitti2", "root": str(tmp_path)}
-    assert found(validate([SplitToValidate("all", DATASETS.check(spec, "data").build)])) == {}
+    assert found(validate([SplitToValidate("all", partial(layouts.opened, "vkitti2", tmp_path))])) == {}
 
 
 def test_evaluation_images_in_the_training_set_are_found_by_bytes_by_thumbnail_and_by_scene(tmp_path: Path) -> None:
@@ -257,26 +247,20 @@ def test_evaluation_images_in_the_training_set_are_found_by_bytes_by_thumbnail_a
     others = [replace(s, name=s.name.replace("kitchen", "bath")) for s in made[2:4]] + made[8:]
     layouts.write_folder(tmp_path / "val", others[1:])
     layouts.write_folder(tmp_path / "val", [others[0]], image=".png")  # encoded anew
-    report = validate([folder_split("train", tmp_path / "train"), folder_split("val", tmp_path / "val")])
+    splits = [folder_split(name, tmp_path / name) for name in ("train", "val")]
+    report = validate(splits)
     assert found(report) == {"leaked_image": {"2.png", "3.jpg"}}
     by_name = {Path(f.path).name: f.reason for f in report.issues}
     assert by_name["3.jpg"].startswith("is the training image") and "shows the same" in by_name["2.png"]
     layouts.write_folder(tmp_path / "val", [replace(made[9], name="kitchen/9")])
-    assert found(validate([folder_split("train", tmp_path / "train"), folder_split("val", tmp_path / "val")]))[
-        "leaked_scene"
-    ]
+    assert found(validate(splits))["leaked_scene"]
 
 
 def test_frames_of_one_large_file_are_compared_by_thumbnail(tmp_path: Path) -> None:
     made = [holed(f"kitchen/{i}", shift) for i, shift in enumerate((0, 60, 0))]
     layouts.write_nyu_labeled(tmp_path / "nyu_depth_v2_labeled.mat", made)
-
-    def split(name: str) -> SplitToValidate:
-        return SplitToValidate(
-            name, DATASETS.check({"type": "nyu", "root": str(tmp_path), "split": name}, "data").build
-        )
-
-    report = validate([split("train"), split("test")])
+    names = ("train", "test")
+    report = validate([SplitToValidate(n, partial(layouts.opened, "nyu", tmp_path, split=n)) for n in names])
     assert found(report)["missing"] == {"nyu_depth_v2_labeled.mat"}  # 3 of 1449 frames
     # Of the three, the official split has 0 and 1 to test and 2 to train.
     assert [f.name for f in report.issues if f.type == "leaked_image"] == ["kitchen/rgb_00000"]
@@ -286,26 +270,18 @@ def test_frames_of_one_large_file_are_compared_by_thumbnail(tmp_path: Path) -> N
 def test_an_image_turned_by_exif_without_its_depth_is_found(tmp_path: Path, orientation: int, issue: set[str]) -> None:
     made = frames("a", "b", "c")
     layouts.write_folder(tmp_path, made)
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    Image.fromarray(made[0].image).save(tmp_path / "images/a.jpg", exif=exif)
+    path = tmp_path / "images/a.jpg"
+    Image.fromarray(made[0].image).save(path, exif=oriented(orientation))
     report = validate([folder_split("train", tmp_path)])
     assert found(report).keys() == issue
     assert all(Path(f.path).stem == "a" for f in report.issues)
-
-
-def test_depth_made_from_the_upright_image_is_no_issue(tmp_path: Path) -> None:
-    made = frames("a", "b")
-    layouts.write_folder(tmp_path, made)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # stored turned; upright it is as its depth map
-    Image.fromarray(np.rot90(made[0].image)).save(tmp_path / "images/a.jpg", exif=exif, quality=95)
+    # Stored turned; upright it is as its depth map.
+    Image.fromarray(np.rot90(made[0].image)).save(path, exif=oriented(6), quality=95)
     assert validate([folder_split("train", tmp_path)]).ok
 
 
 def nyu(root: Path, **options: Any) -> SplitToValidate:
-    spec = {"type": "nyu", "root": str(root), "list_file": "nyu_sync_train.txt", **options}
-    return SplitToValidate("train", DATASETS.check(spec, "data").build)
+    return SplitToValidate("train", partial(layouts.opened, "nyu", root, list_file="nyu_sync_train.txt", **options))
 
 
 def holed(name: str, shift: int = 0) -> Sample:
@@ -315,6 +291,10 @@ def holed(name: str, shift: int = 0) -> Sample:
     return replace(one, depth=np.where(valid, one.depth, np.float32(0)), valid=valid)
 
 
+def kitchen() -> list[Sample]:
+    return [holed(f"kitchen_0001/rgb_{i:05d}", 40 * i) for i in range(3)]
+
+
 def framed(one: Sample) -> Sample:
     image = one.image.copy()
     image[:8], image[-8:], image[:, :8], image[:, -8:] = 255, 255, 255, 255
@@ -322,47 +302,38 @@ def framed(one: Sample) -> Sample:
 
 
 def test_nyu_as_published_is_valid_and_its_white_border_a_warning(tmp_path: Path) -> None:
-    plain = [holed(f"kitchen_0001/rgb_{i:05d}", 40 * i) for i in range(3)]
-    layouts.write_nyu_sync(tmp_path, plain)
+    layouts.write_nyu_sync(tmp_path, kitchen())
     assert found(validate([nyu(tmp_path)])) == {}
-    layouts.write_nyu_sync(tmp_path / "framed", [framed(one) for one in plain])
+    layouts.write_nyu_sync(tmp_path / "framed", [framed(one) for one in kitchen()])
     report = validate([nyu(tmp_path / "framed")])
     assert found(report).keys() == {"white_border"} and report.ok
 
 
 def test_filled_depth_is_told_from_raw(tmp_path: Path) -> None:
-    full = []
-    for i in range(3):
-        one = sample(f"kitchen_0001/rgb_{i:05d}", shift=40 * i)
-        assert one.depth is not None
-        whole = layouts.fill(one.depth)
-        full.append(replace(one, depth=whole, valid=whole > 0))
-    layouts.write_nyu_sync(tmp_path, full)
+    full = [replace(one, depth=layouts.fill(sample("x", shift=40 * i).depth)) for i, one in enumerate(kitchen())]
+    layouts.write_nyu_sync(tmp_path, [replace(one, valid=one.depth > 0) for one in full])
     report = validate([nyu(tmp_path)])
-    assert found(report).keys() == {"density"}
-    assert "holes seem to be filled" in report.issues[0].reason
+    assert found(report).keys() == {"density"} and "holes seem to be filled" in report.issues[0].reason
 
 
 def test_depth_of_another_scale_is_told_by_what_the_data_set_usually_shows(tmp_path: Path) -> None:
-    listed = layouts.write_nyu_sync(tmp_path, [holed(f"kitchen_0001/rgb_{i:05d}", 40 * i) for i in range(3)])
+    listed = layouts.write_nyu_sync(tmp_path, kitchen())
     for line in listed.read_text().splitlines():
-        path = tmp_path / "sync" / line.split()[1].lstrip("/")
-        stored = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        cv2.imwrite(str(path), np.rint(stored * 0.256).astype(np.uint16))  # 1/256 m, as KITTI's
+        path = str(tmp_path / "sync" / line.split()[1].lstrip("/"))
+        stored = cv2.imread(path, cv2.IMREAD_UNCHANGED)
+        cv2.imwrite(path, np.rint(stored * 0.256).astype(np.uint16))  # 1/256 m, as KITTI's
     report = validate([nyu(tmp_path)])
-    assert found(report).keys() == {"units"}
-    assert "stored" not in report.issues[0].reason
-    assert "1/256 m read as 1/1000 m" in report.issues[0].reason
+    reason = report.issues[0].reason
+    assert found(report).keys() == {"units"} and "stored" not in reason and "1/256 m read as 1/1000 m" in reason
 
 
 def folder_of(root: Path, convert: Callable[[np.ndarray], np.ndarray]) -> Path:
     """Six photographs with their depth converted, stored as floats."""
+    (root / "depths").mkdir()
     for i in range(6):
         one = sample(f"{i}", 480, 640, shift=90 * i)
-        small = np.ascontiguousarray(one.image[::4, ::4])
-        layouts.write_folder(root, [Sample(name=one.name, image=small)])
+        layouts.write_folder(root, [Sample(name=one.name, image=np.ascontiguousarray(one.image[::4, ::4]))])
         depth = one.depth[::4, ::4]
-        (root / "depths").mkdir(exist_ok=True)
         np.save(root / f"depths/{i}.npy", np.where(depth > 0, convert(np.maximum(depth, 0.1)), 0))
     return root
 
@@ -371,20 +342,17 @@ def folder_of(root: Path, convert: Callable[[np.ndarray], np.ndarray]) -> Path:
 def test_inverse_depth_and_disparity_are_a_warning_with_evidence(
     tmp_path: Path, convert: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    split = folder_split("train", folder_of(tmp_path, convert), depth_scale=1)
-    report = validate([split])
-    assert "inverse_depth" in found(report) and report.ok
+    report = validate([folder_split("train", folder_of(tmp_path, convert), depth_scale=1)])
     said = format_text(report)
+    assert "inverse_depth" in found(report) and report.ok
     assert "6 of 6 maps" in said and "rank correlation with the row +0." in said and "Good to go" not in said
 
 
-def test_depth_of_the_same_photographs_is_no_inverse_depth(tmp_path: Path) -> None:
-    report = validate([folder_split("train", folder_of(tmp_path, lambda d: d), depth_scale=1)])
+def test_depth_of_the_same_photographs_is_none_and_of_a_scale_1000_times_too_large_a_warning(tmp_path: Path) -> None:
+    root = folder_of(tmp_path, lambda d: d)
+    report = validate([folder_split("train", root, depth_scale=1)])
     assert found(report) == {} and "Good to go" in format_text(report)
-
-
-def test_a_scale_that_makes_metres_of_millimetres_is_a_warning_with_the_factor(tmp_path: Path) -> None:
-    report = validate([folder_split("train", folder_of(tmp_path, lambda d: d), depth_scale=1000)])
+    report = validate([folder_split("train", root, depth_scale=1000)])
     assert found(report).keys() == {"unusual_depth"} and report.ok
     assert "`depth_scale` may be 1000 times too large" in format_text(report)
 
@@ -399,21 +367,17 @@ def test_row_correlation_is_spearmans() -> None:
 
 def test_kitti_images_of_a_size_that_cannot_be_cropped_are_found(tmp_path: Path) -> None:
     listed = layouts.write_kitti(tmp_path, [sample("0000000005", 320, 1216)])
-    spec = {"type": "kitti", "root": str(tmp_path), "list_file": listed.name}
-    cropped = SplitToValidate("train", DATASETS.check({**spec, "crop": "kb"}, "data").build)
+    whole = partial(layouts.opened, "kitti", tmp_path, list_file=listed.name)
+    cropped = SplitToValidate("train", partial(whole, crop="kb"))
     reasons = [(Path(f.path).name, f.reason) for f in validate([cropped]).issues if f.level == "error"]
-    assert reasons == [
-        ("0000000005.png", "320x1216 is too small for KITTI's 352x1216 benchmark window; leave the KB crop out.")
-    ]
-    whole = SplitToValidate("train", DATASETS.check(spec, "data").build)
-    assert "unusual_size" in found(validate([whole]))
+    told = "320x1216 is too small for KITTI's 352x1216 benchmark window; leave the KB crop out."
+    assert reasons == [("0000000005.png", told)]
+    assert "unusual_size" in found(validate([SplitToValidate("train", whole)]))
 
 
 def test_the_45_test_images_without_ground_truth_are_notes(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
-    report = validate(
-        [SplitToValidate("test", DATASETS.check({"type": "kitti", "root": tmp_path, "split": "test"}, "").build)]
-    )
+    report = validate([SplitToValidate("test", partial(layouts.opened, "kitti", tmp_path, split="test"))])
     kinds = [f.type for f in report.issues]
     assert kinds.count("no_ground_truth") == 45  # 697 listed, 652 with truth
     assert kinds.count("missing") == 2 * 652
@@ -421,17 +385,15 @@ def test_the_45_test_images_without_ground_truth_are_notes(tmp_path: Path) -> No
 
 def test_recorded_checksums_reveal_a_flipped_bit(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path / "data", frames("a", "b"))
-    checksums = tmp_path / "sums.txt"
+    checksums, path = tmp_path / "sums.txt", tmp_path / "data/images/a.jpg"
     assert validate([folder_split("train", tmp_path / "data")], checksums=checksums).ok
-    path = tmp_path / "data/images/a.jpg"
     line = next(line for line in checksums.read_text().splitlines() if line.endswith("a.jpg"))
     assert line == f"{line[:64]}  {path}"  # as sha256sum writes them
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(bytes(data))
-    assert found(validate([folder_split("train", tmp_path / "data")], checksums=checksums))["checksum_mismatch"] == {
-        "a.jpg"
-    }
+    report = validate([folder_split("train", tmp_path / "data")], checksums=checksums)
+    assert found(report)["checksum_mismatch"] == {"a.jpg"}
 
 
 def test_a_white_border_is_measured_on_its_thinnest_side() -> None:
@@ -533,8 +495,7 @@ def test_a_damaged_cache_is_written_again(tmp_path: Path, cache: Path, capsys: p
 
 
 def test_every_type_of_issue_has_a_title_and_a_remedy() -> None:
-    for name, kind in ISSUE_TYPES.items():
-        assert name == name.lower() and kind.title and kind.remedy.endswith(".")
+    assert all(name == name.lower() and kind.title and kind.remedy.endswith(".") for name, kind in ISSUE_TYPES.items())
 
 
 @pytest.mark.skipif(os.environ.get("DENSEVIT_SAMPLES") is None, reason="$DENSEVIT_SAMPLES names no folder of samples")

@@ -8,16 +8,14 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from toy_models import fp32, toy_network
 
-from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
-from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError, DataError
 from densevit.inference.attention.html_page import named_maps, overlay, scale_to, write_attention_page
 from densevit.inference.attention.maps import Attention, compute_attention
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
-from densevit.models import DECODERS, ENCODERS, HEADS
 from densevit.weights import checkpoint
 
 OURS = {"type": "vit", "dim": 32, "depth": 3, "heads": 2, "image_size": 48, "out_indices": 1}
@@ -35,18 +33,11 @@ ENCODERS_SHOWN: list[dict[str, Any]] = [
 
 
 def model_and_card(encoder: dict[str, Any]) -> tuple[Any, ModelCard]:
-    torch.manual_seed(0)
-    plan = ModelSpec(
-        ENCODERS.check(encoder, "encoder"),
-        DECODERS.check({"type": "linear"}, "decoder"),
-        {"depth": HEADS.check({"type": "metric", "hidden": 8}, "head")},
-    )
-    model = build_model(plan)
-    return model, build_card(model, plan)
+    return toy_network({"depth": {"type": "metric", "hidden": 8}}, std=None, encoder=encoder)
 
 
 def predictor(encoder: dict[str, Any]) -> Predictor:
-    return Predictor(*model_and_card(encoder), device="cpu", precision="fp32")
+    return fp32(model_and_card(encoder))
 
 
 def picture(h: int = 40, w: int = 70) -> np.ndarray:

@@ -8,10 +8,9 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from toy_models import fp32, toy_network
 
 from densevit.api.prediction import plan_export, run_export
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.inference import choose_runtime as choosing
 from densevit.inference.backends import auto
 from densevit.inference.backends.auto import AutoRuntimeModule, choose, sampled_sizes
@@ -25,12 +24,8 @@ SECONDS = {"torch": 0.5, "openvino": 0.4}
 
 
 def predictor(**options: Any) -> Predictor:
-    torch.manual_seed(0)
-    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56}
-    model = {"encoder": vit, "decoder": {"type": "linear"}, "heads": {"depth": {"type": "metric"}}}
-    spec = parse_model(model, "test", PreprocessConfig(mode="fixed", size=(56, 56)))
-    network = build_model(spec)
-    return Predictor(network, build_card(network, spec), **{"device": "cpu", "precision": "fp32", **options})
+    rule = PreprocessConfig(mode="fixed", size=(56, 56))
+    return fp32(toy_network(rule=rule, std=None, encoder={"out_indices": 1}), **options)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from toy_models import SMALL_DPT, fp32, toy_network
 
 from densevit import api
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
 from densevit.inference.backends import onnx_runtimes
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule
@@ -28,17 +27,7 @@ HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "seg
 
 
 def network(rule: PreprocessConfig | None = None, **decoder: Any) -> tuple[DenseModel, ModelCard]:
-    """Small, and far from its calm start: every block and token counts."""
-    torch.manual_seed(0)
-    encoder = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
-    decoder = {"type": "dpt", "channels": 8, **decoder}
-    plan = parse_model({"encoder": encoder, "decoder": decoder, "heads": HEADS}, "test", rule).for_classes(
-        ("a", "b", "c")
-    )
-    model = build_model(plan).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None
-    return model, build_card(model, plan)
+    return toy_network(HEADS, {**SMALL_DPT, **decoder}, rule, std=0.2, classes=("a", "b", "c"))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +99,7 @@ def test_sizes_beyond_the_first_few_are_left_to_torch(
 )
 def test_a_predictor_gives_the_same_maps(rule: PreprocessConfig) -> None:
     pictures = [np.random.default_rng(i).integers(0, 256, (50, 61, 3), dtype=np.uint8) for i in range(3)]
-    plain = Predictor(*network(rule), device="cpu", precision="fp32", flip=True, batch_size=2)
+    plain = fp32(network(rule), flip=True, batch_size=2)
     there = Predictor(*network(rule), precision="fp32", flip=True, batch_size=2, runtime="onnxruntime")
     assert there.device.type == "cpu"
     for one, other in zip(plain.predict(pictures), there.predict(pictures), strict=True):

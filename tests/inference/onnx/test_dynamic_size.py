@@ -7,47 +7,34 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from toy_models import DEPTH_AND_LABELS, SMALL_DPT, fp32, toy_network
 
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
 from densevit.inference.onnx.dynamic_size import NetworkSizes
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.onnx.verify import test_images as pictures
-from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 from densevit.ops.resize import network_size, network_steps
 
+CANONICAL = {"camera": "canonical", "canonical_focal": 50.0}
 MODES = get_args(PreprocessConfig.__dataclass_fields__["mode"].type)
 # One with the trained grid of 4 x 4, two with the same number of patches, one smaller and one larger, odd ones.
 SIZES = [(56, 56), (40, 68), (68, 40), (29, 30), (90, 111), (57, 83), (14, 70), (70, 43)]
 
 
 def network(rule: PreprocessConfig | None = None, camera: str = "none", **encoder: Any) -> tuple[DenseModel, ModelCard]:
-    torch.manual_seed(0)
-    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
-    plan = parse_model(
-        {
-            **({"camera": "canonical", "canonical_focal": 50.0} if camera == "canonical" else {}),
-            **({"conditioning": {"rays": {}}} if camera == "rays" else {}),
-            "encoder": {**vit, **encoder},
-            "decoder": {"type": "dpt", "channels": 8, "hidden": [8, 8, 8, 8]},
-            "heads": {"depth": {"type": "metric"}, "labels": {"type": "segmentation", "classes": 3}},
-        },
-        "test",
-        rule,
-    )
-    model = build_model(plan).eval()
+    more: dict[str, Any] = {"rays": {"conditioning": {"rays": {}}}, "none": {}}.get(camera, CANONICAL)
+    model, card = toy_network(DEPTH_AND_LABELS, {**SMALL_DPT, "hidden": [8] * 4}, rule, encoder=encoder, **more)
     for name, parameter in model.named_parameters():
-        torch.nn.init.normal_(parameter, std=1.0 if "pos_embed" in name else 0.1) if parameter.ndim > 1 else None
-    return model, build_card(model, plan)
+        torch.nn.init.normal_(parameter, std=1.0) if "pos_embed" in name else None
+    return model, card
 
 
 def check_sizes(path: Path, model: DenseModel, card: ModelCard) -> None:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    predictor = Predictor(model, card, device="cpu", precision="fp32")
+    predictor = fp32((model, card))
     for size in SIZES:
         image, given = pictures(size, 2)[1:], {}
         if card.needs_camera:

@@ -8,18 +8,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from PIL import Image
+from toy_models import fp32, toy_network
 
 import densevit
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.inference.predictor import Predictor
 from densevit.model_card import Calibration, ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 
@@ -34,13 +31,7 @@ HEADS = {
 
 
 def network(heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:
-    torch.manual_seed(0)
-    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 42, "out_indices": 2}
-    plan = parse_model({"encoder": vit, "decoder": {"type": "linear"}, "heads": heads}, "test", RULE)
-    model = build_model(plan).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
-    return model, build_card(model, plan)
+    return toy_network(heads, None, RULE, encoder={"image_size": 42})
 
 
 def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:
@@ -71,7 +62,7 @@ def test_the_maps_are_those_of_the_checkpoint(
     files: Path, runtime: Any, name: str, size: tuple[int, int], flip: bool
 ) -> None:
     predictor = densevit.load(files / f"{name}.onnx", runtime=runtime, precision="fp32", batch_size=3, flip=flip)
-    expected = Predictor(*calibrated(), device="cpu", precision="fp32", flip=flip)
+    expected = fp32(calibrated(), flip=flip)
     images = noise(3, size)
     found, wanted = predictor.predict_arrays(images), expected.predict_arrays(images)
     assert predictor.runtime == runtime and list(found) == (["labels", "depth"] if name == "any" else list(HEADS))
@@ -100,10 +91,7 @@ def test_the_fastest_that_is_installed_computes_unless_one_is_named(
     ("options", "message"),
     [
         ({"precision": "int8"}, r"any\.onnx is in fp32; export --precision int8 .* writes int8"),
-        (
-            {"precision": "bf16", "runtime": "openvino"},
-            r"any\.onnx computes where to sample .* take fp32",
-        ),
+        ({"precision": "bf16", "runtime": "openvino"}, r"any\.onnx computes where to sample .* take fp32"),
         ({"precision": "bf16", "runtime": "onnxruntime"}, "onnxruntime computes in fp32, not in bf16"),
         ({"device": "cuda"}, "'cuda'"),
         ({"family": "depth-anything-v2"}, "family: of a checkpoint"),
@@ -129,7 +117,7 @@ def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path) -
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
     command = ["pseudo-label", str(files / "any.onnx"), str(tmp_path / "a.png"), "--runtime", "onnxruntime"]
     assert main([*command, "--output", str(tmp_path / "maps")]) == 0
-    expected = Predictor(*calibrated(), device="cpu", precision="fp32", flip=True)(noise(1)[0], head="depth")
+    expected = fp32(calibrated(), flip=True)(noise(1)[0], head="depth")
     found = np.load(tmp_path / "maps/a.depth.npz")["depth"]
     np.testing.assert_allclose(found.astype(np.float32), expected, rtol=2e-3)
     manifest = json.loads((tmp_path / "maps/manifest.json").read_text())
@@ -177,7 +165,7 @@ def test_export_depth_takes_a_file_and_resumes_only_the_same(
 
     assert run("any.onnx", "--runtime", "openvino") == 0
     assert "1 images on cpu in fp32 by openvino" in capsys.readouterr().err
-    expected = Predictor(*calibrated(), device="cpu", precision="fp32")(noise(1)[0], head="depth")
+    expected = fp32(calibrated())(noise(1)[0], head="depth")
     np.testing.assert_allclose(np.load(tmp_path / "maps/a.npy"), expected, rtol=1e-3)
     assert run("two.onnx", "--runtime", "openvino", "--resume") == 2
     assert "weights" in capsys.readouterr().err

@@ -13,14 +13,12 @@ import onnxruntime
 import pytest
 import torch
 from PIL import Image
+from toy_models import fp32, toy_network
 
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.onnx import export, graph, verify
 from densevit.inference.onnx.export import check_output, export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 
@@ -35,15 +33,8 @@ HEADS = {
 RULE = PreprocessConfig(mode="lower_bound", size=(50, 50), interpolation="bicubic", antialias=True, round_to_uint8=True)
 
 
-def network(rule: PreprocessConfig | None = None, heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:
-    torch.manual_seed(0)
-    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
-    decoder = {"type": "conv_transpose", "stride": 7, "min_channels": 8}
-    plan = parse_model({"encoder": vit, "decoder": decoder, "heads": heads}, "test", rule)
-    model = build_model(plan).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
-    return model, build_card(model, plan)
+def network(rule: PreprocessConfig | None = None) -> tuple[DenseModel, ModelCard]:
+    return toy_network(HEADS, {"type": "conv_transpose", "stride": 7, "min_channels": 8}, rule)
 
 
 def run(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
@@ -54,7 +45,7 @@ def run(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def predicted(rule: PreprocessConfig | None, images: np.ndarray, **looks: Any) -> dict[str, np.ndarray]:
-    return Predictor(*network(rule), device="cpu", precision="fp32", **looks).predict_arrays(images)
+    return fp32(network(rule), **looks).predict_arrays(images)
 
 
 def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:

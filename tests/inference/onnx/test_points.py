@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 from torch import Tensor
+from toy_models import DEPTH, SMALL_DPT, fp32, toy_network
 
 import densevit
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
 from densevit.inference.image_input import ImageInput
@@ -33,16 +31,9 @@ RULE = PreprocessConfig(mode="fixed", size=(60, 80), interpolation="bicubic", an
 
 
 def network(camera: str = "none") -> tuple[DenseModel, ModelCard]:
-    torch.manual_seed(0)
-    vit = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
-    parts = {"encoder": vit, "decoder": {"type": "dpt", "channels": 8}, "heads": {"depth": {"type": "metric"}}}
     more = {"camera": "canonical", "canonical_focal": 50.0} if camera == "canonical" else {}
     conditioning = {**({"rays": {}} if camera == "rays" else {}), "points": {"hidden": 8}}
-    spec = parse_model({**parts, "conditioning": conditioning, **more}, "test", RULE)
-    model = build_model(spec).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
-    return model, build_card(model, spec)
+    return toy_network(DEPTH, SMALL_DPT, RULE, conditioning=conditioning, **more)
 
 
 def images(count: int) -> np.ndarray:
@@ -68,7 +59,7 @@ def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path
     focals = {} if camera == "none" else {"focal": np.array([60, 70, 80], np.float32)}
     assert [x.name for x in session.get_inputs()] == ["image", *focals, "points"]
     (found,) = session.run(None, {**given, **focals})
-    predictor = Predictor(*network(camera), device="cpu", precision="fp32")
+    predictor = fp32(network(camera))
     for i, (image, points) in enumerate(zip(given["image"], given["points"], strict=True)):
         one = ImageInput(image, None if camera == "none" else float(focals["focal"][i]))
         expected = predictor(one, points=points) if i < 2 else predictor(one)
@@ -80,7 +71,7 @@ def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path
 def test_a_file_stands_for_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     export_onnx(*network("canonical"), path, OnnxExportOptions(size=SIZE, camera=60.0))
-    predictor = Predictor(*network("canonical"), device="cpu", precision="fp32", camera=60.0)
+    predictor = fp32(network("canonical"), camera=60.0)
     (image,), points = images(1), measured(2)[0]
     expected = predictor(image, points=points)
     for runtime in RUNTIMES:
@@ -96,7 +87,7 @@ def test_a_file_stands_for_its_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_compiled_package_takes_them_too(tmp_path: Path) -> None:
     export_pt2(*network(), tmp_path / "model.pt2", OnnxExportOptions(size=SIZE))
-    predictor = Predictor(*network(), device="cpu", precision="fp32")
+    predictor = fp32(network())
     found = load_pt2(tmp_path / "model.pt2")(images(1), points=measured(2)[:1])["depth"]
     np.testing.assert_allclose(found[0, 0], predictor(images(1)[0], points=measured(2)[0]), rtol=1e-4)
 

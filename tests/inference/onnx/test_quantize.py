@@ -10,12 +10,11 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from toy_models import DEPTH_AND_LABELS, SMALL_DPT, toy_network
 
 import densevit
 from densevit.api import quantize as api
 from densevit.api.quantize import calibration_images, drop, export_int8, head_for, layers_file
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.pairs import as_dataset
 from densevit.errors import ConfigError
@@ -29,11 +28,7 @@ SIZE = (32, 48)
 
 
 def network() -> tuple[DenseModel, ModelCard]:
-    vit = {"type": "vit", "dim": 32, "depth": 2, "heads": 2, "patch_size": 16, "image_size": 32, "out_indices": 2}
-    heads = {"depth": {"type": "metric"}, "labels": {"type": "segmentation", "classes": 3}}
-    plan = parse_model({"encoder": vit, "decoder": {"type": "dpt", "channels": 8}, "heads": heads}, "test")
-    model = build_model(plan).eval()
-    return model, build_card(model, plan)
+    return toy_network(DEPTH_AND_LABELS, SMALL_DPT, std=None, encoder={"dim": 32, "patch_size": 16, "image_size": 32})
 
 
 def pairs(count: int = 6, size: tuple[int, int] = SIZE) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -88,14 +83,11 @@ def test_biases_of_linear_layers_get_a_shape_of_their_own() -> None:
     np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, given)[0], expected)
 
 
-def test_a_drop_is_a_loss_in_either_direction() -> None:
+def test_metrics_find_their_head_and_a_drop_is_a_loss_in_either_direction() -> None:
     assert drop("d1", {"d1": 0.9}, {"d1": 0.88}) == pytest.approx(0.02)
     assert drop("abs_rel", {"abs_rel": 0.10}, {"abs_rel": 0.12}) == pytest.approx(0.02)
     assert drop("miou", {"miou": 0.5}, {"miou": 0.6}) < 0
     assert drop("d1", {"d1": 0.9}, {"d1": float("nan")}) == float("inf")
-
-
-def test_metrics_find_their_head() -> None:
     card = network()[1]
     assert head_for("d1", card) == "depth" and head_for("miou", card) == "labels"
     with pytest.raises(ConfigError, match="no head here is scored by 'miou'. There are: depth"):

@@ -2,12 +2,10 @@
 
 import json
 import os
-import signal
 import subprocess
-import sys
-import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import torch
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
+from toy_models import fp32
 
 from densevit.data.io.readers import read_depth
 from densevit.errors import ConfigError, PartialError, Preempted, StorageError
@@ -42,9 +41,9 @@ class Mean(nn.Module):
         return {"depth": self.nearest + image.mean(1, keepdim=True)}
 
 
-def predictor(batch_size: int = 1, furthest: float = 10.0) -> Predictor:
-    card = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1e-3, furthest))}, multiple=1)
-    return Predictor(Mean(), card, device="cpu", precision="fp32", batch_size=batch_size)
+def predictor(batch_size: int = 1) -> Predictor:
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}, multiple=1)
+    return fp32((Mean(), card), batch_size=batch_size)
 
 
 def photos(root: Path, count: int = 10, size: tuple[int, int] = (12, 16)) -> Path:
@@ -63,6 +62,17 @@ def plan(root: Path, output: Path, *formats: str) -> OutputPlan:
 
 def export(predictor: Predictor, plan: OutputPlan, **options: Any) -> Summary:
     return ImageExporter(predictor, plan, **options).export()
+
+
+def before_each_image(predictor: Predictor, action: Callable[[Tensor], object]) -> Predictor:
+    forward = predictor.model.forward
+
+    def model(image: Tensor) -> dict[str, Tensor]:
+        action(image)
+        return forward(image)
+
+    predictor.model.forward = model
+    return predictor
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -91,7 +101,7 @@ def test_batches_of_neighbours_of_one_size_give_the_same_files(tmp_path: Path) -
     assert contents(tmp_path / "together") == contents(tmp_path / "alone")
 
 
-def test_one_bad_image_costs_one_line_and_the_others_are_done(tmp_path: Path) -> None:
+def test_one_bad_image_costs_one_line_and_mended_it_is_all_that_resuming_makes(tmp_path: Path) -> None:
     root = photos(tmp_path / "in")
     whole = (root / "4.png").read_bytes()
     (root / "4.png").write_bytes(whole[: len(whole) // 2])
@@ -102,16 +112,8 @@ def test_one_bad_image_costs_one_line_and_the_others_are_done(tmp_path: Path) ->
     assert done == {f"{i}.png" for i in range(10) if i != 4}
     failed = json.loads((tmp_path / "out" / "failed.json").read_text())["failed"]
     assert [entry["image"] for entry in failed] == [str(root / "4.png")] and failed[0]["reason"]
-    lines = str(caught.value.summary).splitlines()  # type: ignore[attr-defined]
+    lines = str(caught.value.summary).splitlines()
     assert len(lines) == 2 and "1 failed" in lines[0] and "4.png" in lines[1]
-
-
-def test_a_mended_image_is_all_that_resuming_makes(tmp_path: Path) -> None:
-    root = photos(tmp_path / "in")
-    whole = (root / "4.png").read_bytes()
-    (root / "4.png").write_bytes(b"")
-    with pytest.raises(PartialError):
-        export(predictor(), plan(root, tmp_path / "out"))
     (root / "4.png").write_bytes(whole)
     resuming = predictor()
     summary = export(resuming, plan(root, tmp_path / "out"), existing="resume")
@@ -223,41 +225,27 @@ def test_a_full_disk_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_image_that_does_not_fit_into_memory_fails_alone(tmp_path: Path) -> None:
-    made = plan(photos(tmp_path / "in", 4), tmp_path / "out")
-    small = predictor(batch_size=4)
-    forward = small.model.forward
+    made, left = plan(photos(tmp_path / "in", 4), tmp_path / "out"), [3]
 
-    def tight(image: Tensor) -> dict[str, Tensor]:
-        if len(image) > 1 or tight.left == 0:  # type: ignore[attr-defined]
+    def tight(image: Tensor) -> None:
+        if len(image) > 1 or left[0] == 0:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        tight.left -= 1  # type: ignore[attr-defined]
-        return forward(image)
+        left[0] -= 1
 
-    tight.left = 3  # type: ignore[attr-defined]
-    small.model.forward = tight
     with pytest.raises(PartialError) as caught:
-        export(small, made)
-    assert caught.value.summary.done == 3  # type: ignore[attr-defined]
-    assert "does not fit into memory" in str(caught.value.summary)  # type: ignore[attr-defined]
+        export(before_each_image(predictor(batch_size=4), tight), made)
+    assert caught.value.summary.done == 3 and "does not fit into memory" in str(caught.value.summary)
 
 
 def test_decoding_the_model_and_encoding_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = plan(photos(tmp_path / "in"), tmp_path / "out")
-    slow = predictor()
-    forward = slow.model.forward
-
-    def model(image: Tensor) -> dict[str, Tensor]:
-        time.sleep(0.03)
-        return forward(image)
-
-    write = Png16.write
+    made, write = plan(photos(tmp_path / "in"), tmp_path / "out"), Png16.write
 
     def encode(*given: object) -> int:
         time.sleep(0.06)
-        return write(*given)  # type: ignore[arg-type]
+        return write(*given)
 
-    slow.model.forward = model
     monkeypatch.setattr(Png16, "write", encode)
+    slow = before_each_image(predictor(), lambda image: time.sleep(0.03))
     # One after the other this takes 10 x (30 + 60) ms; overlapped over two threads, 10 x 30 ms and one image more.
     assert export(slow, made, workers=2).seconds < 0.75
 
@@ -276,75 +264,14 @@ def test_an_overwriting_export_that_was_stopped_resumes_without_maps_of_the_earl
 
 
 def test_stopping_ends_after_the_images_under_way_and_resuming_completes(tmp_path: Path) -> None:
-    root = photos(tmp_path / "in")
-    stop = threading.Event()
-    stopping = predictor()
-    forward = stopping.model.forward
-
-    def model(image: Tensor) -> dict[str, Tensor]:
-        if len(stopping.model.seen) == 3:
-            stop.set()
-        return forward(image)
-
-    stopping.model.forward = model
+    root, stop, stopping = photos(tmp_path / "in"), threading.Event(), predictor()
+    before_each_image(stopping, lambda image: len(stopping.model.seen) == 3 and stop.set())
     with pytest.raises(Preempted, match="stopped after 4 of 10 images, all of them whole; --resume goes on"):
         export(stopping, plan(root, tmp_path / "out"), stop=stop)
     assert len(list((tmp_path / "out").glob("*.png"))) == 4
     export(predictor(), plan(root, tmp_path / "out"), existing="resume")
     export(predictor(), plan(root, tmp_path / "fresh"))
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
-
-
-SCRIPT = """
-    import sys, time
-    from pathlib import Path
-    from densevit.errors import Preempted
-    from densevit.utils.signals import interruptible
-    sys.path.insert(0, sys.argv[1])
-    from test_pipeline import export, plan, predictor
-
-    slow = predictor()
-    forward = slow.model.forward
-
-    def model(image):
-        time.sleep(0.02)
-        print("image", flush=True)
-        return forward(image)
-
-    slow.model.forward = model
-    with interruptible() as stop:
-        try:
-            export(slow, plan(Path(sys.argv[2]), Path(sys.argv[3]), "png16", "npy"), stop=stop)
-        except Preempted as error:
-            print(error, file=sys.stderr)
-            sys.exit(error.exit_code)
-"""
-
-
-@pytest.mark.slow  # three processes that import torch
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 75), (signal.SIGKILL, -9)])
-def test_a_signal_in_the_middle_leaves_whole_files_that_resuming_completes(
-    tmp_path: Path, number: int, code: int
-) -> None:
-    root = photos(tmp_path / "in", 30)
-    output = tmp_path / "out"
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(Path(__file__).parent), str(root), str(output)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for _ in range(5):
-            process.stdout.readline()
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
-    assert process.returncode == code, errors
-    made = list(output.glob("*.png")), list(output.glob("*.npy"))
-    assert 0 < len(made[0]) < 30
-    for path in made[0]:
-        assert read_depth(path).shape == (12, 16)
-    for path in made[1]:
-        assert np.load(path).shape == (12, 16)
-    export(predictor(), plan(root, output, "png16", "npy"), existing="resume")
-    export(predictor(), plan(root, tmp_path / "fresh", "png16", "npy"))
-    assert contents(output) == contents(tmp_path / "fresh")  # what the killed run left behind is swept away
 
 
 def test_a_summary_prints_names_that_are_no_utf8() -> None:

@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from toy_models import DEPTH_AND_LABELS, fp32, toy_network
 
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.errors import CheckpointError, ConfigError, DataError, StorageError
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.inference.predictor import Predictor
 from densevit.inference.pt2 import export, load
 from densevit.inference.pt2.export import check_output, export_pt2
 from densevit.inference.pt2.load import KEY, Pt2Model, TensorSpec, load_pt2
@@ -27,26 +24,19 @@ from densevit.models.dense import DenseModel
 
 PAGE = Path(__file__).parents[3] / "docs" / "pt2.md"
 SIZE = (48, 64)
-HEADS = {"depth": {"type": "metric"}, "labels": {"type": "segmentation", "classes": 3}}
 needs_compiler = pytest.mark.skipif(not any(map(shutil.which, export.COMPILERS)), reason="no C++ compiler")
 
 
 def network() -> tuple[DenseModel, ModelCard]:
-    torch.manual_seed(0)
-    vit = {"type": "vit", "dim": 24, "depth": 1, "heads": 2, "patch_size": 14, "image_size": 56}
     rule = PreprocessConfig(mode="lower_bound", size=(42, 42), interpolation="bicubic")
-    spec = parse_model({"encoder": vit, "decoder": {"type": "linear"}, "heads": HEADS}, "test", rule)
-    model = build_model(spec).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim > 1 else None
-    return model, build_card(model, spec)
+    return toy_network(DEPTH_AND_LABELS, None, rule, encoder={"depth": 1, "out_indices": 1})
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pt2") / "model.pt2"
     written = export_pt2(*network(), path, OnnxExportOptions(size=SIZE, argmax=True))
-    assert list(written.errors) == list(HEADS) and max(written.errors.values()) < 1e-5
+    assert list(written.errors) == list(DEPTH_AND_LABELS) and max(written.errors.values()) < 1e-5
     assert [file.name for file in path.parent.iterdir()] == ["model.pt2"]
     return path
 
@@ -57,7 +47,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_package_gives_the_maps_of_the_predictor(package: Path) -> None:
     image = np.random.default_rng(3).integers(0, 256, (1, *SIZE, 3), dtype=np.uint8)
     compiled = load_pt2(package)
-    found, expected = compiled(image), Predictor(*network(), device="cpu", precision="fp32").predict_arrays(image)
+    found, expected = compiled(image), fp32(network()).predict_arrays(image)
     assert expected["depth"].std() > 1e-3
     np.testing.assert_allclose(found["depth"], expected["depth"], rtol=1e-5)
     np.testing.assert_array_equal(found["labels"], expected["labels"].argmax(1))
@@ -77,7 +67,7 @@ def test_the_program_of_the_page_runs_it_without_python(package: Path, tmp_path:
     python = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     subprocess.run(["bash", "-ec", build], cwd=tmp_path, check=True, env=python)
     said = subprocess.run([tmp_path / "main", package], capture_output=True, text=True, check=True, env={}).stdout
-    depth = Predictor(*network(), device="cpu", precision="fp32")(np.full((*SIZE, 3), 128, np.uint8))
+    depth = fp32(network())(np.full((*SIZE, 3), 128, np.uint8))
     np.testing.assert_allclose([float(word) for word in said.split(" to ")], [depth.min(), depth.max()], rtol=1e-4)
 
 

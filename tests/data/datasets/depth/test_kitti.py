@@ -1,8 +1,8 @@
 """KITTI from files of its real shape, and from two real frames where $DENSEVIT_SAMPLES has them."""
 
-import logging
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from photo_samples import sample
 
-from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.depth.kitti import INTRINSICS
 from densevit.data.index.published_splits import read_list
 from densevit.data.prepare.check_kitti import check
@@ -22,8 +22,17 @@ real = pytest.mark.skipif(not SAMPLES, reason="$DENSEVIT_SAMPLES names no folder
 DRIVE = "2011_09_26_drive_0001_sync"
 
 
+FRAME = sample("5", 375, 1242)
+
+
 def open_kitti(root: Path, **options: Any) -> Dataset:
-    return DATASETS.check({"type": "kitti", "root": root, **options}, "data").build()
+    return layouts.opened("kitti", root, **options)
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    """The list of one frame, written to the folder of the test."""
+    return layouts.write_kitti(tmp_path, [FRAME])
 
 
 def test_the_eigen_lists_have_the_published_counts() -> None:
@@ -33,16 +42,16 @@ def test_the_eigen_lists_have_the_published_counts() -> None:
     assert len(read_list(Path(), None, "kitti_eigen_train.txt.gz")) == 23_158
 
 
-@pytest.mark.parametrize(
-    ("size", "corner"),
-    [
-        ((375, 1242), (23, 13)),
-        ((370, 1226), (18, 5)),
-        ((370, 1224), (18, 4)),
-        ((374, 1238), (22, 11)),
-        ((376, 1241), (24, 12)),
-    ],
-)
+CORNERS = {
+    (375, 1242): (23, 13),
+    (370, 1226): (18, 5),
+    (370, 1224): (18, 4),
+    (374, 1238): (22, 11),
+    (376, 1241): (24, 12),
+}
+
+
+@pytest.mark.parametrize(("size", "corner"), CORNERS.items())
 def test_each_native_size_is_read_and_cropped_at_its_published_corner(
     tmp_path: Path, size: tuple[int, int], corner: tuple[int, int]
 ) -> None:
@@ -54,65 +63,56 @@ def test_each_native_size_is_read_and_cropped_at_its_published_corner(
     np.testing.assert_allclose(whole.depth, frame.depth, atol=0.5 / 256 + 1e-6)
     (top, left), window = corner, np.s_[corner[0] : corner[0] + 352, corner[1] : corner[1] + 1216]
     assert cropped.image.shape == (352, 1216, 3) and top + 352 == size[0]
-    np.testing.assert_array_equal(cropped.image, whole.image[window])
-    np.testing.assert_array_equal(cropped.depth, whole.depth[window])
-    np.testing.assert_array_equal(cropped.valid, whole.valid[window])
+    for name in ("image", "depth", "valid"):
+        np.testing.assert_array_equal(getattr(cropped, name), getattr(whole, name)[window])
     np.testing.assert_allclose(cropped.intrinsics[:2, 2], [320 - left, 240 - top])
 
 
-@pytest.mark.parametrize("date", INTRINSICS)
-def test_without_a_calibration_file_the_day_tells_the_camera(tmp_path: Path, date: str) -> None:
-    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)], date=date)
-    (tmp_path / "raw" / date / "calib_cam_to_cam.txt").unlink()
-    matrix = open_kitti(tmp_path, list_file=listed.name).read(0).intrinsics
-    focal, cx, cy = INTRINSICS[date]
-    np.testing.assert_array_equal(matrix, [[focal, 0, cx], [0, focal, cy], [0, 0, 1]])
+def test_without_a_calibration_file_the_day_tells_the_camera(tmp_path: Path) -> None:
+    for date, (focal, cx, cy) in INTRINSICS.items():
+        listed = layouts.write_kitti(tmp_path / date, [FRAME], date=date)
+        (tmp_path / date / "raw" / date / "calib_cam_to_cam.txt").unlink()
+        matrix = open_kitti(tmp_path / date, list_file=listed.name).read(0).intrinsics
+        np.testing.assert_array_equal(matrix, [[focal, 0, cx], [0, focal, cy], [0, 0, 1]])
 
 
-def test_the_calibration_file_goes_before_the_table_and_must_be_whole(tmp_path: Path) -> None:
-    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)])
-    matrix = open_kitti(tmp_path, list_file=listed.name).read(0).intrinsics
-    assert matrix is not None and matrix[0, 0] == 500
+def test_the_calibration_file_goes_before_the_table_and_must_be_whole(tmp_path: Path, listed: Path) -> None:
+    assert open_kitti(tmp_path, list_file=listed.name).read(0).intrinsics[0, 0] == 500
     (tmp_path / "raw/2011_09_26/calib_cam_to_cam.txt").write_text("P_rect_02: 1 2 three\n")
     with pytest.raises(DataError, match="calib_cam_to_cam.txt: expected 12 numbers"):
         open_kitti(tmp_path, list_file=listed.name)
 
 
-@pytest.mark.parametrize("images", ["", "raw"])
-@pytest.mark.parametrize(
-    "truth", ["data_depth_annotated/train", "data_depth_annotated/val", "data_depth_annotated", "gts", ""]
-)
-def test_both_halves_are_found_where_people_keep_them(tmp_path: Path, images: str, truth: str) -> None:
-    layouts.write_kitti(tmp_path / "made", [sample("5", 375, 1242)])
-    root = tmp_path / "kitti"
-    (root / images).mkdir(parents=True)
-    shutil.move(tmp_path / "made/raw/2011_09_26", root / images / "2011_09_26")
-    (root / truth).mkdir(parents=True, exist_ok=True)
-    shutil.move(tmp_path / "made/data_depth_annotated/train" / DRIVE, root / truth / DRIVE)
-    shutil.move(tmp_path / f"made/kitti_{DRIVE}_image_02.txt", root / "list.txt")
-    assert open_kitti(root, list_file="list.txt").read(0).depth is not None
+TRUTHS = ["data_depth_annotated/train", "data_depth_annotated/val", "data_depth_annotated", "gts", ""]
 
 
-def test_depth_may_lie_under_another_root(tmp_path: Path) -> None:
-    listed = layouts.write_kitti(tmp_path / "a", [sample("5", 375, 1242)])
-    shutil.move(tmp_path / "a/data_depth_annotated", tmp_path / "b")
-    assert open_kitti(tmp_path / "a", depth_root=tmp_path / "b", list_file=listed.name).read(0).valid is not None
+def test_both_halves_are_found_where_people_keep_them(tmp_path: Path, listed: Path) -> None:
+    images, maps = tmp_path / "raw/2011_09_26", tmp_path / "data_depth_annotated/train" / DRIVE
+    for i, (below, truth) in enumerate(product(("", "raw"), TRUTHS)):
+        root = tmp_path / f"kitti{i}"
+        (root / truth).mkdir(parents=True)
+        shutil.copytree(images, root / below / "2011_09_26")
+        shutil.copytree(maps, root / truth / DRIVE)
+        shutil.copy(listed, root / "list.txt")
+        assert open_kitti(root, list_file="list.txt").read(0).depth.any(), (below, truth)
 
 
-def test_images_converted_to_jpg_are_found(tmp_path: Path) -> None:
-    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)])
+def test_depth_may_lie_under_another_root_and_images_be_converted_to_jpg(tmp_path: Path, listed: Path) -> None:
+    shutil.move(tmp_path / "data_depth_annotated", tmp_path / "b")
+    assert open_kitti(tmp_path, depth_root=tmp_path / "b", list_file=listed.name).read(0).valid.any()
     png = tmp_path / "raw/2011_09_26" / DRIVE / "image_02/data/0000000005.png"
-    png.with_suffix(".jpg").write_bytes(layouts.encode(".jpg", sample("5", 375, 1242).image))
+    png.with_suffix(".jpg").write_bytes(layouts.encode(".jpg", FRAME.image))
     png.unlink()
-    assert open_kitti(tmp_path, list_file=listed.name).read(0).image.shape == (375, 1242, 3)
+    data = open_kitti(tmp_path, depth_root=tmp_path / "b", list_file=listed.name)
+    assert data.read(0).image.shape == (375, 1242, 3)
 
 
-def test_the_right_camera_is_read_on_request(tmp_path: Path) -> None:
-    listed = layouts.write_kitti(tmp_path, [sample("5", 375, 1242)])
-    layouts.write_kitti(tmp_path, [sample("5", 375, 1242, shift=50)], camera="image_03")
+def test_the_right_camera_is_read_on_request(tmp_path: Path, listed: Path) -> None:
+    right = sample("5", 375, 1242, shift=50)
+    layouts.write_kitti(tmp_path, [right], camera="image_03")
     both = open_kitti(tmp_path, list_file=listed.name, camera="both")
     assert [name.split("/")[2] for name in both.names] == ["image_02", "image_03"]
-    np.testing.assert_array_equal(both.read(1).image, sample("5", 375, 1242, shift=50).image)
+    np.testing.assert_array_equal(both.read(1).image, right.image)
     assert len(open_kitti(tmp_path, list_file=listed.name, camera="right")) == 1
 
 
@@ -132,8 +132,7 @@ def test_missing_files_are_counted_and_a_part_will_do_when_asked(
     with pytest.raises(DataError, match="651 of 652 samples lack a file") as error:
         open_kitti(tmp_path, split="test")
     assert str(error.value).count("\n  ") == 6
-    with caplog.at_level(logging.WARNING):
-        data = open_kitti(tmp_path, split="test", subset="available")
+    data = open_kitti(tmp_path, split="test", subset="available")
     assert list(data.names) == ["2011_09_26/2011_09_26_drive_0002_sync/image_02/data/0000000069"]
     assert "651 of 652" in caplog.text
     with pytest.raises(DataError, match="23,158 of 23,158"):
@@ -168,11 +167,11 @@ def test_an_image_under_the_crop_size_and_a_size_mismatch_name_the_files(tmp_pat
         open_kitti(tmp_path, list_file=listed.name).read(0)
 
 
-@pytest.mark.parametrize("line", ["only_one_word\n", "a b c d\n", "../x.png y.png\n", "no/drive.png d.png\n", "\n"])
-def test_a_bad_list_is_refused(tmp_path: Path, line: str) -> None:
-    (tmp_path / "list.txt").write_text(line)
-    with pytest.raises(DataError):
-        open_kitti(tmp_path, list_file="list.txt")
+def test_a_bad_list_is_refused(tmp_path: Path) -> None:
+    for line in ("only_one_word\n", "a b c d\n", "../x.png y.png\n", "no/drive.png d.png\n", "\n"):
+        (tmp_path / "list.txt").write_text(line)
+        with pytest.raises(DataError):
+            open_kitti(tmp_path, list_file="list.txt")
 
 
 @real

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from photo_samples import sample
 
-from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.depth.nyu.dataset import Nyu
-from densevit.data.datasets.depth.nyu.mat_file import LabelledMat, official_frames
+from densevit.data.datasets.depth.nyu.mat_file import official_frames
 from densevit.data.index.paths import collect_missing
 from densevit.data.index.published_splits import read_list
 from densevit.data.io.readers import read_depth, read_image
@@ -37,7 +37,7 @@ def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def open_nyu(root: Path, **options: Any) -> Dataset:
-    return DATASETS.check({"type": "nyu", "root": root, **options}, "data").build()
+    return layouts.opened("nyu", root, **options)
 
 
 def test_the_official_split_has_795_and_654_frames_and_the_published_names() -> None:
@@ -69,18 +69,14 @@ def test_a_frame_of_the_mat_comes_upright_and_in_metres(mat: Path) -> None:
     assert got.image.flags.c_contiguous and got.depth.flags.c_contiguous
 
 
-def test_filled_depth_has_no_holes_and_raw_has(mat: Path) -> None:
+def test_filled_depth_has_no_holes_and_images_are_black_outside_the_published_window(mat: Path) -> None:
     raw = open_nyu(mat.parent, split="test", subset="available").read(0)
-    filled = open_nyu(mat.parent, split="test", depth="filled", subset="available").read(0)
+    filled = open_nyu(mat, split="test", depth="filled", subset="available").read(0)  # the .mat itself will do
     assert not raw.valid.all() and filled.valid.all()
-
-
-def test_the_image_is_black_outside_the_published_window(mat: Path) -> None:
-    image = open_nyu(mat.parent, split="test", subset="available").read(0).image
     outside = np.ones((480, 640), bool)
     outside[7:474, 7:632] = False
-    assert not image[outside].any()
-    np.testing.assert_array_equal(image[7:474, 7:632], sample("x").image[7:474, 7:632])
+    assert not raw.image[outside].any()
+    np.testing.assert_array_equal(raw.image[7:474, 7:632], sample("x").image[7:474, 7:632])
 
 
 def test_crop_moves_the_camera_and_mask_takes_depth_away(mat: Path) -> None:
@@ -111,28 +107,17 @@ def test_a_mat_of_fewer_frames_is_refused_unless_a_part_will_do(mat: Path, caplo
     assert [lack.kind for lack in lacks] == ["left_out"]  # in check-data
 
 
-def test_the_mat_itself_will_do_as_root(mat: Path) -> None:
-    assert len(open_nyu(mat, split="test", subset="available")) == 2
-
-
-def test_a_pickled_reader_carries_no_handle_and_reads_the_same(mat: Path) -> None:
-    data = open_nyu(mat.parent, split="test", subset="available")
-    before = data.read(0)
-    again = pickle.loads(pickle.dumps(data)).read(0)
-    np.testing.assert_array_equal(before.image, again.image)
-
-
 def _sum(data: Dataset) -> int:
     return int(data.read(1).image.sum())
 
 
 @pytest.mark.filterwarnings("ignore:This process")  # is multi-threaded, says Python 3.12
-def test_a_forked_worker_opens_the_file_for_itself(mat: Path) -> None:
+def test_a_forked_worker_or_a_pickled_reader_opens_the_file_for_itself(mat: Path) -> None:
     data = open_nyu(mat.parent, split="train", subset="available")
     expected = _sum(data)
+    assert _sum(pickle.loads(pickle.dumps(data))) == expected
     with get_context("fork").Pool(1) as pool:
         assert pool.apply(_sum, (data,)) == expected
-    assert isinstance(data, Nyu) and isinstance(data.mat, LabelledMat)
     opened = data.mat._file()
     data.mat._pid = -1  # as a fork finds it
     assert data.mat._file() is not opened
@@ -209,36 +194,33 @@ def test_sync_folders_are_read_as_they_are_and_cropped_on_request(tmp_path: Path
     np.testing.assert_allclose(got.depth, expected.depth, atol=0.5001e-3)
 
 
-def test_missing_files_are_counted_at_opening_and_five_are_named(tmp_path: Path) -> None:
-    (tmp_path / "sync/kitchen_0028b").mkdir(parents=True)
-    with pytest.raises(DataError, match="24,231 of 24,231 samples lack a file") as error:
-        open_nyu(tmp_path)
-    assert str(error.value).count("\n  ") == 6 and "and 48,457 more" in str(error.value)
-
-
-def test_a_part_of_the_published_list_will_do_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045")], "test")
-    with pytest.raises(DataError, match="653 of 654"):
-        open_nyu(tmp_path, split="test")
-    with caplog.at_level(logging.WARNING):
-        assert list(open_nyu(tmp_path, split="test", subset="available").names) == ["bathroom/rgb_00045"]
-    assert "653 of 654" in caplog.text
-
-
-def test_an_empty_root_says_what_would_fit(tmp_path: Path) -> None:
+def test_missing_files_are_counted_at_opening_and_a_part_will_do_when_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(DataError, match="neither nyu_depth_v2_labeled.mat nor the 'train' folders"):
         open_nyu(tmp_path)
     with pytest.raises(DataError, match="DENSEVIT_DATASETS"):
         open_nyu(tmp_path / "nowhere")
-
-
-def test_sizes_that_differ_are_an_error_that_names_both_files(tmp_path: Path) -> None:
+    (tmp_path / "sync/kitchen_0028b").mkdir(parents=True)
+    with pytest.raises(DataError, match="24,231 of 24,231 samples lack a file") as error:
+        open_nyu(tmp_path)
+    assert str(error.value).count("\n  ") == 6 and "and 48,457 more" in str(error.value)
     layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045")], "test")
+    with pytest.raises(DataError, match="653 of 654"):
+        open_nyu(tmp_path, split="test")
+    assert list(open_nyu(tmp_path, split="test", subset="available").names) == ["bathroom/rgb_00045"]
+    assert "653 of 654" in caplog.text
+
+
+def test_sizes_that_differ_or_are_not_480_by_640_are_named(tmp_path: Path) -> None:
+    layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045", 240, 320)], "test")
+    assert open_nyu(tmp_path, split="test", subset="available").read(0).image.shape == (240, 320, 3)
+    with pytest.raises(DataError, match="'bathroom/rgb_00045' is 240 x 320"):
+        open_nyu(tmp_path, split="test", subset="available", border="mask").read(0)
     depth = tmp_path / "official_splits/test/bathroom/sync_depth_00045.png"
-    depth.write_bytes(layouts.encode_depth(np.ones((240, 320), np.float32), 1000))
-    data = open_nyu(tmp_path, split="test", subset="available")
-    with pytest.raises(DataError, match=r"rgb_00045.jpg is 480 x 640.*sync_depth_00045.png is 240 x 320"):
-        data.read(0)
+    depth.write_bytes(layouts.encode_depth(np.ones((480, 640), np.float32), 1000))
+    with pytest.raises(DataError, match=r"rgb_00045.jpg is 240 x 320.*sync_depth_00045.png is 480 x 640"):
+        open_nyu(tmp_path, split="test", subset="available").read(0)
 
 
 def test_options_are_checked_by_the_registry(tmp_path: Path) -> None:
@@ -263,10 +245,3 @@ def test_the_real_frames_lie_inside_their_white_border(tmp_path: Path) -> None:
     assert frame.image[:, :3].mean() < 240 < read_image(folder / "rgb_00000.jpg")[:, :3].mean()
     assert frame.valid.mean() > 0.85 and 0.5 < np.median(frame.depth[frame.valid]) < 10
     assert read_depth(folder / "sync_depth_00000.png", 1000).max() == np.float32(6.625)
-
-
-def test_windows_of_480_by_640_are_not_cut_from_other_sizes(tmp_path: Path) -> None:
-    layouts.write_nyu_sync(tmp_path, [sample("bathroom/rgb_00045", 240, 320)], "test")
-    assert open_nyu(tmp_path, split="test", subset="available").read(0).image.shape == (240, 320, 3)
-    with pytest.raises(DataError, match="'bathroom/rgb_00045' is 240 x 320"):
-        open_nyu(tmp_path, split="test", subset="available", border="mask").read(0)

@@ -10,11 +10,11 @@ import pytest
 import scipy.io
 from photo_samples import sample
 
-from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.depth.nyu.label_maps import all_labels, mapped_labels
 from densevit.data.labels.class_table import EMPTY
 from densevit.errors import DataError
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Sample
 
 KNOWN = ("wall", "floor", "bed", "chair")
 SIX = tuple(f"c{i}" for i in range(6))
@@ -39,52 +39,43 @@ def write_13(path: Path) -> None:
     scipy.io.savemat(path, {"classMapping13": mapping})
 
 
-@pytest.fixture(scope="module")
-def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stored() -> Sample:
     """Frame 0, a test frame, with labels 0 to 3 and holes in its first column."""
-    path = tmp_path_factory.mktemp("nyu") / "nyu_depth_v2_labeled.mat"
     frame = sample("bathroom/0")
     frame.labels[:, 0] = IGNORE
-    layouts.write_nyu_labeled(path, [frame], classes=KNOWN)
+    return frame
+
+
+@pytest.fixture(scope="module")
+def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("nyu") / "nyu_depth_v2_labeled.mat"
+    layouts.write_nyu_labeled(path, [stored()], classes=KNOWN)
+    write_40(path.parent / "40.mat")
+    write_13(path.parent / "13.mat")
+    mine = {"classes": ["seat", "floor"], "of": {"chair": "seat", "bed": "seat", "floor": "floor"}}
+    (path.parent / "mine.json").write_text(json.dumps(mine))
     return path
 
 
-def stored() -> np.ndarray:
-    labels = sample("bathroom/0").labels
-    labels[:, 0] = IGNORE
-    return labels
-
-
 def open_nyu(root: Path, **options: Any) -> Dataset:
-    return DATASETS.check({"type": "nyu", "root": root, "split": "test", "subset": "available", **options}, "d").build()
+    return layouts.opened("nyu", root, split="test", subset="available", **options)
 
 
-def test_raw_labels_are_all_classes_in_the_order_of_the_file(mat: Path) -> None:
-    data = open_nyu(mat, label_map="raw")
-    np.testing.assert_array_equal(data.label_map(0), stored())
-    assert tuple(data.classes) == KNOWN
-
-
-def test_a_mapping_file_beside_the_mat_gives_its_classes(mat: Path) -> None:
-    write_40(mat.parent / "40.mat")
-    data = open_nyu(mat, label_map="40.mat")
-    np.testing.assert_array_equal(data.label_map(0), np.array([*[0, 1, 2, 2], *[IGNORE] * 252])[stored()])
-    assert data.classes == ("wall", "floor", "furniture")
-
-
-def test_mappings_follow_on_each_other(mat: Path) -> None:
-    write_40(mat.parent / "40.mat")
-    write_13(mat.parent / "13.mat")
-    data = open_nyu(mat, label_map=["40.mat", "13.mat"])
-    np.testing.assert_array_equal(data.label_map(0), np.array([*[1, 1, 0, 0], *[IGNORE] * 252])[stored()])
-    assert data.classes == ("thing", "structure")
-
-
-def test_a_mapping_of_ones_own_ignores_what_it_does_not_name(mat: Path, tmp_path: Path) -> None:
-    tree = {"classes": ["seat", "floor"], "of": {"chair": "seat", "bed": "seat", "floor": "floor"}}
-    (tmp_path / "mine.json").write_text(json.dumps(tree))
-    labels = open_nyu(mat, label_map=str(tmp_path / "mine.json")).label_map(0)
-    np.testing.assert_array_equal(labels, np.array([IGNORE, 1, 0, 0, *[IGNORE] * 252])[stored()])
+@pytest.mark.parametrize(
+    ("label_map", "classes", "ids"),
+    [
+        ("raw", KNOWN, [0, 1, 2, 3]),
+        ("40.mat", ("wall", "floor", "furniture"), [0, 1, 2, 2]),
+        (["40.mat", "13.mat"], ("thing", "structure"), [1, 1, 0, 0]),
+        ("mine.json", ("seat", "floor"), [IGNORE, 1, 0, 0]),
+    ],
+)
+def test_labels_are_all_classes_or_those_of_mapping_files_beside_the_mat(
+    mat: Path, label_map: Any, classes: tuple[str, ...], ids: list[int]
+) -> None:
+    data = open_nyu(mat, label_map=label_map)
+    np.testing.assert_array_equal(data.label_map(0), np.array([*ids, *[IGNORE] * 252])[stored().labels])
+    assert tuple(data.classes) == classes
 
 
 def test_a_mapping_goes_by_names_not_by_places(tmp_path: Path) -> None:

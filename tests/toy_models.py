@@ -1,0 +1,51 @@
+"""Networks small enough for a test, built of a config as those of checkpoints are."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from densevit.builder.checkpoint import parse_model
+from densevit.builder.model import build_card, build_model
+from densevit.inference.predictor import Predictor
+from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.models.dense import DenseModel
+from densevit.weights.hub import save_pretrained
+
+VIT = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
+DEPTH = {"depth": {"type": "metric"}}
+DEPTH_AND_LABELS = {**DEPTH, "labels": {"type": "segmentation", "classes": 3}}
+SMALL_DPT = {"type": "dpt", "channels": 8}
+
+
+def toy_network(
+    heads: Mapping[str, Any] = DEPTH,
+    decoder: Mapping[str, Any] | None = None,
+    rule: PreprocessConfig | None = None,
+    *,
+    std: float | None = 0.1,
+    encoder: Mapping[str, Any] | None = None,
+    classes: tuple[str, ...] = (),
+    **model: Any,
+) -> tuple[DenseModel, ModelCard]:
+    """Matrices are drawn with `std`, far from the calm start, so that every block and token counts; None keeps it."""
+    torch.manual_seed(0)
+    encoder = encoder if encoder and "type" in encoder else {**VIT, **(encoder or {})}
+    parts = {"encoder": encoder, "decoder": decoder or {"type": "linear"}, "heads": heads, **model}
+    spec = parse_model(parts, "test", rule)
+    spec = spec.for_classes(classes) if classes else spec
+    network = build_model(spec).eval()
+    for parameter in network.parameters():
+        if std is not None and parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=std)
+    return network, build_card(network, spec)
+
+
+def fp32(network: tuple[torch.nn.Module, ModelCard], **options: Any) -> Predictor:
+    return Predictor(*network, **{"device": "cpu", "precision": "fp32", **options})
+
+
+def save_network(folder: Path, network: tuple[DenseModel, ModelCard]) -> Path:
+    save_pretrained(folder, network[0].state_dict(), network[1])
+    return folder
