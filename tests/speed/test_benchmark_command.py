@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from toy_models import toy_network
 
 from densevit.cli.main import main
 from densevit.model_card import ModelCard
