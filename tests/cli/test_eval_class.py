@@ -63,15 +63,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluate(run: Path, *words: str) -> int:
-    data = ["--data", "colours_for_test", "--plugins", str(run / "colours.py"), "--device", "cpu"]
-    return main(["eval", "--task", "classification", str(run / "run"), *data, *words])
+def evaluate(run: Path, *words: str, task: str = "classification") -> int:
+    return main(["eval", "--task", task, str(run / "run"), *words, "--device", "cpu"])
+
+
+def of_colours(run: Path, split: str) -> list[str]:
+    return ["--data", "colours_for_test", "--plugins", str(run / "colours.py"), "--split", split]
 
 
 def test_a_run_learns_and_evaluation_repeats_its_best_score(run: Path) -> None:
     curve = [row["accuracy"] for row in read_csv(run / "run/val.csv")]
     assert curve[-1] > 0.9
-    assert evaluate(run, "--split", "val", "--output", str(run / "eval")) == 0
+    assert evaluate(run, *of_colours(run, "val"), "--output", str(run / "eval")) == 0
     tree = json.loads((run / "eval/metrics.json").read_text())
     assert tree["metrics"]["accuracy"] == pytest.approx(max(curve))
     assert list(tree["per_class"]) == ["red", "green", "blue"]
@@ -97,7 +100,7 @@ def test_the_report_is_written_after_each_validation(run: Path, monkeypatch: pyt
 
 
 def test_images_without_a_class_are_counted_and_left_out(run: Path) -> None:
-    assert evaluate(run, "--split", "unknown", "--output", str(run / "some")) == 0
+    assert evaluate(run, *of_colours(run, "unknown"), "--output", str(run / "some")) == 0
     assert json.loads((run / "some/metrics.json").read_text())["counts"]["skipped"] == 12
 
 
@@ -130,17 +133,10 @@ def test_what_does_not_fit_together_is_refused_before_training(
 
 
 def test_commands_for_maps_refuse_a_classifier(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = [str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]
-    assert main(["eval", "--task", "depth", *data]) == 2
-    assert "densevit eval" in capsys.readouterr().err
+    for task, told in (("depth", "densevit eval"), ("classification", "the data has none")):
+        assert evaluate(run, "--data", "middlebury_motorcycle", task=task) == 2
+        assert told in capsys.readouterr().err
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((16, 16, 3), np.uint8))
-    words: list[Any] = [str(tmp_path / "a.png"), "--output", str(tmp_path / "out"), "--device", "cpu"]
+    words = [str(tmp_path / "a.png"), "--output", str(tmp_path / "out"), "--device", "cpu"]
     assert main(["predict", str(run / "run"), *words]) == 2
     assert "no map to write" in capsys.readouterr().err
-    assert (
-        main(
-            ["eval", "--task", "classification", str(run / "run"), "--data", "middlebury_motorcycle", "--device", "cpu"]
-        )
-        == 2
-    )
-    assert "the data has none" in capsys.readouterr().err

@@ -2,12 +2,13 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
-import h5py
 import numpy as np
 import pytest
+from layouts.encoders import DEPTH_WRITERS
 from small import small_folder
 
 from densevit.cli.main import main
@@ -26,31 +27,29 @@ def maps(data: Path) -> dict[str, np.ndarray]:
     return {path.stem: read_depth(path, 1000) * np.float32(1.1) for path in sorted((data / "depths").glob("*.png"))}
 
 
-def score(data: Path, predictions: Path, output: Path, *words: str) -> dict:
-    base = ["eval", "--task", "depth", "--data", "folder", "--root", str(data), "--data-options", "depth_scale=1000"]
-    assert main([*base, "--predictions", str(predictions), "--output", str(output), *words]) == 0
+def evaluate(data: Path, predictions: Path, *words: object) -> int:
+    options = ["--data", "folder", "--root", data, "--data-options", "depth_scale=1000", "--predictions", predictions]
+    return main(["eval", "--task", "depth", *map(str, [*options, *words])])
+
+
+def score(data: Path, predictions: Path, output: Path, *words: object) -> dict:
+    assert evaluate(data, predictions, "--output", output, *words) == 0
     path = output / "metrics.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+SAVERS: dict[str, Callable[[Path, np.ndarray], object]] = {
+    ".png": lambda path, depth: cv2.imwrite(str(path), np.rint(depth * 1000).astype(np.uint16)),
+    **{suffix: lambda path, depth, s=suffix: path.write_bytes(DEPTH_WRITERS[s](depth, 1.0))
+       for suffix in (".tiff", ".npy", ".npz", ".pfm", ".h5")},
+}  # fmt: skip
+
+
 def save(folder: Path, suffix: str, name: str, depth: np.ndarray) -> None:
-    path = folder / f"{name}{suffix}"
-    if suffix == ".png":
-        cv2.imwrite(str(path), np.rint(depth * 1000).astype(np.uint16))
-    elif suffix == ".tiff":
-        cv2.imwrite(str(path), depth)
-    elif suffix == ".npy":
-        np.save(path, depth)
-    elif suffix == ".npz":
-        np.savez(path, depth=depth)
-    elif suffix == ".pfm":
-        path.write_bytes(f"Pf\n{depth.shape[1]} {depth.shape[0]}\n-1.0\n".encode() + depth[::-1].tobytes())
-    else:
-        with h5py.File(path, "w") as file:
-            file["depth"] = depth
+    SAVERS[suffix](folder / f"{name}{suffix}", depth)
 
 
-@pytest.mark.parametrize("suffix", [".png", ".tiff", ".npy", ".npz", ".pfm", ".h5"])
+@pytest.mark.parametrize("suffix", SAVERS)
 def test_every_format_scores_the_same(data: Path, tmp_path: Path, suffix: str) -> None:
     (tmp_path / "maps").mkdir()
     for name, depth in maps(data).items():
@@ -104,58 +103,39 @@ def test_half_size_and_manifest(data: Path, tmp_path: Path, capsys) -> None:
         save(tmp_path / "maps", ".npy", f"frame-{9 - i}", cv2.resize(depth, (40, 30)))
         lines.append(f"{name},frame-{9 - i}.npy")
     (tmp_path / "list.csv").write_text("\n".join(lines))
-    found = score(data, tmp_path / "maps", tmp_path / "out", "--manifest", str(tmp_path / "list.csv"))
-    words = ["--manifest", str(tmp_path / "list.csv"), "--protocol", "all"]
-    score(data, tmp_path / "maps", tmp_path / "all", *words)
+    words = ["--manifest", tmp_path / "list.csv"]
+    found = score(data, tmp_path / "maps", tmp_path / "out", *words)
+    score(data, tmp_path / "maps", tmp_path / "all", *words, "--protocol", "all")
     assert "resized to fit these protocols: plain, " in capsys.readouterr().out
-    assert found["counts"]["resized_predictions"] == COUNT and found["metrics"]["abs_rel"] == pytest.approx(
-        0.1, abs=0.02
-    )
+    assert found["counts"]["resized_predictions"] == COUNT
+    assert found["metrics"]["abs_rel"] == pytest.approx(0.1, abs=0.02)
 
 
 def test_a_manifest_that_lacks_images_or_files_is_reported(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
-    base = [
-        "eval",
-        "--task",
-        "depth",
-        "--data",
-        "folder",
-        "--root",
-        str(data),
-        "--data-options",
-        "depth_scale=1000",
-        "--predictions",
-    ]
     for text, message in (
         ("name,prediction\n000,000.npy\n", "no map for 5 of 6"),
         ("name,map\n000,000.npy\n", "lacks `name` or `prediction`"),
         ("name,prediction\n" + "".join(f"00{i},gone{i}.npy\n" for i in range(6)), "6 of its files are not there"),
     ):
         (tmp_path / "list.csv").write_text(text)
-        assert main([*base, str(saved), "--manifest", str(tmp_path / "list.csv")]) == 2
+        assert evaluate(data, saved, "--manifest", tmp_path / "list.csv") == 2
         assert message in capsys.readouterr().err
 
 
-def test_options_of_a_model_are_refused_for_saved_maps_and_theirs_for_a_model(
-    data: Path, saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = ["eval", "--task", "depth", "--data", "folder", "--root", str(data)]
-    assert main([*base, "--predictions", str(saved), "--tile-size", "32", "--flip"]) == 2
-    printed = capsys.readouterr().err
-    assert "--tile-size goes with a MODEL" in printed
-    assert "--flip goes with a MODEL" in printed
-    assert main([*base, "run", "--suffix", ".png"]) == 2
-    assert "--suffix goes with --predictions" in capsys.readouterr().err
-
-
-def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_scored(
-    data: Path, saved: Path, tmp_path: Path, capsys
+def test_wrong_options_and_folders_are_reported_before_anything_is_scored(
+    data: Path, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    base = ["eval", "--task", "depth", "--data", "folder", "--root", str(data), "--data-options", "depth_scale=1000"]
-    assert main([*base, "--predictions", str(saved), "--output", str(tmp_path / "file")]) == 2
-    printed = capsys.readouterr()
-    assert "cannot be made" in printed.err and "abs_rel" not in printed.out
+    for words, *told in (
+        (["--tile-size", "32", "--flip"], "--tile-size goes with a MODEL", "--flip goes with a MODEL"),
+        (["--output", tmp_path / "file"], "cannot be made"),
+        (["--metrics", "boundry"], "Did you mean 'boundary'"),
+    ):
+        assert evaluate(data, saved, *words) == 2
+        printed = capsys.readouterr()
+        assert all(text in printed.err for text in told) and "abs_rel" not in printed.out
+    assert main(["eval", "--task", "depth", "--data", "folder", "--root", str(data), "run", "--suffix", ".png"]) == 2
+    assert "--suffix goes with --predictions" in capsys.readouterr().err
 
 
 def test_all_protocols_at_once_give_the_scores_of_each(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
@@ -198,9 +178,3 @@ def test_protocols_are_listed_and_explained(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["list", "protocols", "plain", "--size", "big"])
     assert "height and width in pixels, as 480,640; got 'big'" in capsys.readouterr().err
-
-
-def test_an_unknown_set_of_metrics_is_reported_before_anything_is_read(data: Path, saved: Path, capsys) -> None:
-    words = ["--data", "folder", "--root", str(data), "--predictions", str(saved), "--metrics", "boundry"]
-    assert main(["eval", "--task", "depth", *words]) == 2
-    assert "Did you mean 'boundary'" in capsys.readouterr().err

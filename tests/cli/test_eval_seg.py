@@ -14,16 +14,15 @@ from densevit.cli.main import main
 from densevit.data.datasets.folder import Folder
 from densevit.data.labels.class_lists import read_classes
 
-Names = list[str]
-
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_scenes(tmp_path_factory.mktemp("scenes") / "data", 5, without=[(i, "depths") for i in range(5)])
 
 
-def words(root: Path) -> Names:
-    return ["--data", "folder", "--root", str(root)]
+def evaluate(root: Path, folder: Path, *more: object) -> int:
+    words = ["--predictions", folder, "--data", "folder", "--root", root, *more]
+    return main(["eval", "--task", "segmentation", *map(str, words)])
 
 
 def positions(root: Path) -> dict[str, np.ndarray]:
@@ -41,37 +40,22 @@ def save_gray(path: Path, ids: np.ndarray) -> None:
     Image.fromarray(ids.astype(np.uint8)).save(path.with_suffix(".png"))
 
 
-def save_16_bits(path: Path, ids: np.ndarray) -> None:
-    Image.fromarray(ids.astype(np.uint16)).save(path.with_suffix(".png"))
-
-
 def save_palette(path: Path, ids: np.ndarray) -> None:
     image = Image.fromarray(ids.astype(np.uint8), "P")
     image.putpalette(list(range(256)) * 3)
     image.save(path.with_suffix(".png"))
 
 
-def save_array(path: Path, ids: np.ndarray) -> None:
-    np.save(path.with_suffix(".npy"), ids.astype(np.int32))
+ENCODINGS: dict[str, Callable[[Path, np.ndarray], None]] = {
+    "gray": save_gray,
+    "16 bits": lambda path, ids: Image.fromarray(ids.astype(np.uint16)).save(path.with_suffix(".png")),
+    "palette": save_palette,
+    "array": lambda path, ids: np.save(path.with_suffix(".npy"), ids.astype(np.int32)),
+}
 
 
-def score(root: Path, folder: Path, *more: str) -> dict[str, float]:
-    assert (
-        main(
-            [
-                "eval",
-                "--task",
-                "segmentation",
-                "--predictions",
-                str(folder),
-                *words(root),
-                "--output",
-                str(folder / "out"),
-                *more,
-            ]
-        )
-        == 0
-    )
+def score(root: Path, folder: Path, *more: object) -> dict[str, float]:
+    assert evaluate(root, folder, "--output", folder / "out", *more) == 0
     return json.loads((folder / "out/metrics.json").read_text())["metrics"]
 
 
@@ -84,13 +68,15 @@ def expected(root: Path) -> float:
     return float(np.mean(ious))
 
 
-@pytest.mark.parametrize("save", [save_gray, save_16_bits, save_palette, save_array])
+@pytest.mark.parametrize("save", ENCODINGS.values(), ids=ENCODINGS)
 def test_saved_maps_of_every_encoding_score_alike(
     root: Path, tmp_path: Path, save: Callable[[Path, np.ndarray], None]
 ) -> None:
     for name, ids in positions(root).items():
         save(tmp_path / name, ids)
     assert score(root, tmp_path)["miou"] == pytest.approx(expected(root), abs=1e-12)
+    if save is save_gray:
+        assert "boundary_iou" not in score(root, tmp_path, "--no-boundary")
 
 
 def test_maps_in_the_data_sets_own_ids_or_colours_are_reported_by_its_table(root: Path, tmp_path: Path) -> None:
@@ -134,18 +120,16 @@ def test_pixels_of_no_class_are_counted_and_reported(
     assert json.loads((tmp_path / "out/metrics.json").read_text())["counts"]["unclassified_pixels"] > 0
 
 
-def test_without_boundary_there_is_none(root: Path, tmp_path: Path) -> None:
-    for name, ids in positions(root).items():
-        save_gray(tmp_path / name, ids)
-    assert "boundary_iou" not in score(root, tmp_path, "--no-boundary")
+def refuse(root: Path, folder: Path, capsys: pytest.CaptureFixture[str], *more: object) -> str:
+    assert evaluate(root, folder, *more) == 2
+    told = capsys.readouterr()
+    assert "miou" not in told.out
+    return told.err
 
 
-def refuse(root: Path, folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    assert main(["eval", "--task", "segmentation", "--predictions", str(folder), *words(root), *more]) == 2
-    return capsys.readouterr().err
-
-
-def test_what_does_not_fit_is_reported(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_reported_before_anything_is_scored(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     maps = positions(root)
     for name, ids in list(maps.items())[:-1]:
         save_gray(tmp_path / name, ids)
@@ -153,43 +137,15 @@ def test_what_does_not_fit_is_reported(root: Path, tmp_path: Path, capsys: pytes
     save_gray(tmp_path / "004", maps["004"][:-1])
     assert "004: a label map of 59x80 cannot be scored against labels of 60x80" in refuse(root, tmp_path, capsys)
     (tmp_path / "other.json").write_text('["wall", "floor", "sky"]')
-    printed = refuse(root, tmp_path, capsys, "--label-encoding", str(tmp_path / "other.json"))
+    printed = refuse(root, tmp_path, capsys, "--label-encoding", tmp_path / "other.json")
     assert "the first that differs is 'sky', not 'box'" in printed
     assert "give either a MODEL or --predictions" in refuse(root, tmp_path, capsys, "checkpoint")
-
-
-def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_scored(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, ids in positions(root).items():
-        save_gray(tmp_path / name, ids)
+    save_gray(tmp_path / "004", maps["004"])
     (tmp_path / "file").touch()
-    assert (
-        main(
-            [
-                "eval",
-                "--task",
-                "segmentation",
-                "--predictions",
-                str(tmp_path),
-                *words(root),
-                "--output",
-                str(tmp_path / "file"),
-            ]
-        )
-        == 2
-    )
-    printed = capsys.readouterr()
-    assert "cannot be made" in printed.err and "miou" not in printed.out
-
-
-def test_data_without_classes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(["eval", "--task", "segmentation", "--predictions", str(tmp_path), "--data", "middlebury_motorcycle"]) == 2
-    )
+    assert "cannot be made" in refuse(root, tmp_path, capsys, "--output", tmp_path / "file")
+    data = ["--data", "middlebury_motorcycle"]
+    assert main(["eval", "--task", "segmentation", "--predictions", str(tmp_path), *data]) == 2
     assert "names no classes" in capsys.readouterr().err
-
-
-def test_scales_are_checked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "x", "--task", "segmentation", *words(root), "--scales", "0,1"]) == 2
+    words = ["--data", "folder", "--root", str(root), "--scales", "0,1"]
+    assert main(["eval", "x", "--task", "segmentation", *words]) == 2
     assert "numbers over 0 and up to 8" in capsys.readouterr().err
