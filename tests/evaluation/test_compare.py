@@ -202,22 +202,18 @@ def test_images_that_only_one_has_are_left_out_and_told(tmp_path: Path) -> None:
     assert found.images == 30 and len(found.only_a) == 10 and "10 images" in table(found)
 
 
-def test_numbers_of_two_protocols_are_not_compared(tmp_path: Path) -> None:
-    a, b = scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.2, protocol="dav2_outdoor")
-    with pytest.raises(DataError, match=r"plain.*dav2_outdoor"):
-        compare(a, b)
-
-
-def test_missing_and_damaged_folders_and_metrics_are_told(tmp_path: Path) -> None:
+def test_missing_and_damaged_folders_metrics_and_two_protocols_are_told(tmp_path: Path) -> None:
     a = scored(tmp_path / "a", 0.2)
-    with pytest.raises(DataError, match=r"metrics.json: cannot be read"):
-        compare(a, tmp_path / "gone")
     (tmp_path / "classes").mkdir()
     (tmp_path / "classes/metrics.json").write_text('{"task": "classification", "counts": {"images": 1, "scored": 1}}')
-    with pytest.raises(DataError, match="scores of classification; depth and segmentation can be compared"):
-        compare(a, tmp_path / "classes")
-    with pytest.raises(DataError, match="no metric absrel"):
-        compare(a, a, ("absrel",))
+    for other, metrics, told in (
+        (scored(tmp_path / "b", 0.2, protocol="dav2_outdoor"), (), r"plain.*dav2_outdoor"),
+        (tmp_path / "gone", (), r"metrics.json: cannot be read"),
+        (tmp_path / "classes", (), "scores of classification; depth and segmentation can be compared"),
+        (a, ("absrel",), "no metric absrel"),
+    ):
+        with pytest.raises(DataError, match=told):
+            compare(a, other, metrics)
     (a / "metrics.json").write_text("{}")
     with pytest.raises(DataError, match="is not what"):
         compare(a, a)

@@ -28,14 +28,12 @@ def test_the_metrics_of_three_pixels_by_hand() -> None:
     assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_deltas_are_strict() -> None:
+def test_deltas_are_strict_a_perfect_pixel_scores_perfectly_and_metrics_are_plain_floats() -> None:
     assert depth_metrics(np.array([1.25]), np.array([1.0]))["d1"] == 0
     assert depth_metrics(np.array([1.0]), np.array([1.25]))["d1"] == 0
-
-
-def test_a_perfect_pixel_scores_perfectly() -> None:
     found = depth_metrics(np.array([3.0]), np.array([3.0]))
     assert [found[name] for name in METRICS] == [0, 0, 0, 0, 0, 0, 1, 1, 1]
+    assert {type(value) for value in found.values()} == {float}
 
 
 def test_silog_of_nearly_constant_ratios_is_never_negative_nor_nan() -> None:
@@ -58,7 +56,3 @@ def test_metrics_of_an_image_are_equal_to_published_expressions() -> None:
     assert found["log10"] == pytest.approx(np.abs(np.log10(gt) - np.log10(pred)).mean(), rel=1e-12)
     assert found["sq_rel"] == pytest.approx((((gt - pred) ** 2) / gt).mean(), rel=1e-12)
     assert found["d1"] == (np.maximum(gt / pred, pred / gt) < 1.25).mean()
-
-
-def test_metrics_are_plain_floats() -> None:
-    assert {type(value) for value in depth_metrics(np.array([1.0, 2.0]), np.array([1.0, 3.0])).values()} == {float}

@@ -55,21 +55,16 @@ def test_rows_gathered_from_two_processes_in_any_order_give_the_same_bits() -> N
     assert summarise(itertools.chain(*halves), PLAIN).mean == whole.mean
 
 
-def test_a_padded_duplicate_is_refused() -> None:
-    item = next(walls(1.5))
-    with pytest.raises(DataError, match=r"wall 0.*twice"):
-        evaluate([item, item], PLAIN)
-
-
-def test_a_fault_is_told_with_the_name_of_its_image() -> None:
-    _, truth, _, valid = next(walls(1.0))
-    with pytest.raises(DataError, match=r"^kitchen/7: .*480x640"):
-        evaluate([("kitchen/7", truth, truth, valid)], PROTOCOLS["nyu_eigen"])
-
-
-def test_nothing_to_score_is_a_fault() -> None:
-    with pytest.raises(DataError, match="none of 0 images"):
-        evaluate([], PLAIN)
+def test_duplicates_faults_and_nothing_to_score_are_told_with_the_name_of_the_image() -> None:
+    _, truth, _, valid = item = next(walls(1.0))
+    nyu = PROTOCOLS["nyu_eigen"]
+    for items, protocol, told in (
+        ([item, item], PLAIN, r"wall 0.*twice"),
+        ([("kitchen/7", truth, truth, valid)], nyu, r"^kitchen/7: .*480x640"),
+        ([], PLAIN, "none of 0 images"),
+    ):
+        with pytest.raises(DataError, match=told):
+            evaluate(items, protocol)
 
 
 def test_items_are_taken_one_at_a_time() -> None:
@@ -100,16 +95,14 @@ def test_the_constant_map_is_the_median_of_what_was_measured() -> None:
     np.testing.assert_array_equal(found, [[3, 3], [3, 4], [3, 3]])
 
 
-def test_the_constant_map_is_the_same_over_strips_of_any_height() -> None:
+def test_the_constant_map_is_the_same_over_strips_of_any_height_and_needs_maps_of_one_size() -> None:
     rng = np.random.default_rng(0)
     depths = rng.uniform(1, 9, (5, 70, 3)).astype(np.float32)
     np.testing.assert_allclose(median_depth_map(depths, depths > 0), np.median(depths, axis=0))
-
-
-@pytest.mark.parametrize(
-    ("depths", "match"),
-    [([], "none"), ([np.ones((2, 2)), np.ones((2, 3))], "one size"), ([np.zeros((2, 2))], "measured")],
-)
-def test_a_constant_map_needs_maps_of_one_size_with_truth(depths: list[np.ndarray], match: str) -> None:
-    with pytest.raises(DataError, match=match):
-        median_depth_map(depths, [depth > 0 for depth in depths])
+    for wrong, told in (
+        ([], "none"),
+        ([np.ones((2, 2)), np.ones((2, 3))], "one size"),
+        ([np.zeros((2, 2))], "measured"),
+    ):
+        with pytest.raises(DataError, match=told):
+            median_depth_map(wrong, [depth > 0 for depth in wrong])

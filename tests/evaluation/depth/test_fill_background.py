@@ -10,19 +10,11 @@ def filled(*rows: list[float]) -> list[list[float]]:
     return fill_background(np.array(rows, np.float32)).tolist()
 
 
-def test_a_hole_in_a_row_takes_the_nearer_of_its_ends() -> None:
+def test_holes_take_the_nearer_of_their_ends_and_borders_the_outermost_values() -> None:
     assert filled([5, 0, 0, 3, 0, 9]) == [[5, 3, 3, 3, 3, 9]]
-
-
-def test_the_ends_of_a_row_take_its_outermost_values() -> None:
     assert filled([0, 0, 4, 7, 0]) == [[4, 4, 4, 7, 7]]
-
-
-def test_rows_without_values_take_those_next_to_them_at_the_top_and_at_the_bottom_only() -> None:
+    # Rows without values take those next to them at the top and at the bottom only.
     assert filled([0, 0], [2, 3], [0, 0], [5, 6], [0, 0]) == [[2, 3], [2, 3], [0, 0], [5, 6], [5, 6]]
-
-
-def test_nan_and_infinity_are_holes_and_a_map_of_nothing_else_stays() -> None:
     assert filled([1, np.nan, np.inf, 2]) == [[1, 1, 1, 2]]
     assert filled([0, 0]) == [[0, 0]]
 

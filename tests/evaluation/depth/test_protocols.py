@@ -1,6 +1,7 @@
 """Which pixels each protocol counts, what it does with predictions that do not fit, and that it says so."""
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import pytest
@@ -33,18 +34,12 @@ def flat(size: tuple[int, int], depth: float = 2.0) -> tuple[np.ndarray, np.ndar
     return truth.copy(), truth, np.ones(size, bool)
 
 
-@pytest.mark.parametrize("size", KITTI)
-def test_kitti_boxes_are_the_published_ones(size: tuple[int, int]) -> None:
-    garg, eigen, (top, left) = KITTI[size]
-    assert GARG_FRAME.score_box(*size) == GARG.box(size) == garg
-    assert EIGEN_KITTI.box(size)[:2] == eigen
-    assert kb_box(size) == GARG_FRAME.input_box(*size) == (top, top + 352, left, left + 1216)
-    assert GARG_WINDOW.score_box(*size) == (top + 143, top + 349, left + 43, left + 1172)
-
-
-def test_the_two_garg_regions_of_a_frame_differ() -> None:
-    assert GARG_WINDOW.score_box(375, 1242) == (166, 372, 56, 1185)
-    assert GARG_FRAME.score_box(375, 1242) == (153, 371, 44, 1197)
+def test_kitti_boxes_are_the_published_ones() -> None:
+    for size, (garg, eigen, (top, left)) in KITTI.items():
+        assert GARG_FRAME.score_box(*size) == GARG.box(size) == garg
+        assert EIGEN_KITTI.box(size)[:2] == eigen
+        assert kb_box(size) == GARG_FRAME.input_box(*size) == (top, top + 352, left, left + 1216)
+        assert GARG_WINDOW.score_box(*size) == (top + 143, top + 349, left + 43, left + 1172)
 
 
 UNALIGNED = {name: row for name, row in PROTOCOLS.items() if row.align is None and not row.epsilon}
@@ -65,15 +60,16 @@ def test_exactly_the_pixels_of_the_box_count(protocol: Protocol) -> None:
     assert protocol.score(prediction, truth, valid)["abs_rel"] == pytest.approx(1 / ((y1 - y0) * (x1 - x0)))
 
 
-def test_the_box_of_nyu_is_426_by_560_and_belongs_to_its_frame_size() -> None:
-    assert NYU.score(*flat((480, 640)))["pixels"] == 426 * 560
-    with pytest.raises(DataError, match=r"480x640 frames.*240x320.*plain"):
-        NYU.score(*flat((240, 320)))
-
-
-def test_frames_without_room_for_the_benchmark_window_are_refused() -> None:
-    with pytest.raises(DataError, match="192x640"):
-        GARG_FRAME.score(*flat((192, 640)))
+def test_the_box_of_nyu_is_426_by_560_and_frames_and_maps_of_other_sizes_are_refused() -> None:
+    prediction, truth, valid = flat((480, 640))
+    assert NYU.score(prediction, truth, valid)["pixels"] == 426 * 560
+    for protocol, maps, told in (
+        (NYU, flat((240, 320)), r"480x640 frames.*240x320.*plain"),
+        (GARG_FRAME, flat((192, 640)), "192x640"),
+        (NYU, (prediction.T.copy(), truth, valid), "transposed"),
+    ):
+        with pytest.raises(DataError, match=told):
+            protocol.score(*maps)
 
 
 def test_the_ends_of_the_range_do_not_count() -> None:
@@ -90,41 +86,26 @@ def test_predictions_are_clamped_to_the_range() -> None:
     assert NYU.score(np.full((480, 640), 1e-9, np.float32), truth, valid)["abs_rel"] == pytest.approx(1 - 2e-4)
 
 
-@pytest.mark.parametrize(
-    ("bad", "scored_as"), [(np.nan, 1e-3), (np.inf, 80.0), (-np.inf, 1e-3), (0.0, 1e-3), (-3.0, 1e-3)]
-)
-def test_unusable_predictions_are_clamped_as_published_and_counted(bad: float, scored_as: float) -> None:
-    prediction, truth, valid = flat((10, 10))
-    prediction[0, :5] = bad
-    row = PLAIN.score(prediction, truth, valid)
-    assert row["invalid_predictions"] == 5
-    assert row["abs_rel"] == pytest.approx(5 / 100 * abs(scored_as - 2) / 2, rel=1e-9)
+def test_unusable_predictions_are_clamped_as_published_and_counted_where_truth_counts() -> None:
+    for bad, scored_as in ((np.nan, 1e-3), (np.inf, 80.0), (-np.inf, 1e-3), (0.0, 1e-3), (-3.0, 1e-3)):
+        prediction, truth, valid = flat((10, 10))
+        prediction[0, :5] = bad
+        before = [m.copy() for m in (prediction, truth, valid)]
+        row = PLAIN.score(prediction, truth, valid)
+        assert row["invalid_predictions"] == 5
+        assert row["abs_rel"] == pytest.approx(5 / 100 * abs(scored_as - 2) / 2, rel=1e-9)
+        for now, then in zip((prediction, truth, valid), before, strict=True):
+            np.testing.assert_array_equal(now, then)
+        valid[0] = False
+        row = PLAIN.score(prediction, truth, valid)
+        assert (row["invalid_predictions"], row["abs_rel"], row["pixels"]) == (0, 0, 90)
 
 
-def test_unusable_predictions_where_no_truth_counts_are_not_counted() -> None:
-    prediction, truth, valid = flat((10, 10))
-    prediction[0], valid[0] = np.nan, False
-    row = PLAIN.score(prediction, truth, valid)
-    assert (row["invalid_predictions"], row["abs_rel"], row["pixels"]) == (0, 0, 90)
-
-
-def test_the_maps_given_are_left_alone() -> None:
-    prediction, truth, valid = flat((10, 10))
-    prediction[0] = np.nan
-    before = [m.copy() for m in (prediction, truth, valid)]
-    PLAIN.score(prediction, truth, valid)
-    for now, then in zip((prediction, truth, valid), before, strict=True):
-        np.testing.assert_array_equal(now, then)
-
-
-def test_an_image_without_truth_gives_an_empty_row() -> None:
+def test_a_row_has_the_same_keys_for_every_image_with_truth() -> None:
+    assert tuple(PLAIN.score(*flat((1, 1)))) == (*METRICS, *COUNTS)
     prediction, truth, valid = flat((480, 640))
     valid[45:471, 41:601] = False
     assert NYU.score(prediction, truth, valid) == {}
-
-
-def test_a_row_has_the_same_keys_for_every_image() -> None:
-    assert tuple(PLAIN.score(*flat((1, 1)))) == (*METRICS, *COUNTS)
 
 
 @pytest.mark.parametrize("protocol", [GARG_FRAME, GARG_WINDOW], ids=lambda p: p.name)
@@ -145,16 +126,10 @@ def test_a_prediction_of_another_size_is_resized_with_corners_aligned_and_counte
     assert row["resized"] == 1 and row["rmse"] == pytest.approx(0, abs=1e-5)
 
 
-def test_a_transposed_prediction_is_refused() -> None:
-    _, truth, valid = flat((480, 640))
-    with pytest.raises(DataError, match="transposed"):
-        NYU.score(np.ones((640, 480), np.float32), truth, valid)
-
-
-@pytest.mark.parametrize("wrong", [np.ones((4, 4), np.uint16), np.ones((1, 4, 4), np.float32), np.ones((0, 4))])
-def test_what_is_not_a_map_of_floats_is_refused(wrong: np.ndarray) -> None:
-    with pytest.raises((DataError, TypeError)):
-        PLAIN.score(wrong, np.ones((4, 4), np.float32), np.ones((4, 4), bool))
+def test_what_is_not_a_map_of_floats_is_refused() -> None:
+    for wrong in (np.ones((4, 4), np.uint16), np.ones((1, 4, 4), np.float32), np.ones((0, 4))):
+        with pytest.raises((DataError, TypeError)):
+            PLAIN.score(wrong, np.ones((4, 4), np.float32), np.ones((4, 4), bool))
 
 
 def test_half_precision_predictions_are_scored_in_double() -> None:
@@ -213,19 +188,16 @@ def test_protocols_give_one_prediction_their_golden_numbers(name: str) -> None:
     assert [row[key] for key in ("abs_rel", "rmse", "silog", "d1", "pixels")] == pytest.approx(GOLDEN[name], rel=1e-9)
 
 
-def test_ends_of_the_range_count_where_the_protocol_says_so() -> None:
+def test_ends_of_the_range_count_where_the_protocol_says_so_and_too_little_truth_does_not() -> None:
     prediction, truth, valid = flat((10, 10))
     truth[0, :3] = [1e-3, 20.0, 20.001]
-    assert PROTOCOLS["dav2_indoor"].score(prediction, truth, valid)["pixels"] == 99
-
-
-def test_images_with_too_little_truth_are_left_out() -> None:
-    prediction, truth, valid = flat((10, 10))
+    indoor = PROTOCOLS["dav2_indoor"]
+    assert indoor.score(prediction, truth, valid)["pixels"] == 99
     valid[:] = False
-    valid.flat[:9] = True
-    assert PROTOCOLS["dav2_indoor"].score(prediction, truth, valid) == {}
-    valid.flat[9] = True
-    assert PROTOCOLS["dav2_indoor"].score(prediction, truth, valid)["pixels"] == 10
+    valid.flat[-9:] = True
+    assert indoor.score(prediction, truth, valid) == {}
+    valid.flat[-10] = True
+    assert indoor.score(prediction, truth, valid)["pixels"] == 10
 
 
 def test_clamping_first_and_clamping_last_differ_at_an_edge_that_resizing_blurs() -> None:
@@ -274,11 +246,11 @@ def test_only_what_fits_data_size_and_kind_applies() -> None:
     assert "nyu_midas" not in names("nyu", (480, 640), "affine")
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_protocol_is_told_in_words(name: str) -> None:
-    told = describe(PROTOCOLS[name])
-    assert told.startswith(f"{name}: ") and "Ground truth counts" in told and "{" not in told
-    assert PROTOCOLS[name].source in told and name in summary(PROTOCOLS.values())
+def test_every_protocol_is_told_in_words() -> None:
+    for name, protocol in PROTOCOLS.items():
+        told = describe(protocol)
+        assert told.startswith(f"{name}: ") and "Ground truth counts" in told and "{" not in told
+        assert protocol.source in told and name in summary(PROTOCOLS.values())
 
 
 def test_mistaken_protocols_are_refused() -> None:
@@ -299,13 +271,12 @@ def test_the_rendered_map_is_the_one_that_is_scored() -> None:
     )
 
 
-@pytest.mark.parametrize("value", [np.nan, 0.0])
-@pytest.mark.parametrize("how", ["median", "lstsq_log", "lstsq_disparity_positive", "l1_scale"])
-def test_a_map_without_any_depth_to_align_is_scored_as_the_near_end_and_stops_nothing(how: str, value: float) -> None:
+def test_a_map_without_any_depth_to_align_is_scored_as_the_near_end_and_stops_nothing() -> None:
     """Of truth 2 m and a near end of 0.001 m: |2 - 0.001| / 2."""
     truth = np.full((4, 6), 2, np.float32)
-    row = PROTOCOLS["plain"].aligned(how).score(np.full_like(truth, value), truth, truth > 0)
-    assert row["abs_rel"] == pytest.approx(0.9995) and row["invalid_predictions"] == 24
+    for how, value in product(("median", "lstsq_log", "lstsq_disparity_positive", "l1_scale"), (np.nan, 0.0)):
+        row = PLAIN.aligned(how).score(np.full_like(truth, value), truth, truth > 0)
+        assert row["abs_rel"] == pytest.approx(0.9995) and row["invalid_predictions"] == 24
 
 
 def test_infinity_in_a_map_of_one_value_is_no_warning_and_no_depth() -> None:

@@ -35,18 +35,11 @@ def test_a_wrong_unit_is_named_with_its_remedy(factor: float, scale: float | Non
     assert advice in warning and "the median prediction is" in warning
 
 
-@pytest.mark.parametrize("factor", [0.6, 1, 1.7])
-def test_a_poor_model_in_metres_is_no_reason_to_warn(factor: float) -> None:
-    assert unit_warning(pairs(factor, noise=0.5)) == ""
-
-
-@pytest.mark.parametrize("factor", [1, 4, 5000])
-def test_inverse_depth_is_told_by_its_order(factor: float) -> None:
-    warning = unit_warning(pairs(factor, inverse=True))
-    assert "inverse depth" in warning and "--prediction-type disparity" in warning
-
-
-def test_maps_without_a_common_pixel_say_nothing() -> None:
+def test_inverse_depth_is_told_by_its_order_and_a_poor_model_is_no_reason_to_warn() -> None:
+    for factor in (1, 4, 5000):
+        warning = unit_warning(pairs(factor, inverse=True))
+        assert "inverse depth" in warning and "--prediction-type disparity" in warning
     depth = np.ones((4, 5), np.float32)
-    assert unit_warning([(np.zeros((4, 5), np.float32), depth, depth > 0)]) == ""
-    assert unit_warning([(depth, depth, depth > 0)]) == ""  # constant
+    nothing = [(np.zeros((4, 5), np.float32), depth, depth > 0)]  # no common pixel
+    for quiet in (*(pairs(factor, noise=0.5) for factor in (0.6, 1, 1.7)), nothing, [(depth, depth, depth > 0)]):
+        assert unit_warning(quiet) == ""
