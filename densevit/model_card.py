@@ -1,8 +1,10 @@
 """The model card: what a model predicts and how images are preprocessed. No tensors: configs are read without torch."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter
 
 from densevit.errors import ConfigError, DataError
 from densevit.output_kinds import OutputKind, meanings, output_kind
@@ -228,29 +230,13 @@ class ModelCard:
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> "ModelCard":
-        tree = dict(tree)
-        tree["outputs"] = {name: _head_spec(spec) for name, spec in tree["outputs"].items()}
-        pairs = {key: _pair(tree["resize"].get(key)) for key in ("size", "window", "stride")}
-        tree["resize"] = PreprocessConfig(**{**tree["resize"], **pairs})
-        tree["fov"] = _pair(tree.get("fov"))
-        for key in ("mean", "std", "out_indices"):
-            tree[key] = tuple(tree[key])
-        return cls(**tree)
+        """Return the card of a tree as JSON stores it.
+
+        Raises:
+            ValueError: pydantic's, for keys or values that no card has.
+        """
+        return TypeAdapter(cls).validate_python(tree)
 
 
-def _head_spec(spec: Mapping[str, Any]) -> HeadSpec:
-    palette = tuple(map(tuple, spec.get("palette", ())))
-    interval = spec.get("interval")
-    if interval is not None:
-        pairs = {key: tuple(interval[key]) for key in ("depths", "factors")}
-        spec = {**spec, "interval": Interval(**{**interval, **pairs})}
-    rest = {"range": _pair(spec.get("range")), "classes": tuple(spec.get("classes", ())), "palette": palette}
-    given = spec.get("calibration")
-    calibration = None
-    if given is not None:
-        calibration = Calibration(**{**given, **{key: _pair(given.get(key)) for key in ("abs_rel", "gain")}})
-    return HeadSpec(**{**spec, **rest, "calibration": calibration})
-
-
-def _pair(values: Sequence[Any] | None) -> Any:
-    return None if values is None else tuple(values)
+for _class in (ModelCard, HeadSpec, Interval, Calibration):
+    setattr(_class, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (as in config/schema.py)
