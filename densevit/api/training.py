@@ -12,6 +12,8 @@ from torch import nn
 
 from densevit.builder import plan as planning
 from densevit.builder import training
+from densevit.builder.adapter import write_encoder
+from densevit.builder.checkpoint import open_checkpoint
 from densevit.builder.plan import Plan
 from densevit.builder.sanity_checks import run_sanity_checks
 from densevit.config import plugins as plugin_files
@@ -20,7 +22,7 @@ from densevit.config.parser import Draft
 from densevit.config.yaml_document import YamlDocument
 from densevit.engine import distributed, run_folder, skipped_steps
 from densevit.engine.distributed import DistributedContext
-from densevit.engine.logger import read_csv
+from densevit.engine.logger import describe_run, read_csv
 from densevit.engine.overfit import overfit_config
 from densevit.engine.overfit import overfit_one_batch as overfit
 from densevit.engine.replay import ReplayResult, replay
@@ -113,10 +115,11 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     """Trains a plan whose data sets are open, in a folder that is locked."""
     trainer = build_trainer(plan, world)
     if found is not None:
-        trainer.resume(*found)
+        trainer.checkpointer.load(*found)
     run_folder.write_config(plan.run, world)
     trainer.checkpointer.before_save = lock.check
-    opening = trainer.describe(len(plan.train), len(plan.val) if plan.val else 0)
+    images = len(plan.train), len(plan.val) if plan.val else 0
+    opening = describe_run(trainer.run, trainer.state, trainer.precision, *images)
     trainer.on_validated = lambda: write_training_report(plan, trainer.checkpointer.folder, opening)
     if world.is_main:
         print(opening, flush=True)
@@ -131,8 +134,9 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
         if page:
             print(f"report: {page}")
         if trainer.objective.trains == "encoder":
-            training.write_best_encoder(plan)
-            print(f"encoder: {plan.run.output / training.ENCODER}  (for model.encoder.weights)")
+            encoder_file = plan.run.output / "encoder.safetensors"
+            write_encoder(encoder_file, open_checkpoint(plan.run.output))
+            print(f"encoder: {encoder_file}  (for model.encoder.weights)")
         if best := trainer.checkpointer.folder.best():
             scores = dict(checkpoint.verify(best).scores)
         print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))

@@ -1,10 +1,10 @@
 """A config becomes a plan: every component checked, then the data sets opened; no weights are allocated yet."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import nn
 
@@ -33,14 +33,6 @@ from densevit.registry import ComponentConfig, ComponentSpec
 from densevit.weights.finetune import filled
 
 Locate = Callable[[str], str]
-
-
-@runtime_checkable
-class HasRequirements(Protocol):
-    """A part of a run that knows with what it does not go together."""
-
-    def incompatible(self, run: Run) -> Iterator[str]:
-        """Yield one sentence for each thing, which begins with its key."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +128,10 @@ class Plan:
             name: [{**loss.spec(), "weight": weight} for weight, loss in task.losses]
             for name, task in self.tasks.items()
         }
+        datasets: dict[str, Any] = {name: dataset.spec() for name, dataset in self.datasets.items()}
+        aligned = run.align_features
+        if aligned is not None and self.aligned is not None:
+            aligned = replace(aligned, encoder=self.aligned.spec())
         parts = self.model.spec()
         parts["conditioning"] = {**run.model.conditioning, **parts.get("conditioning", {})}
         return replace(
@@ -144,17 +140,11 @@ class Plan:
             tasks={name: replace(task, losses=losses[name]) for name, task in run.tasks.items()},
             data=replace(
                 run.data,
-                train=self.datasets["train"].spec(),
-                val=self.datasets["val"].spec() if "val" in self.datasets else None,
-                probe=self.datasets["probe"].spec() if "probe" in self.datasets else None,
                 transforms=[transform.spec() for transform in self.transforms],
+                **datasets,
             ),
             objective=self.objective.spec(),
-            align_features=(
-                replace(run.align_features, encoder=self.aligned.spec())
-                if run.align_features is not None and self.aligned is not None
-                else None
-            ),
+            align_features=aligned,
             steps=steps,
             epochs=None,
             validate_every=validate_every,
@@ -203,8 +193,8 @@ def resolve_plan(draft: Draft) -> Plan:
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
             checker.problems.append(f"model.heads.{name}: torch's modules need this name themselves; take another.")
-    for part in (objective.component, Clips, FeatureCache, Lora):
-        checker.problems += part.incompatible(run) if isinstance(part, HasRequirements) else ()
+    for part in (objective.component, Clips, FeatureCache, Lora):  # no component where `objective` has problems
+        checker.problems += getattr(part, "incompatible", lambda run: ())(run)
     stored_model = init.info.model if init else {}
     conditioning = resolve_conditioning(checker, run, stored_model.get("conditioning", {}))
     checker.raise_problems(draft.locate)

@@ -8,9 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from densevit.builder import mixture
-from densevit.builder.adapter import write_encoder
 from densevit.builder.card import training_card
-from densevit.builder.checkpoint import open_checkpoint
 from densevit.builder.features import feature_cache
 from densevit.builder.model import build_encoder, build_model
 from densevit.builder.plan import Plan
@@ -18,7 +16,7 @@ from densevit.builder.tasks import build_task, depth_tasks
 from densevit.config.schema import Run
 from densevit.data.datasets.base import check_source_names, dataset_fingerprint
 from densevit.data.loading.clips import Clips, windows
-from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader, train_loader
+from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
 from densevit.data.transforms.photometric import compose
@@ -38,8 +36,6 @@ from densevit.registry import ComponentConfig
 from densevit.structures import Batch
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.precision import Precision
-
-ENCODER = "encoder.safetensors"  # in the folder of a pre-training
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
@@ -119,11 +115,6 @@ def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> 
     return feature_cache(plan, trainer.model, samples, world, workers(plan.run, world))  # type: ignore[arg-type]
 
 
-def write_best_encoder(plan: Plan) -> None:
-    """Writes the best encoder of a pre-training, for `model.encoder.weights`."""
-    write_encoder(plan.run.output / ENCODER, open_checkpoint(plan.run.output))
-
-
 def _views(run: Run) -> int | None:
     return run.data.cache_features.views if run.data.cache_features else None
 
@@ -137,23 +128,19 @@ def train_batches(
     clips = Clips(plan.train, run.data.clip, run.data.clip_stride) if run.data.clip > 1 else None
 
     def batches(start: int) -> TrainLoader:
-        return train_loader(
+        return TrainLoader(
             plan.train,
             transform,
             seed=run.seed,
             batch_size=run.batch_size,
             grad_accum_steps=run.grad_accum_steps,
-            rank=world.rank,
-            world_size=world.size,
             start=start,
-            workers=workers(run, world),
-            pin=world.device.type == "cuda",
             on_corrupt=run.data.on_corrupt,
             max_corrupt_fraction=run.data.max_corrupt_fraction,
-            timeout=run.data.timeout,
             views=_views(run),
             features=features,
             clips=clips,
+            **loader_options(run, world),
         )
 
     return batches
@@ -165,16 +152,14 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
     size = max(1, min(8, plan.run.batch_size // (plan.run.grad_accum_steps * world.size)))
     frames = plan.model.clip_frames
     clips = windows(plan.val, frames) if frames > 1 and plan.val.video else None
-    return EvalLoader(
-        plan.val,
-        batch_size=size,
-        rank=world.rank,
-        world_size=world.size,
-        workers=workers(plan.run, world),
-        pin=world.device.type == "cuda",
-        timeout=plan.run.data.timeout,
-        clips=clips,
-    )
+    return EvalLoader(plan.val, batch_size=size, clips=clips, **loader_options(plan.run, world))
+
+
+def loader_options(run: Run, world: DistributedContext) -> dict[str, Any]:
+    ranks = {"rank": world.rank, "world_size": world.size}
+    return {
+        **ranks, "workers": workers(run, world), "pin": world.device.type == "cuda", "timeout": run.data.timeout
+    }  # fmt: skip
 
 
 def workers(run: Run, world: DistributedContext) -> int:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -16,7 +15,7 @@ from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip_grad_norm
 from densevit.engine.interfaces import Batches, CountsDraws, Scheduled, Validation
-from densevit.engine.logger import MetricLogger, describe_run
+from densevit.engine.logger import MetricLogger
 from densevit.engine.monitors import (
     LossSpikeMonitor,
     OutputSaturationMonitor,
@@ -45,7 +44,6 @@ from densevit.utils.precision import autocast, gpu_products, resolve
 from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
 from densevit.utils.tuning import frozen_garbage
-from densevit.weights.checkpoint import Manifest
 
 
 class Trainer:
@@ -105,10 +103,6 @@ class Trainer:
         self.latest: tuple[Scores, bool] = ({}, False)
         self.checkpointer.settle = self.settle
         objective.attach(Runtime(self.forward, self.state, self.precision))
-
-    def describe(self, train_images: int, val_images: int) -> str:
-        """What is about to run, for the first lines of a training."""
-        return describe_run(self.run, self.state, self.precision, train_images, val_images)
 
     def fit(self, train: Callable[[int], Batches], val: Validation | None) -> Scores:
         """Trains from the step of `state` to the last.
@@ -319,11 +313,3 @@ class Trainer:
         if self.on_validated and self.world.is_main:
             self.on_validated()
         return True
-
-    def resume(self, path: Path, manifest: Manifest) -> None:
-        """Continues from a verified checkpoint.
-
-        Raises:
-            CheckpointError: it is of another model, or lacks something.
-        """
-        self.checkpointer.load(path, manifest)

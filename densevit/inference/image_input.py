@@ -11,7 +11,7 @@ from densevit.inference.camera import CameraNumbers
 from densevit.inference.measured_points import Points, as_input, points_are_input, to_metres
 from densevit.model_card import ModelCard
 from densevit.model_inputs import ModelInputs
-from densevit.ops.measured_points import as_points
+from densevit.ops.measured_points import FittedMap, as_points
 from densevit.reporting.predicted_array import PredictedArray
 
 
@@ -45,17 +45,24 @@ class ImageInput:
         further = as_input([points], size) if points_are_input(model, card, *card.outputs) else {}
         return replace(self, points=points, inputs={**self.inputs, **further})
 
-    def finish(
+    def in_metres(
         self, head: str, values: Float32[np.ndarray, "..."], model: nn.Module, card: ModelCard
-    ) -> PredictedArray:
-        """Return the map of a head as its user gets it: depth in metres, where points are known.
+    ) -> FittedMap | None:
+        """Return the depth of a head in metres by the points; None where none are known, or the head gives no depth.
 
         Raises:
             DataError: points that do not fit the map.
         """
-        spec = card.outputs[head]
-        if self.points is None or not spec.output_kind.is_depth:
-            return PredictedArray(values, spec)
+        if self.points is None or not card.outputs[head].output_kind.is_depth:
+            return None
         points = as_points(self.points, (self.image.shape[0], self.image.shape[1]))
-        depth = to_metres(values, points, model, card, head).depth
-        return PredictedArray(depth, replace(spec, kind="metric", unit="m"))
+        return to_metres(values, points, model, card, head)
+
+    def finish(
+        self, head: str, values: Float32[np.ndarray, "..."], model: nn.Module, card: ModelCard
+    ) -> PredictedArray:
+        """Return the map of a head as its user gets it: depth in metres, where points are known; see `in_metres`."""
+        spec, fitted = card.outputs[head], self.in_metres(head, values, model, card)
+        if fitted is None:
+            return PredictedArray(values, spec)
+        return PredictedArray(fitted.depth, replace(spec, kind="metric", unit="m"))

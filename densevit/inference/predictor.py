@@ -27,7 +27,6 @@ from densevit.inference.tta import check_scales
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, join_inputs, take_inputs
 from densevit.ops.argmax import argmax_or_ignore
-from densevit.ops.camera import Camera
 from densevit.reporting.predicted_array import PredictedArray
 from densevit.structures import Box
 from densevit.utils import precision as precisions
@@ -53,10 +52,7 @@ class Predictor:
     Attributes:
         card: the heads, their units and the preprocessing.
         runtime: what computes: "torch", "openvino" or "onnxruntime"; "auto" until it is chosen.
-        device: where the model runs.
-        precision: "fp32", "tf32", "bf16" or "fp16".
         cameras: where the focal length of an image comes from, for models whose metres depend on it.
-        tiling: how larger images are cut into tiles; None predicts each as a whole.
     """
 
     def __init__(
@@ -260,10 +256,8 @@ class Predictor:
         name = self.card.label_head(head, "classes")
         given = self.read(image)
         images = given.image[None]
-        inputs = self.with_camera(given.inputs, self.camera_of(images, given.camera))
-        logits = self.predict_batch(images, inputs=inputs)[name]
-        ids = argmax_or_ignore(logits)[0].cpu().numpy()
-        return PredictedArray(ids, self.card.outputs[name])
+        logits = self.predict_batch(images, inputs=self.with_cameras(images, given.inputs, given.camera))[name]
+        return PredictedArray(argmax_or_ignore(logits)[0].cpu().numpy(), self.card.outputs[name])
 
     def predict_arrays(
         self,
@@ -282,30 +276,26 @@ class Predictor:
         Raises:
             ConfigError: an input that is not for tiles, and images that are cut into them.
         """
-        if self.tiling is None or max(images.shape[1:3]) <= self.tiling.side:
-            given = self.with_camera(inputs, self.camera_of(images, camera))
-            return as_arrays(self.predict_batch(images, box=box, inputs=given))
-        check_tileable_inputs(inputs)
-        given_parts = [take_inputs(inputs, i) for i in range(len(images))]
-        tiled = [
-            self.predict_tiled(image, self.tiling, box, self.with_camera(given, self.camera_of(image[None], camera)))
-            for image, given in zip(images, given_parts, strict=True)
-        ]
+        tiled = self.tiling is not None and max(images.shape[1:3]) > self.tiling.side
+        check_tileable_inputs(inputs if tiled else ())
+        inputs = self.with_cameras(images, inputs, camera)
+        if not tiled:
+            return as_arrays(self.predict_batch(images, box=box, inputs=inputs))
+        found = [self.predict_tiled(image, box, take_inputs(inputs, i)) for i, image in enumerate(images)]
         # Of a single image a view, for it may be large.
         return {
-            name: tiled[0][name][None, None] if len(tiled) == 1 else np.stack([maps[name] for maps in tiled])[:, None]
-            for name in tiled[0]
+            name: found[0][name][None, None] if len(found) == 1 else np.stack([maps[name] for maps in found])[:, None]
+            for name in found[0]
         }
 
-    def predict_tiled(
-        self, image: Rgb, tiling: Tiling, box: Box | None, inputs: ModelInputs
-    ) -> dict[str, Float32[np.ndarray, "h w"]]:
+    def predict_tiled(self, image: Rgb, box: Box | None, inputs: ModelInputs) -> dict[str, Float32[np.ndarray, "h w"]]:
         """The maps of one image, tile by tile; NaN outside the box."""
+        assert self.tiling is not None
         h, w = image.shape[:2]
         y0, y1, x0, x1 = check_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
         kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
         inputs = crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0))
-        maps = predict_tiled(self.predict_whole, image[y0:y1, x0:x1], kinds, tiling, self.batch_size, inputs)
+        maps = predict_tiled(self.predict_whole, image[y0:y1, x0:x1], kinds, self.tiling, self.batch_size, inputs)
         for name, values in maps.items():
             if (limits := self.card.outputs[name].metres) is not None:
                 np.clip(values, *limits, out=values)  # alignment may have moved values out of the head's range
@@ -337,8 +327,7 @@ class Predictor:
             network = network or self.model
         if box is None and self.window is not None:
             box = self.window(*images.shape[1:3])
-        if "camera" not in inputs:
-            inputs = self.with_camera(inputs, self.camera_of(images))
+        inputs = self.with_cameras(images, inputs)
         with gpu_products(tf32=self.precision == "tf32"):
             return forward(
                 network or self.network,
@@ -353,14 +342,14 @@ class Predictor:
                 heads=self.card.outputs,
             )
 
-    @staticmethod
-    def with_camera(inputs: ModelInputs, camera: Camera | None) -> ModelInputs:
-        """Return the inputs with the camera, where predictions depend on it."""
+    def with_cameras(
+        self, images: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs, known: CameraNumbers | None = None
+    ) -> ModelInputs:
+        """Return the inputs with the cameras of the images, where predictions depend on them; see `CameraPolicy`."""
+        if "camera" in inputs:
+            return inputs
+        camera = self.cameras.of_batch(known, images.shape[:3], partial(self.estimate_cameras, images))
         return inputs if camera is None else {**inputs, "camera": camera.values}
-
-    def camera_of(self, images: UInt8[np.ndarray, "b h w 3"], known: CameraNumbers | None = None) -> Camera | None:
-        """Return the camera of images of full size; see `CameraPolicy.of_batch`."""
-        return self.cameras.of_batch(known, images.shape[:3], partial(self.estimate_cameras, images))
 
     def estimate_camera(self, image: ImageLike) -> float:
         """The focal length in pixels of an image, as the model's head for it estimates; whatever `cameras` say.

@@ -18,7 +18,7 @@ from densevit.data.datasets.base import FileDataset
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.loading.collate import collate
-from densevit.data.loading.dataloader import train_loader
+from densevit.data.loading.dataloader import TrainLoader
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.data.transforms.photometric import Pipeline, compose
 from densevit.registry import ComponentConfig
@@ -93,7 +93,7 @@ def measure(settings: Settings) -> Iterator[Row]:
         )
         for workers in sorted({0, settings.workers}):
             rate = throughput(pairs, workers, 25 * BATCH)
-            name = f"train_loader, {workers} workers"
+            name = f"TrainLoader, {workers} workers"
             yield Row("loader", STANDARD, name, Spread.of([rate]), "samples/s", better="higher")
 
 
@@ -123,7 +123,7 @@ def milliseconds(work: Work, count: int) -> Spread:
 
 def throughput(pairs: Pairs, workers: int, samples: int) -> float:
     """Samples a second, without the start of the workers."""
-    loader = train_loader(pairs, pipeline(STANDARD), seed=0, batch_size=BATCH, workers=workers)
+    loader = TrainLoader(pairs, pipeline(STANDARD), seed=0, batch_size=BATCH, workers=workers)
     with closing(loader):
         for _ in islice(loader, 2 * max(workers, 1)):
             pass

@@ -53,7 +53,7 @@ class DepthTask(Task):
         target, valid = self.ground_truth(batch, self.output.focal)
         terms = self._depth_losses(prediction, batch, step, target, valid)
         if "uncertainty" in extras:
-            metric = valid & self._of_kinds(batch, {"metric"})
+            metric = self._valid_of(batch, valid, {"metric"})
             pred, scale = prediction.detach(), extras["uncertainty"]
             terms["laplace"] = laplace(pred, scale, target, metric, kind=self.output.kind)  # type: ignore[arg-type]
         return terms
@@ -81,21 +81,18 @@ class DepthTask(Task):
         self, prediction: Tensor, batch: Batch, step: int, target: Tensor, valid: Tensor
     ) -> dict[str, Tensor]:
         """Each loss of the images whose ground truth it can compare with."""
-        kinds = set(batch.depth_kinds or ("metric",))
-        if all(kinds <= loss.depth_kinds for loss in self.criteria):
-            return self.weighted_losses(step, prediction, target, valid)
         terms: dict[str, Tensor] = {}
         for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
             loss.step = step
-            fitting = valid & self._of_kinds(batch, loss.depth_kinds)
+            fitting = self._valid_of(batch, valid, loss.depth_kinds)
             terms[name] = terms.get(name, 0) + weight * loss(prediction, target, fitting)
         return terms
 
     @staticmethod
-    def _of_kinds(batch: Batch, kinds: Collection[str]) -> Bool[Tensor, "b 1 1 1"]:
-        """Which images have ground truth of these kinds."""
+    def _valid_of(batch: Batch, valid: Bool[Tensor, "b 1 h w"], kinds: Collection[str]) -> Bool[Tensor, "b 1 h w"]:
+        """Leave out the ground truth of other kinds."""
         fits = [kind in kinds for kind in batch.depth_kinds or ("metric",) * len(batch)]
-        return torch.tensor(fits, device=batch.image.device)[:, None, None, None]
+        return valid if all(fits) else valid & torch.tensor(fits, device=valid.device)[:, None, None, None]
 
     @torch.no_grad()
     def with_pseudo_labels(
@@ -153,11 +150,8 @@ class DepthTask(Task):
             known = scale.isfinite()
             depth, valid, limits = depth / scale.where(known, 1), valid & known, self.output.range
         if self.output.kind == "metric" and limits is not None:
-            inside = (depth >= limits[0]) & (depth <= limits[1])
-            if batch.depth_kinds:
-                without_unit = [kind != "metric" for kind in batch.depth_kinds]
-                inside |= torch.tensor(without_unit, device=valid.device)[:, None, None, None]
-            valid = valid & inside
+            outside = (depth < limits[0]) | (depth > limits[1]) | depth.isnan()
+            valid = valid & ~self._valid_of(batch, outside, {"metric"})
         return depth, valid
 
     def image_scores(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> list[Row]:

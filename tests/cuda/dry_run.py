@@ -200,7 +200,7 @@ def dry_run(
             trainer.checkpointer.save()
             again, found = training.build_trainer(plan, world), find_checkpoint(run, "auto", world)
             assert found is not None
-            again.resume(*found)
+            again.checkpointer.load(*found)
             again.train_step(batches, stop)
         counts.waits.clear()
         predictor = Predictor(trainer.model, trainer.card, device="cuda", precision=precision)  # type: ignore[arg-type]

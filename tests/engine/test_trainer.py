@@ -173,7 +173,7 @@ def resumed(run: Run) -> Trainer:
     found = run_folder.find_checkpoint(run, "auto", CPU)
     assert found is not None
     trainer = some_trainer(run)
-    trainer.resume(*found)
+    trainer.checkpointer.load(*found)
     return trainer
 
 

@@ -29,7 +29,7 @@ from toy_models import fp32
 from densevit.cli.main import main
 from densevit.data.datasets.base import Dataset
 from densevit.data.io.readers import read_depth
-from densevit.data.loading.dataloader import EvalLoader, train_loader
+from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.predictions import SavedMaps
 from densevit.data.prepare import archives
 from densevit.data.transforms.base import Transform
@@ -209,7 +209,7 @@ def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) 
     folder = zoo.fill(tmp_path / "images", readable=True)
     data, predictor = open_folder(tmp_path), echo()
     assert len(data) == 18
-    training = train_loader(data, Still(), seed=0, batch_size=1)
+    training = TrainLoader(data, Still(), seed=0, batch_size=1)
     trained = {batch.names[0]: batch.to(CPU).image for batch, _ in zip(training, range(18), strict=False)}
     evaluated = {
         name: batch.to(CPU).image[i] for batch in EvalLoader(data, batch_size=4) for i, name in enumerate(batch.names)

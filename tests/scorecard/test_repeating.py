@@ -74,7 +74,7 @@ def course(config: Path, *overrides: str, resume: bool = False, stop_in: int | N
     made = Course(training.build_trainer(plan, CPU))
     seed.reseed(plan.run.seed, 0)
     if found is not None:
-        made.trainer.resume(*found)
+        made.trainer.checkpointer.load(*found)
     batches: Callable[[int], Batches] = training.train_batches(plan, CPU)
     try:
         made.trainer.fit(lambda start: Watched(batches(start), made, stop_in), training.val_batches(plan, CPU))

@@ -14,6 +14,21 @@ from densevit.errors import DataError
 log = logging.getLogger(__name__)
 
 
+class Stills:
+    """The images of a data set as clips of one frame; see `Clips`."""
+
+    length = 1
+
+    def __init__(self, data: Dataset) -> None:
+        self.count, self.by_source = len(data), [len(source.data) for source in data.sources]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def frames(self, clip: int) -> list[int]:
+        return [clip]
+
+
 class Clips:
     """The clips of a data set: every frame that is followed by enough others of its video begins one.
 

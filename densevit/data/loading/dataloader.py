@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,10 +11,9 @@ from itertools import accumulate
 from typing import Literal
 
 import numpy as np
-from torch.utils.data import Dataset as TorchDataset
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.loading.clips import Clips
+from densevit.data.loading.clips import Clips, Stills
 from densevit.data.loading.collate import collate, collate_by_size
 from densevit.data.loading.cutmix import cutmix
 from densevit.data.loading.feature_cache import FeatureCache
@@ -38,23 +37,21 @@ TIMEOUT = 300.0  # seconds a batch may take: network disks pause for a minute no
 OnError = Literal["raise", "skip"]
 
 
-class AugmentedDataset(TorchDataset[Sample]):
+class AugmentedDataset:
     """Augmented samples: item (epoch, index) is the same in every process and every run of one seed.
 
     With `views` a sample has only so many augmentations, and epoch n has number n modulo views.
     """
 
     def __init__(self, dataset: Dataset, transform: Transform, seed: int, views: int | None = None) -> None:
-        self.dataset = dataset
-        self.seed = seed
-        self.views = views
-        self.transforms: dict[str, Transform] = {"": transform}
+        self.dataset, self.seed, self.views = dataset, seed, views
         starts = accumulate((len(source.data) for source in dataset.sources), initial=0)
         self.partners = {
             source.name: (range(start, start + len(source.data)), source.cutmix)
             for source, start in zip(dataset.sources, starts, strict=False)
         }
-        self.transforms |= {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
+        by_source = {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
+        self.transforms: dict[str, Transform] = {"": transform, **by_source}
         self.strong = {source.name: compose(source.strong) for source in dataset.sources if source.strong is not None}
 
     def __len__(self) -> int:
@@ -122,45 +119,37 @@ class _TrainingJob:
     def __init__(
         self,
         samples: AugmentedDataset,
-        sampler: InfiniteBatchSampler,
-        on_corrupt: OnError,
+        clips: Clips | Stills,
+        order: DrawOrder,
+        tries: int,
         progress: Progress,
         features: FeatureCache | None,
-        clips: Clips | None,
     ) -> None:
-        self.samples = samples
-        self.sampler = sampler
-        self.clips = clips
-        self.clip_length = 1 if clips is None else clips.length
-        self.tries = len(samples if clips is None else clips) if on_corrupt == "skip" else 1
-        self.progress = progress
-        self.features = features
+        self.samples, self.clips, self.order, self.tries = samples, clips, order, tries
+        self.progress, self.features = progress, features
 
     def __call__(self, keys: list[SampleKey]) -> _Fetched:
         skipped: list[tuple[int, str]] = []
-        units = keys[:: self.clip_length]  # the frames of a clip have one key
-        samples, indices = zip(*(pair for key in units for pair in self._read(key, skipped)), strict=True)
-        batch = replace(collate(samples, indices), clip_length=self.clip_length)
+        clips = keys[:: self.clips.length]  # the frames of a clip have one key
+        samples, indices = zip(*(pair for key in clips for pair in self._read(key, skipped)), strict=True)
+        batch = replace(collate(samples, indices), clip_length=self.clips.length)
         if self.features is not None:
             batch = replace(batch, features=self.features.read([s.image for s in samples], batch.names))
         return _Fetched(batch, skipped)
 
     def _read(self, key: SampleKey, skipped: list[tuple[int, str]]) -> list[tuple[Sample, int]]:
-        """The sample of a key, or the frames of its clip, with their indices.
+        """The frames of the clip of a key, with their indices.
 
-        If one is unreadable and may be skipped, the next sample or clip in the epoch's order.
+        If one is unreadable and may be skipped, the next clip in the epoch's order.
         """
-        epoch, number = key
         for step in range(self.tries):
-            if step:
-                number = self.sampler.substitute(key, step)[1]
+            clip = (self.order.substitute(key, step) if step else key)[1]
             try:
-                frames = [number] if self.clips is None else self.clips.frames(number)
-                return [(self._sample(index, key), index) for index in frames]
+                return [(self._sample(index, key), index) for index in self.clips.frames(clip)]
             except DataError as error:
                 if self.tries == 1:
                     raise
-                skipped.append((epoch, str(error)))
+                skipped.append((key[0], str(error)))
         raise DataError(f"none of the {self.tries} training samples can be read. The last one: {skipped[-1][1]}")
 
     def _sample(self, index: int, key: SampleKey) -> Sample:
@@ -169,25 +158,78 @@ class _TrainingJob:
 
 
 class TrainLoader:
-    """An endless iterator of one rank's micro-batches; `close` ends its workers.
+    """Endless micro-batches of one rank, which depend on the seed and `start` only, not on the workers.
+
+    With `clips`, clips are drawn and augmented in place of samples, all frames of one alike, and a batch holds the
+    frames of each one behind the other (`Batch.clip_length`). `close` ends the workers.
+
+    Args:
+        batch_size: samples of an optimiser step, over all ranks and accumulated micro-batches.
+        start: samples seen before, over all ranks.
+        on_corrupt: raise ends the run at an unreadable sample; skip takes the next of the epoch's order instead.
+        max_corrupt_fraction: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
+        views: augmentations of a sample, which epochs take in turn; None: another in every epoch.
+        features: of all these views.
+        clips: of `dataset`.
 
     Attributes:
         skipped: unreadable samples that were substituted, per epoch.
-        drawn: samples of the run, over all ranks -> how many of them are of each data set of a mixture.
+
+    Raises:
+        ConfigError: `batch_size` cannot be shared evenly, or a micro-batch holds no whole number of clips.
+        DataError: while iterating: a sample is unreadable, samples differ in size, a worker died or hangs.
     """
 
     def __init__(
         self,
-        batches: Generator[_Fetched, None, None],
-        share: int,
-        max_corrupt_fraction: float,
-        drawn: Callable[[int], Mapping[str, int]] = lambda samples: {},
+        dataset: Dataset,
+        transform: Transform,
+        *,
+        seed: int,
+        batch_size: int,
+        grad_accum_steps: int = 1,
+        rank: int = 0,
+        world_size: int = 1,
+        start: int = 0,
+        workers: int = 0,
+        timeout: float = TIMEOUT,
+        pin: bool = False,
+        on_corrupt: OnError = "raise",
+        max_corrupt_fraction: float = 0.001,
+        views: int | None = None,
+        features: FeatureCache | None = None,
+        clips: Clips | None = None,
     ) -> None:
-        self.batches = batches
-        self.drawn = drawn
-        self.allowed = math.ceil(max_corrupt_fraction * share)
-        self.share = share
+        drawn = clips or Stills(dataset)
+        self.sources = [source.name for source in dataset.sources]
+        self.order = draw_order(dataset, drawn, seed, batch_size)
+        sampler = InfiniteBatchSampler(
+            len(drawn), seed=seed, batch_size=batch_size, grad_accum_steps=grad_accum_steps, rank=rank,
+            world_size=world_size, start=start, order=self.order,
+        )  # fmt: skip
+        if sampler.micro_batch_size % drawn.length:
+            raise ConfigError(
+                f"batch_size: {batch_size} images are micro-batches of {sampler.micro_batch_size}, which is no "
+                f"multiple of the {drawn.length} frames of a clip."
+            )
+        self.share = math.ceil(len(drawn) / world_size)
+        self.allowed = math.ceil(max_corrupt_fraction * self.share)
         self.skipped: Counter[int] = Counter()
+        samples, progress = AugmentedDataset(dataset, transform, seed, views), Progress(workers)
+        tries = len(drawn) if on_corrupt == "skip" else 1
+        self.batches = run_jobs(
+            sampler,
+            _TrainingJob(samples, drawn, self.order, tries, progress, features),
+            progress,
+            workers=workers,
+            timeout=timeout,
+            describe=partial(describe_with_files, dataset),
+            pin=pin,
+        )
+
+    def drawn(self, samples: int) -> Mapping[str, int]:
+        """Return how many of the first samples of the run, over all ranks, are of each data set of a mixture."""
+        return dict(zip(self.sources, self.order.counts(samples), strict=True))
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -209,94 +251,12 @@ class TrainLoader:
         self.batches.close()
 
 
-def train_loader(
-    dataset: Dataset,
-    transform: Transform,
-    *,
-    seed: int,
-    batch_size: int,
-    grad_accum_steps: int = 1,
-    rank: int = 0,
-    world_size: int = 1,
-    start: int = 0,
-    workers: int = 0,
-    timeout: float = TIMEOUT,
-    pin: bool = False,
-    on_corrupt: OnError = "raise",
-    max_corrupt_fraction: float = 0.001,
-    views: int | None = None,
-    features: FeatureCache | None = None,
-    clips: Clips | None = None,
-) -> TrainLoader:
-    """Endless micro-batches, which depend on the seed and `start` only, not on the workers.
-
-    With `clips`, clips are drawn and augmented in place of samples, all frames of one alike, and a batch holds the
-    frames of each one behind the other (`Batch.clip_length`).
-
-    Args:
-        batch_size: samples of an optimiser step, over all ranks and accumulated micro-batches.
-        start: samples seen before, over all ranks.
-        on_corrupt: raise ends the run at an unreadable sample; skip takes the next of the epoch's order instead.
-        max_corrupt_fraction: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
-        views: augmentations of a sample, which epochs take in turn; None: another in every epoch.
-        features: of all these views.
-        clips: of `dataset`.
-
-    Raises:
-        ConfigError: `batch_size` cannot be shared evenly, or a micro-batch holds no whole number of clips.
-        DataError: while iterating: a sample is unreadable, samples differ in size, a worker died or hangs.
-    """
-    order = draw_order(dataset, seed, batch_size, clips)
-    units = len(dataset if clips is None else clips)
-    sampler = InfiniteBatchSampler(
-        units,
-        seed=seed,
-        batch_size=batch_size,
-        grad_accum_steps=grad_accum_steps,
-        rank=rank,
-        world_size=world_size,
-        start=start,
-        order=order,
-    )
-    if clips is not None and sampler.micro_batch_size % clips.length:
-        raise ConfigError(
-            f"batch_size: {batch_size} images are micro-batches of {sampler.micro_batch_size}, which is no multiple of "
-            f"the {clips.length} frames of a clip."
-        )
-    progress = Progress(workers)
-    samples = AugmentedDataset(dataset, transform, seed, views)
-    job = _TrainingJob(samples, sampler, on_corrupt, progress, features, clips)
-    batches = run_jobs(
-        sampler,
-        job,
-        progress,
-        workers=workers,
-        timeout=timeout,
-        describe=partial(describe_with_files, dataset),
-        pin=pin,
-    )
-    names = [source.name for source in dataset.sources]
-    return TrainLoader(
-        batches,
-        math.ceil(units / world_size),
-        max_corrupt_fraction,
-        lambda samples: dict(zip(names, order.counts(samples), strict=True)),
-    )
-
-
-def draw_order(dataset: Dataset, seed: int, batch_size: int, clips: Clips | None = None) -> DrawOrder:
-    """Epochs of a data set, or draws by the shares of a mixture; of its clips, where there are any."""
-    if clips is not None:
-        return ClipOrder(
-            _draw_order(dataset, len(clips), clips.by_source, seed, batch_size // clips.length), clips.length
-        )
-    return _draw_order(dataset, len(dataset), [len(s.data) for s in dataset.sources], seed, batch_size)
-
-
-def _draw_order(dataset: Dataset, length: int, lengths: Sequence[int], seed: int, group: int) -> DrawOrder:
+def draw_order(dataset: Dataset, clips: Clips | Stills, seed: int, batch_size: int) -> DrawOrder:
+    """Epochs of a data set's clips, or draws by the shares of a mixture."""
     if not dataset.sources:
-        return EpochOrder(length, seed)
-    return MixtureOrder(lengths, [s.share for s in dataset.sources], seed, group if dataset.balanced else 1)
+        return ClipOrder(EpochOrder(len(clips), seed), clips.length)
+    shares, group = [s.share for s in dataset.sources], batch_size // clips.length if dataset.balanced else 1
+    return ClipOrder(MixtureOrder(clips.by_source, shares, seed, group), clips.length)
 
 
 class EvalLoader:
@@ -324,8 +284,7 @@ class EvalLoader:
         pin: bool = False,
         clips: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        self.dataset = dataset
-        self.clips = clips is not None
+        self.dataset, self.clips = dataset, clips is not None
         length = len(dataset) if clips is None else len(clips)
         share = range(length * rank // world_size, length * (rank + 1) // world_size)
         self.jobs: list[Sequence[int]] = (
@@ -333,9 +292,7 @@ class EvalLoader:
             if clips is None
             else [clips[i] for i in share]
         )
-        self.workers = workers
-        self.timeout = timeout
-        self.pin = pin
+        self.workers, self.timeout, self.pin = workers, timeout, pin
 
     def __len__(self) -> int:
         return sum(map(len, self.jobs))
@@ -344,7 +301,7 @@ class EvalLoader:
         progress = Progress(self.workers)
         batches = run_jobs(
             self.jobs,
-            _EvalJob(self.dataset, progress, self.clips),
+            partial(_evaluation_batches, self.dataset, progress, self.clips),
             progress,
             workers=min(self.workers, len(self.jobs)),
             timeout=self.timeout,
@@ -356,18 +313,11 @@ class EvalLoader:
                 yield from same_size
 
 
-class _EvalJob:
-    """Runs in the workers: indices -> batches."""
-
-    def __init__(self, dataset: Dataset, progress: Progress, clips: bool) -> None:
-        self.dataset = dataset
-        self.progress = progress
-        self.clips = clips
-
-    def __call__(self, indices: Sequence[int]) -> list[Batch]:
-        batches = collate_by_size([self._read(index) for index in indices], indices)
-        return [replace(batch, clip_length=len(batch)) if self.clips else batch for batch in batches]
-
-    def _read(self, index: int) -> Sample:
-        with self.progress.reading(index), with_sample_name(self.dataset, index):
-            return self.dataset.read(index)
+def _evaluation_batches(dataset: Dataset, progress: Progress, clips: bool, indices: Sequence[int]) -> list[Batch]:
+    """Read, in a worker, the samples of these indices as batches of one size each."""
+    samples = []
+    for index in indices:
+        with progress.reading(index), with_sample_name(dataset, index):
+            samples.append(dataset.read(index))
+    batches = collate_by_size(samples, indices)
+    return [replace(batch, clip_length=len(batch)) if clips else batch for batch in batches]

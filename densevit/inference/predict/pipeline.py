@@ -19,11 +19,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from densevit.data.io import images
 from densevit.data.io.readers import read_image
-from densevit.data.io.rgb import Rgb, stack
+from densevit.data.io.rgb import stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
-from densevit.inference.camera import CameraNumbers, Lens, focal_of_matrix
-from densevit.inference.measured_points import as_input, points_are_input, to_metres
+from densevit.inference.camera import Lens, focal_of_matrix
+from densevit.inference.image_input import ImageInput
+from densevit.inference.measured_points import points_are_input
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
@@ -31,8 +32,8 @@ from densevit.inference.predictor import Map, Predictor
 from densevit.inference.tiling import check_tileable, check_tileable_inputs
 from densevit.inference.writers import PredictedMap
 from densevit.model_card import Kind, uncertainty_of
-from densevit.model_inputs import NO_INPUTS, ModelInputs
-from densevit.ops.measured_points import FEWEST, FittedMap, MeasuredPoints
+from densevit.model_inputs import join_inputs
+from densevit.ops.measured_points import FittedMap
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ALONE, ProcessGroup
@@ -43,6 +44,8 @@ T = TypeVar("T")
 
 Maps = dict[str, Map]
 """By head."""
+
+Pair = tuple[Item, ImageInput]
 
 
 class Written(NamedTuple):
@@ -225,9 +228,10 @@ class ImageExporter(Exporter):
         self.warnings = ReaderWarnings()
 
     def prepare(self) -> None:
-        tiled = self.predictor.tiling is not None and self.plan.points is not None
-        if tiled and self.points_are_input():
-            check_tileable_inputs(["points"])
+        predictor = self.predictor
+        if predictor.tiling is not None and self.plan.points is not None:
+            taken = points_are_input(predictor.model, predictor.card, *self.sources.values())
+            check_tileable_inputs(["points"] if taken else ())
         super().prepare()
 
     def run(self) -> None:
@@ -244,9 +248,9 @@ class ImageExporter(Exporter):
             tqdm(total=total, unit="image", disable=not (self.progress and self.processes.is_main)) as bar,
         ):
             for group in groups:
-                for item, maps, image in self.predict(group):
+                for item, maps, given in self.predict(group):
                     if item not in self.complete:
-                        pending.append((item, writers.submit(self.write, item, maps, image)))
+                        pending.append((item, writers.submit(self.write, item, maps, given)))
                 while len(pending) > ahead:
                     self.count(*pending.popleft())
                 bar.update(sum(item not in self.complete for item, _ in group))
@@ -254,7 +258,7 @@ class ImageExporter(Exporter):
                 self.count(*pending.popleft())
         self.summary.seconds = time.perf_counter() - begun
 
-    def read_groups(self, threads: int, ahead: int) -> Generator[list[tuple[Item, Rgb]], None, None]:
+    def read_groups(self, threads: int, ahead: int) -> Generator[list[Pair], None, None]:
         """The images of each group that still has something to write, decoded ahead of the model."""
         todo = [group for group in self.groups if not self.complete.issuperset(group)]
         items = (item for group in todo for item in group)
@@ -268,90 +272,65 @@ class ImageExporter(Exporter):
             self.summary.failed |= {item.source: why for item, why in bad.items() if item not in self.complete}
             yield [(item, got) for item, got in read if not isinstance(got, str)]
 
-    def read(self, item: Item) -> Rgb | str:
-        """The image, or why there is none."""
+    def read(self, item: Item) -> ImageInput | str:
+        """The image with its camera and measured points, or why there is none."""
+        predictor, plan, camera = self.predictor, self.plan, None
         try:
             with item.file() as path:
                 image = read_image(path, **self.limit)
-            if item.intrinsics is not None and self.predictor.card.needs_camera:
-                item.intrinsics.matrix(image.shape[:2])  # raises where it is that of another size
+            size = (image.shape[0], image.shape[1])
+            if item.intrinsics is not None and predictor.card.needs_camera:
+                camera = focal_of_matrix(item.intrinsics.matrix(size))
+            points = None if plan.points is None else plan.points.read(item, size, alone=len(plan.items) == 1)
             if warning := self.warnings.messages.pop(str(path), ""):
                 self.summary.warnings[item.source] = warning
-            return image
+            return ImageInput(image, camera, points).prepare(predictor.model, predictor.card)
         except (DataError, OSError, MemoryError) as error:
             return failure_reason(error, item.source)
 
-    def predict(self, group: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
+    def predict(self, group: Sequence[Pair]) -> Iterator[tuple[Item, Maps, ImageInput]]:
         """The maps of each image; neighbours of one size and one camera go through the model together."""
-        for (_, intrinsics), alike in groupby(group, lambda pair: (pair[1].shape, pair[0].intrinsics)):
-            if self.estimates and intrinsics is None:  # each has a focal length of its own
-                for pair in alike:
-                    yield from self.predict_batch([pair])
-            else:
-                yield from self.predict_batch(list(alike))
+        for (_, intrinsics), alike in groupby(group, lambda pair: (pair[1].image.shape, pair[0].intrinsics)):
+            pairs = list(alike)
+            alone = self.estimates and intrinsics is None  # each has a focal length of its own
+            for batch in [[pair] for pair in pairs] if alone else [pairs]:
+                yield from self.predict_batch(batch)
 
-    def predict_batch(self, pairs: Sequence[tuple[Item, Rgb]]) -> Iterator[tuple[Item, Maps, Rgb]]:
-        maps, trouble = self.try_predict(pairs)
-        if maps is not None:
-            for i, (item, image) in enumerate(pairs):
-                yield item, self.predictor.unbatch(maps, i), image
-        elif len(pairs) > 1:  # images that are too much together may go one by one
-            for pair in pairs:
-                yield from self.predict_batch([pair])
-        else:
-            self.summary.failed[pairs[0][0].source] = trouble
-
-    def inputs_of(self, pairs: Sequence[tuple[Item, Rgb]]) -> ModelInputs:
-        """The measured points of images of one size, where they are an input of the model."""
-        if self.plan.points is None or not self.points_are_input():
-            return NO_INPUTS
-        h, w = pairs[0][1].shape[:2]
-        return as_input([self.points_of(item, image) for item, image in pairs], (h, w))
-
-    def points_are_input(self) -> bool:
-        return points_are_input(self.predictor.model, self.predictor.card, *self.sources.values())
-
-    def points_of(self, item: Item, image: Rgb) -> MeasuredPoints:
-        assert self.plan.points is not None
-        return self.plan.points.read(item, (image.shape[0], image.shape[1]), alone=len(self.plan.items) == 1)
-
-    def camera_of(self, item: Item, image: Rgb) -> CameraNumbers | None:
-        """The focal length of an image: its own, or as the model estimates it; None leaves it to the predictor."""
-        if item.intrinsics is not None and self.predictor.card.needs_camera:
-            return focal_of_matrix(item.intrinsics.matrix((image.shape[0], image.shape[1])))
-        if item.intrinsics is not None or not self.estimates:
-            return None
-        focal = self.predictor.estimate_camera(image)
-        self.estimated[item] = Lens(focal=focal)
-        return focal
-
-    def try_predict(self, pairs: Sequence[tuple[Item, Rgb]]) -> tuple[Maps | None, str]:
-        """The maps, or None and why there are none."""
-        images, first = [image for _, image in pairs], pairs[0][0]
+    def predict_batch(self, pairs: Sequence[Pair]) -> Iterator[tuple[Item, Maps, ImageInput]]:
+        """Images that are too much together may go one by one."""
+        first, images = pairs[0][0], [given.image for _, given in pairs]
         try:
-            inputs, camera = self.inputs_of(pairs), self.camera_of(first, images[0])
+            camera, inputs = pairs[0][1].camera, join_inputs([given.inputs for _, given in pairs])
+            if self.estimates and first.intrinsics is None:
+                camera = self.predictor.estimate_camera(images[0])
+                self.estimated[first] = Lens(focal=camera)
             maps = self.predictor.predict_arrays(stack(images), camera=camera, inputs=inputs)
-            wanted = {name for head in self.sources.values() for name in (head, uncertainty_of(head)) if name in maps}
-            return {name: maps[name] for name in wanted}, ""
         except (DataError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise  # a fault of the model or of the program, not of this image
-            return None, failure_reason(error, first.source)
+            if len(pairs) == 1:
+                self.summary.failed[first.source] = failure_reason(error, first.source)
+                return
+        else:
+            wanted = {name for head in self.sources.values() for name in (head, uncertainty_of(head)) if name in maps}
+            maps = {name: maps[name] for name in wanted}
+            for i, (item, given) in enumerate(pairs):
+                yield item, self.predictor.unbatch(maps, i), given
+            return
+        for pair in pairs:
+            yield from self.predict_batch([pair])
 
-    def write(self, item: Item, maps: Maps, image: Rgb) -> Written:
+    def write(self, item: Item, maps: Maps, given: ImageInput) -> Written:
         """Writes the formats of one image."""
-        outputs, residuals = self.predictor.card.outputs, []
-        if self.plan.points is not None:
-            points = self.points_of(item, image)
-            for head in [name for name in maps if outputs[name].kind in FEWEST]:
-                fitted = to_metres(maps[head], points, self.predictor.model, self.predictor.card, head)
-                maps = {**maps, head: fitted.depth}
-                residuals.append(fitted)
+        model, card = self.predictor.model, self.predictor.card
+        fits = {head: given.in_metres(head, values, model, card) for head, values in maps.items()}
+        residuals = [fit for fit in fits.values() if fit is not None]
+        maps |= {head: fit.depth for head, fit in fits.items() if fit is not None}
         frames = {
             head: PredictedMap(
                 values=maps[head],
-                image=image,
-                spec=self.plan.spec(outputs[head]),
+                image=given.image,
+                spec=self.plan.spec(card.outputs[head]),
                 camera=item.intrinsics or self.estimated.get(item),
                 uncertainty=maps.get(uncertainty_of(head)),
             )

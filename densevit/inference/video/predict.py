@@ -172,7 +172,7 @@ def predict_clip(
 ) -> FramesPrediction:
     """Return the maps of the frames of a clip, given features of the first of them, and the features of the others."""
     network, images = ClipNetwork(predictor.model, features), stack(frames)
-    inputs = predictor.with_camera(NO_INPUTS, predictor.camera_of(images, camera))
+    inputs = predictor.with_cameras(images, NO_INPUTS, camera)
     maps = predictor.predict_batch(images, box=box, inputs=inputs, network=network)
     arrays = as_arrays(maps)
     return [predictor.unbatch(arrays, i) for i in range(len(frames))], network.new

@@ -11,7 +11,7 @@ from densevit.config.schema import Source
 from densevit.data.datasets.base import open_dataset
 from densevit.data.datasets.mix import shares_of
 from densevit.data.labels.joined_classes import join_by_name, join_by_table
-from densevit.data.loading.dataloader import train_loader
+from densevit.data.loading.dataloader import TrainLoader
 from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
 from densevit.losses.ssi import ssi
@@ -90,7 +90,7 @@ def test_a_loss_of_aligned_disparity_is_that_of_the_stored_disparity() -> None:
 def test_transforms_of_a_source_come_before_those_of_all_and_touch_no_other(root: Path) -> None:
     data = mix(source(root, "a", transforms=[{"type": "crop_box", "rows": [0, 30], "columns": [0, 80]}]),
                source(root, "b"))  # fmt: skip
-    loader = train_loader(data, compose([]), seed=0, batch_size=1)
+    loader = TrainLoader(data, compose([]), seed=0, batch_size=1)
     sizes = {batch.sources[0]: tuple(batch.image.shape[-2:]) for batch, _ in zip(loader, range(12), strict=False)}
     assert sizes == {"a": (30, 80), "b": (60, 80)}
 

@@ -18,7 +18,7 @@ import torch
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate
-from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader, train_loader
+from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader
 from densevit.data.loading.sampler import InfiniteBatchSampler
 from densevit.data.loading.workers import auto_workers
 from densevit.data.transforms.base import Transform
@@ -85,7 +85,7 @@ class Still(Transform):
 
 
 def stream(dataset: Dataset | None = None, transform: Transform | None = None, **options: Any) -> TrainLoader:
-    return train_loader(dataset or Numbered(10), transform or Still(), **({"seed": 0, "batch_size": 2} | options))
+    return TrainLoader(dataset or Numbered(10), transform or Still(), **({"seed": 0, "batch_size": 2} | options))
 
 
 def take(count: int, dataset: Dataset | None = None, transform: Transform | None = None, **options: Any) -> list[Batch]:
