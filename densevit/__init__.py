@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from densevit.api.training import Run
     from densevit.data.datasets.base import Dataset
     from densevit.data.datasets.pairs import Pairs
-    from densevit.evaluators.base import Evaluation
     from densevit.inference.image_input import ImageInput
     from densevit.inference.predictor import Predictor
     from densevit.inference.pt2.load import load_pt2
     from densevit.inference.video.predict import predict_frames, predict_video
+    from densevit.scorers.base import Evaluation
     from densevit.structures import Sample
 
 __all__ = [
@@ -73,7 +73,7 @@ __all__ = [
 # Torch takes a second to import; `densevit --help` must not wait for it.
 _MODULES = {
     "Dataset": "densevit.data.datasets.base",
-    "Evaluation": "densevit.evaluators.base",
+    "Evaluation": "densevit.scorers.base",
     "ImageInput": "densevit.inference.image_input",
     "Pairs": "densevit.data.datasets.pairs",
     "Predictor": "densevit.inference.predictor",

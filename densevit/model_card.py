@@ -194,11 +194,8 @@ class ModelCard:
         return name
 
     def head_for(self, kinds: Collection[str], wanted: Collection[str] = (), what: str = "this") -> str:
-        """The head of one of these kinds: the only one, the one that is wanted, or `depth`.
-
-        Raises:
-            ConfigError: none or several, or no such head; the message begins with `what`.
-        """
+        """The head of one of these kinds: the only one, the one that is wanted, or `depth`. Raises ConfigError, whose
+        message begins with `what`, if there is none, several or no such head."""
         for name in wanted:
             if name not in self.outputs:
                 raise ConfigError(f"{what}: this model has no head '{name}'. It has: {', '.join(self.outputs)}.")
@@ -214,11 +211,8 @@ class ModelCard:
         raise ConfigError(f"{what}: there is no map to write or score, for this needs {meanings(kinds)}; {have}.")
 
     def label_head(self, name: str | None, what: str) -> str:
-        """The head that classifies pixels: the only one, or the one that is named.
-
-        Raises:
-            ConfigError: as `head_for`; or the named one gives something else.
-        """
+        """The head that classifies pixels: the only one, or the one that is named. Raises ConfigError as `head_for`, or
+        if the named one gives something else."""
         head = self.head_for(("labels",), [name] if name else (), what)
         if name not in (None, head):
             given = self.outputs[name].output_kind.meaning
@@ -230,11 +224,7 @@ class ModelCard:
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> "ModelCard":
-        """Return the card of a tree as JSON stores it.
-
-        Raises:
-            ValueError: pydantic's, for keys or values that no card has.
-        """
+        """Return the card of a tree as JSON stores it. Raises pydantic's ValueError for what no card has."""
         return TypeAdapter(cls).validate_python(tree)
 
 

@@ -1,7 +1,7 @@
 """Output kinds: what the numbers of a head are, and how predictions of each kind are mirrored, averaged and finished.
 
 An output kind is data and a few small functions of tensors; `register` adds one of a plug-in. Tasks, scores, writers
-and evaluators are found by the name of the kind. Nothing here imports torch: model cards are read without it.
+and scorers are found by the name of the kind. Nothing here imports torch: model cards are read without it.
 b images, h x w pixels, k channels.
 """
 

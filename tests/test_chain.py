@@ -16,7 +16,7 @@ from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
-from densevit.evaluators.training_report import write_training_report
+from densevit.scorers.training_report import write_training_report
 from densevit.utils.process_group import CPU
 
 

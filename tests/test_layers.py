@@ -15,7 +15,7 @@ LAYERS = [
     {"objectives"},
     {"registries"},
     {"builder"},
-    {"evaluators"},
+    {"scorers"},
     {"api"},
     {"app", "speed"},
     {"cli"},

@@ -31,7 +31,7 @@ SLANT = dedent('''
     from densevit.api.evaluation import SCORERS
     from densevit.data.loading.prefetch import prefetch_samples
     from densevit.evaluation.scores import Scores
-    from densevit.evaluators.base import Evaluation, input_of
+    from densevit.scorers.base import Evaluation, input_of
     from densevit.inference.writers.arrays import Npy
     from densevit.inference.writers.base import DEPTH_FORMATS
     from densevit.losses.base import DEPTH_LOSSES

@@ -8,8 +8,8 @@ from densevit import api
 from densevit.api.data_arguments import scored_spec
 from densevit.data.datasets.base import open_dataset
 from densevit.errors import ConfigError
-from densevit.evaluators import calibration, intervals
 from densevit.inference.predictor import Predictor
+from densevit.scorers import calibration, intervals
 from densevit.utils.atomic_io import check_can_create
 
 

@@ -21,17 +21,17 @@ from densevit.evaluation.depth.extra_metrics import find_sets
 from densevit.evaluation.depth.ordinal import OrdinalScores, read_pairs
 from densevit.evaluation.normals.protocol import find_protocol
 from densevit.evaluation.video.clip import USUAL, VIDEO_DEPTH_ANYTHING, VideoProtocol
-from densevit.evaluators.base import Evaluation
-from densevit.evaluators.classification import evaluate_classification
-from densevit.evaluators.depth import evaluate_depth, evaluate_ordinal, select_protocols
-from densevit.evaluators.normals import evaluate_normals
-from densevit.evaluators.segmentation import evaluate_segmentation
-from densevit.evaluators.segmentation import label_encoding as find_label_table
-from densevit.evaluators.video import evaluate_films, evaluate_video, kind_of
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
+from densevit.scorers.base import Evaluation
+from densevit.scorers.classification import evaluate_classification
+from densevit.scorers.depth import evaluate_depth, evaluate_ordinal, select_protocols
+from densevit.scorers.normals import evaluate_normals
+from densevit.scorers.segmentation import evaluate_segmentation
+from densevit.scorers.segmentation import label_encoding as find_label_table
+from densevit.scorers.video import evaluate_films, evaluate_video, kind_of
 from densevit.structures import Size
 from densevit.utils.atomic_io import check_can_create
 from densevit.utils.output import say_written

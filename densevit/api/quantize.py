@@ -15,13 +15,13 @@ from densevit.data.datasets.base import Dataset
 from densevit.errors import ConfigError
 from densevit.evaluation.metrics import find_metric
 from densevit.evaluation.segmentation.metrics import FORMULAE as SEGMENTATION
-from densevit.evaluators.depth import DEFAULT_PROTOCOLS
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx import quantize
 from densevit.inference.onnx.export import ExportedModel
 from densevit.inference.onnx.metadata import OnnxExportOptions, file_inputs
 from densevit.model_card import ModelCard
+from densevit.scorers.depth import DEFAULT_PROTOCOLS
 from densevit.utils import atomic_io
 from densevit.utils.packages import require_packages
 

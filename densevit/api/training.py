@@ -29,8 +29,8 @@ from densevit.engine.replay import ReplayResult, replay
 from densevit.engine.run_folder import Found
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, Preempted
-from densevit.evaluators.training_report import PAGE, write_training_report
 from densevit.inference.predictor import Predictor
+from densevit.scorers.training_report import PAGE, write_training_report
 from densevit.structures import Row
 from densevit.utils import seed
 from densevit.utils.device import choose_device

@@ -103,7 +103,7 @@ def _fill(
     """Encodes this process's share of the views; returns the hashes of all of its share."""
     options = plan.run.data.cache_features
     assert options is not None
-    keys = [(view, index) for view in range(options.views) for index in range(len(samples))]
+    keys = [(view, index) for view in range(options.views) for index in range(len(samples.dataset))]
     share = keys[world.rank :: world.size]
     precision = resolve(plan.run.precision, world.device)
     shard = _Shard(cache, views)
@@ -189,7 +189,7 @@ class _ReadingJob:
     def _view(self, key: SampleKey) -> View | None:
         try:
             with self.progress.reading(key[1]):
-                image = self.samples[key].image
+                image = self.samples.read(key[1], key).image
         except DataError:
             if not self.skip:
                 raise

@@ -1,6 +1,7 @@
 """A config becomes a plan: every component checked, then the data sets opened; no weights are allocated yet."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -69,13 +70,12 @@ class Plan:
         return self.opened.get("val")
 
     def open(self) -> "Plan":
-        """The plan with its data sets open, which says how long an epoch is and names the classes.
-
-        Raises:
-            ConfigError: the run has too few steps for its schedule.
-            DataError: a data set is not where or what it should be.
-        """
-        opened = {name: self._open_dataset(name) for name in self.datasets}
+        """Return the plan with its data sets open, which says how long an epoch is and names the classes. Raises
+        ConfigError if the run has too few steps for its schedule, DataError if a data set is missing or damaged."""
+        opened = {}
+        for name, dataset in self.datasets.items():
+            with self.located(f"data.{name}"):
+                opened[name] = dataset.build()
         if isinstance(val := opened.get("val"), Mix):
             val.join_onto(opened["train"].classes)
         plan = replace(self, opened=opened, model=self.model.for_classes(opened["train"].classes))
@@ -88,36 +88,32 @@ class Plan:
             if mixed := [source.name for source in plan.train.sources if source.cutmix]:
                 what = f"cutmix of {', '.join(mixed)} pastes a still image into a clip; leave it or data.clip out"
                 raise ConfigError(self.locate(f"data.train.sources: {what}."))
-            try:
+            with self.located("data.clip"):
                 Clips(plan.train, run.data.clip, run.data.clip_stride)
-            except DataError as error:
-                raise DataError(self.locate(f"data.clip: {error}")) from None
         return replace(plan, run=run)
 
     def median_focal(self) -> float:
-        """Of the training images as the network sees them, in pixels; rounded to three digits.
-
-        Raises:
-            DataError: no camera is known.
-        """
+        """Of the training images as the network sees them, in pixels; rounded to three digits. Raises DataError if no
+        camera is known."""
         transform = compose([choice.build() for choice in self.transforms])
         focal = median_focal(self.train, transform, self.run.seed, on_corrupt=self.run.data.on_corrupt)
         if focal is None:
-            raise DataError(
-                self.locate(
-                    "model.camera: 'canonical' needs the intrinsics of the training images, and data.train has none. "
-                    "`folder` reads them from intrinsics.json; `camera: none` trains without."
-                )
-            )
+            problem = "'canonical' needs the intrinsics of the training images, and data.train has none."
+            advice = "`folder` reads them from intrinsics.json; `camera: none` trains without."
+            raise DataError(self.locate(f"model.camera: {problem} {advice}"))
         return float(f"{focal:.3g}")
 
-    def _open_dataset(self, name: str) -> Dataset:
+    @contextmanager
+    def located(self, key: str = "") -> Iterator[None]:
+        """Put file and line of their keys in front of the errors inside; `key` is that of errors that name none."""
         try:
-            return self.datasets[name].build()
+            yield
         except ConfigError as error:
-            raise ConfigError(*(self.locate(_under(f"data.{name}", problem)) for problem in error.problems)) from None
+            raise ConfigError(*(self.locate(_under(key, problem)) for problem in error.problems)) from None
         except DataError as error:
-            raise DataError(self.locate(f"data.{name}: {error}")) from error
+            if not key:
+                raise
+            raise DataError(self.locate(f"{key}: {error}")) from error
 
     def resolved(self, length: int) -> Run:
         """The run with every default spelled out, for `length` training samples."""
@@ -152,26 +148,18 @@ class Plan:
         )
 
 
-def _under(where: str, problem: str) -> str:
-    """A problem of a data set, whose own keys continue the place that it stands at."""
-    return f"{where}.{problem}" if problem.startswith("sources") else f"{where}: {problem}"
+def _under(key: str, problem: str) -> str:
+    """A problem of a data set, whose own keys continue the key that it stands at."""
+    return problem if not key else f"{key}.{problem}" if problem.startswith("sources") else f"{key}: {problem}"
 
 
 def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
-    """Reads a config and checks every name, option, type and file of it that needs no data.
-
-    Raises:
-        ConfigError: every error at once, with file and line.
-    """
+    """Read a config and check every name, option, type and file of it that needs no data; see `resolve_plan`."""
     return resolve_plan(Draft.read(path, overrides))
 
 
 def resolve_plan(draft: Draft) -> Plan:
-    """The same for a config that was read already.
-
-    Raises:
-        ConfigError: every error at once, with file and line.
-    """
+    """Check a config that was read already. Raises ConfigError with every error at once, with file and line."""
     run = replace(draft.run, plugins=plugins.load(draft.run.plugins, draft.folder))
     objects = {place: as_component(place, value) for place, value in draft.objects.items()}
     checker = ComponentChecker(REGISTRIES, draft.problems, objects)

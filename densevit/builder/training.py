@@ -1,8 +1,7 @@
 """Builds a trainer from a plan: model, tasks, data loaders; and the checks before the first step."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -39,14 +38,11 @@ from densevit.utils.precision import Precision
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
-    """Model, tasks and trainer, with weights loaded from `model.init_from`.
-
-    Raises:
-        ConfigError, CheckpointError: weights that are missing or do not fit.
-    """
+    """Build model, tasks and trainer, with weights loaded from `model.init_from`. Raises ConfigError or CheckpointError
+    if these are missing or do not fit."""
     run = plan.run
     objective: Any = plan.objective.component
-    with located(plan):
+    with plan.located():
         for name, task in plan.tasks.items():
             check_source_names(f"tasks.{name}", task.sources, plan.train.sources)
         objective.check_data(run, plan.tasks, plan.opened)
@@ -55,7 +51,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         loaded = plan.init.load_into(model, plan.model)
         if world.is_main:
             print(loaded, file=sys.stderr)
-    with located(plan):
+    with plan.located():
         freezing.freeze(model, run.model)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     card = training_card(plan, model)
@@ -66,18 +62,9 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     by_source = {s.name: PROTOCOLS[s.protocol] for s in (plan.val.sources if plan.val else ()) if s.protocol}
     predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card, by_source)
     setup = TrainingSetup(run, model, tasks, plan.tasks, card, plan.opened, checked_encoder)
-    with located(plan):
+    with plan.located():
         built = objective.build(setup, **plan.objective.options)
         return Trainer(built, world, predict=predict, data=dataset_fingerprint(plan.train), best=best)
-
-
-@contextmanager
-def located(plan: Plan) -> Iterator[None]:
-    """Put file and line of their keys in front of the errors of the config inside."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(*map(plan.locate, error.problems)) from None
 
 
 def checked_encoder(config: ComponentConfig, where: str) -> Encoder:

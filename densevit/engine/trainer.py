@@ -105,17 +105,11 @@ class Trainer:
         objective.attach(Runtime(self.forward, self.state, self.precision))
 
     def fit(self, train: Callable[[int], Batches], val: Validation | None) -> Scores:
-        """Trains from the step of `state` to the last.
+        """Train from the step of `state` to the last; return the scores of the last validation. Raises Preempted when a
+        signal came and everything is saved, Diverged after too many steps in a row with a non-finite loss or gradient.
 
         Args:
             train: start (images already seen) -> endless micro-batches, `grad_accum_steps` to a step.
-
-        Returns:
-            the scores of the last validation.
-
-        Raises:
-            Preempted: a signal came; everything is saved.
-            Diverged: too many steps in a row had a non-finite loss or gradient.
         """
         state = self.state
         folder = self.run.output if self.world.is_main else None
@@ -185,11 +179,8 @@ class Trainer:
         return self.latest
 
     def settle(self) -> None:
-        """Reads the numbers of the last step, if they are not read yet, and does what depends on them.
-
-        Raises:
-            Diverged: too many steps in a row had a non-finite loss or gradient.
-        """
+        """Read the numbers of the last step, if they are not read yet, and do what depends on them. Raises Diverged
+        after too many steps in a row with a non-finite loss or gradient."""
         pending, self.pending = self.pending, None
         if pending is None:
             return

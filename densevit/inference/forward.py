@@ -53,7 +53,8 @@ def forward(
     scales: Sequence[float] = (1.0,),
     heads: Mapping[str, HeadSpec] = NO_HEADS,
 ) -> Outputs:
-    """Preprocesses images, runs the model, and resizes its outputs to the size of the images, in fp32.
+    """Preprocess images, run the model, and resize its outputs to the size of the images, in fp32: b k h w per head, or
+    b k 1 1 from a head for whole images. Raises DataError if the box does not fit, or a thin image would be too large.
 
     Args:
         multiple: the sides of the network's input are multiples of this.
@@ -64,12 +65,6 @@ def forward(
         scales: average over the image at these sizes, relative to its own.
         heads: their kinds say how outputs are mirrored, averaged and finished, their focal lengths and calibrations are
             applied; an output without an entry is left as it is.
-
-    Returns:
-        one b k h w tensor per head, at the size of `image`; b k 1 1 from a head for whole images.
-
-    Raises:
-        DataError: the box does not fit, or a thin image would become too large.
     """
     h, w = image.shape[-2:]
     options: dict[str, Any] = {"precision": precision, "flip": flip, "scales": scales, "heads": heads}
@@ -131,11 +126,7 @@ def forward_once(
 
 
 def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multiple: int) -> Float[Tensor, "b 3 _ _"]:
-    """The image at the size of the network's input.
-
-    Raises:
-        DataError: a thin image would become too large.
-    """
+    """The image at the size of the network's input. Raises DataError if a thin image would become too large."""
     size = (image.shape[-2], image.shape[-1])
     if not isinstance(config, KnownSteps):
         checked_network_size(size, config, multiple)
@@ -173,10 +164,7 @@ def checked_network_size(size: Size, config: PreprocessConfig, multiple: int) ->
 
 
 def check_box(box: Any, size: Size) -> Box:
-    """
-    Raises:
-        DataError: it is none, or does not lie inside an image of `size`.
-    """
+    """Return the box; raise DataError if it is none, or does not lie inside an image of `size`."""
     try:
         y0, y1, x0, x1 = map(index, box)
     except (TypeError, ValueError):

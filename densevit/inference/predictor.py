@@ -229,11 +229,8 @@ class Predictor:
                     yield {name: given.finish(name, found[name], self.model, self.card) for name in heads or found}
 
     def read(self, image: object) -> ImageInput:
-        """Read an image given in any way, and of a file the focal length that `cameras` finds.
-
-        Raises:
-            DataError: it cannot be read or is none, or the model needs its EXIF, which cannot be true of it.
-        """
+        """Read an image given in any way, and of a file the focal length that `cameras` finds. Raises DataError if it
+        cannot be read or is none, or if the model needs its EXIF, which cannot be true of it."""
         if isinstance(image, ImageInput):
             return replace(image, image=as_rgb(image.image)).prepare(self.model, self.card)
         pixels = as_rgb(image)
@@ -245,14 +242,8 @@ class Predictor:
 
     @torch.inference_mode()
     def classes(self, image: ImageLike | ImageInput, head: str | None = None) -> Int64[np.ndarray, "h w"]:
-        """The class of each pixel of one image; IGNORE where the logits are not all finite.
-
-        Args:
-            head: which one, where several classify pixels.
-
-        Raises:
-            ConfigError: no head does, or several.
-        """
+        """The class of each pixel of one image; IGNORE where the logits are not all finite. Raises ConfigError if no
+        head classifies pixels, or several do and `head` names none."""
         name = self.card.label_head(head, "classes")
         given = self.read(image)
         images = given.image[None]
@@ -267,14 +258,12 @@ class Predictor:
         camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
-        """One pass through the model, or tile by tile: b k h w per head.
+        """One pass through the model, or tile by tile: b k h w per head. Raises ConfigError for an input that is not for
+        tiles, with images that are cut into them.
 
         Args:
             camera: of all these images; None leaves it to `cameras`.
             inputs: further ones of the model, for these images.
-
-        Raises:
-            ConfigError: an input that is not for tiles, and images that are cut into them.
         """
         tiled = self.tiling is not None and max(images.shape[1:3]) > self.tiling.side
         check_tileable_inputs(inputs if tiled else ())
@@ -352,11 +341,8 @@ class Predictor:
         return inputs if camera is None else {**inputs, "camera": camera.values}
 
     def estimate_camera(self, image: ImageLike) -> float:
-        """The focal length in pixels of an image, as the model's head for it estimates; whatever `cameras` say.
-
-        Raises:
-            ConfigError: the model has no such head.
-        """
+        """The focal length in pixels of an image, as the model's head for it estimates; whatever `cameras` say. Raises
+        ConfigError if the model has no such head."""
         return self.estimate_cameras(as_rgb(image)[None])[0]
 
     def estimate_cameras(self, images: UInt8[np.ndarray, "b h w 3"]) -> list[float]:
@@ -370,28 +356,18 @@ class Predictor:
         return [float(ratio) * (x1 - x0) for ratio in ratios.flatten()]
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Saves weights and card into a new folder that `densevit.load` reads.
-
-        Raises:
-            CheckpointError: something stands there.
-        """
+        """Save weights and card into a new folder that `densevit.load` reads; one that exists is a CheckpointError."""
         self.check_savable()
         hub.save_pretrained(Path(folder), self.model.state_dict(), self.card)
 
     def push_to_hub(self, repository: str, *, private: bool = False) -> str:
-        """Saves to `owner/name` on the Hugging Face hub; returns the address that `densevit.load` takes.
-
-        Raises:
-            CheckpointError: out of reach, or refused.
-        """
+        """Save to `owner/name` on the Hugging Face hub; return the address that `densevit.load` takes. Raises
+        CheckpointError if the hub is unreachable or refuses."""
         self.check_savable()
         return hub.push_to_hub(repository, self.model.state_dict(), self.card, private=private)
 
     def check_savable(self) -> None:
-        """
-        Raises:
-            ConfigError: its weights are not those of a checkpoint.
-        """
+        """Raise ConfigError if the weights are not those of a checkpoint."""
         if self.cast_weights:
             raise ConfigError("cast_weights: these weights have lost digits; load the checkpoint without, to save it.")
         if not any(True for _ in self.model.parameters()):

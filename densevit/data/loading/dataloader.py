@@ -38,7 +38,7 @@ OnError = Literal["raise", "skip"]
 
 
 class AugmentedDataset:
-    """Augmented samples: item (epoch, index) is the same in every process and every run of one seed.
+    """Augmented samples: that of key (epoch, index) is the same in every process and every run of one seed.
 
     With `views` a sample has only so many augmentations, and epoch n has number n modulo views.
     """
@@ -54,19 +54,9 @@ class AugmentedDataset:
         self.transforms: dict[str, Transform] = {"": transform, **by_source}
         self.strong = {source.name: compose(source.strong) for source in dataset.sources if source.strong is not None}
 
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, key: SampleKey) -> Sample:
-        return self.read(key[1], key)
-
     def read(self, index: int, key: SampleKey) -> Sample:
         """Sample `index`, augmented by the seed of `key`; the two differ for a substitute of an unreadable sample, and
-        for the frames of a clip, whose key is the clip's.
-
-        Raises:
-            DataError: naming the sample's index and name, and what its reader said.
-        """
+        for the frames of a clip, whose key is the clip's. Raises DataError that names the sample."""
         if self.views is not None:
             key = (key[0] % self.views, index)
         with with_sample_name(self.dataset, index):
@@ -113,20 +103,16 @@ class _Fetched:
         return replace(self, batch=self.batch.pin_memory())
 
 
+@dataclass(frozen=True)
 class _TrainingJob:
     """Runs in the workers: sample keys -> batch."""
 
-    def __init__(
-        self,
-        samples: AugmentedDataset,
-        clips: Clips | Stills,
-        order: DrawOrder,
-        tries: int,
-        progress: Progress,
-        features: FeatureCache | None,
-    ) -> None:
-        self.samples, self.clips, self.order, self.tries = samples, clips, order, tries
-        self.progress, self.features = progress, features
+    samples: AugmentedDataset
+    clips: Clips | Stills
+    order: DrawOrder
+    tries: int
+    progress: Progress
+    features: FeatureCache | None
 
     def __call__(self, keys: list[SampleKey]) -> _Fetched:
         skipped: list[tuple[int, str]] = []
@@ -161,7 +147,9 @@ class TrainLoader:
     """Endless micro-batches of one rank, which depend on the seed and `start` only, not on the workers.
 
     With `clips`, clips are drawn and augmented in place of samples, all frames of one alike, and a batch holds the
-    frames of each one behind the other (`Batch.clip_length`). `close` ends the workers.
+    frames of each one behind the other (`Batch.clip_length`). `close` ends the workers. Raises ConfigError if
+    `batch_size` cannot be shared evenly, or a micro-batch holds no whole number of clips; while iterating DataError, if
+    a sample is unreadable, samples differ in size, or a worker died or hangs.
 
     Args:
         batch_size: samples of an optimiser step, over all ranks and accumulated micro-batches.
@@ -174,10 +162,6 @@ class TrainLoader:
 
     Attributes:
         skipped: unreadable samples that were substituted, per epoch.
-
-    Raises:
-        ConfigError: `batch_size` cannot be shared evenly, or a micro-batch holds no whole number of clips.
-        DataError: while iterating: a sample is unreadable, samples differ in size, a worker died or hangs.
     """
 
     def __init__(
@@ -267,9 +251,6 @@ class EvalLoader:
 
     Args:
         clips: the indices of frames that are one batch each, in place of `batch_size`.
-
-    Raises:
-        DataError: while iterating: a sample is unreadable, a worker died or hangs.
     """
 
     def __init__(

@@ -68,7 +68,8 @@ class Writer(Protocol):
 
 @dataclass
 class Exporter(ABC):
-    """Writes every format of every image or clip of a plan. A fault of one input costs that input only.
+    """Writes every format of every image or clip of a plan. A fault of one input costs that input only. Raises as
+    `head_of_each_format`.
 
     Attributes:
         heads: which to write, where the model has several that a format is for.
@@ -80,10 +81,6 @@ class Exporter(ABC):
         sources: format -> the head it is written from.
         summary: of the inputs of this process.
         stopped: this process ended before its inputs were complete.
-
-    Raises:
-        DataError: no such head.
-        ConfigError: a format that no head is for, or several; a head that no format is for.
     """
 
     predictor: Predictor
@@ -118,11 +115,7 @@ class Exporter(ABC):
         return self.run_and_finish()
 
     def prepare(self) -> None:
-        """Check what an export needs, then make its folders and the files that all inputs share.
-
-        Raises:
-            ConfigError, DataError, StorageError: before anything is written.
-        """
+        """Check what an export needs, then make its folders and the files that all inputs share; see `export`."""
         plan, outputs = self.plan, self.predictor.card.outputs
         for format, writer in plan.writers.items():
             spec = plan.spec(outputs[self.sources[format]])
@@ -153,14 +146,8 @@ class Exporter(ABC):
 
 
 def head_of_each_format(writers: Mapping[str, Writer], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
-    """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`.
-
-    All come from one pass through the model.
-
-    Raises:
-        DataError: no such head.
-        ConfigError: a format that no head is for, or several; a head that no format is for.
-    """
+    """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`. Raises
+    DataError for no such head, ConfigError for a format that no head or several are for, or a head without a format."""
     wanted = [predictor.card.head(name) for name in wanted]
     outputs = predictor.card.outputs
     sources = {}

@@ -249,8 +249,8 @@ def test_the_parent_keeps_its_signal_handling() -> None:
 def test_a_training_set_is_a_function_of_its_place_after_pickling() -> None:
     samples = AugmentedDataset(Numbered(5), Noise(), seed=3)
     copy = pickle.loads(pickle.dumps(samples))
-    assert np.array_equal(samples[(2, 4)].image, copy[(2, 4)].image)
-    assert not np.array_equal(samples[(2, 4)].image, samples[(3, 4)].image)
+    assert np.array_equal(samples.read(4, (2, 4)).image, copy.read(4, (2, 4)).image)
+    assert not np.array_equal(samples.read(4, (2, 4)).image, samples.read(4, (3, 4)).image)
 
 
 @pytest.mark.parametrize(("world_size", "workers"), [(1, 0), (2, 0), (3, 0), (7, 0), (2, 2)])

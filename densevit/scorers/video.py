@@ -18,12 +18,12 @@ from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
 from densevit.evaluation.video.scores import ClipPictures, VideoScores, draw
-from densevit.evaluators.base import Evaluation, input_of
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.predict import predict_frames
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind
 from densevit.output_kinds import DEPTH_KINDS
+from densevit.scorers.base import Evaluation, input_of
 from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
 

@@ -1,10 +1,11 @@
 """What every evaluation has, whatever was predicted: scores, intervals, a table, a report."""
 
 import html
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeVar
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.fields import FIELDS
@@ -14,6 +15,9 @@ from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
+from densevit.utils.progress import tqdm
+
+T = TypeVar("T")
 
 
 def input_of(predictor: Predictor, sample: Sample) -> ImageInput:
@@ -25,8 +29,19 @@ def input_of(predictor: Predictor, sample: Sample) -> ImageInput:
     return ImageInput(sample.image, predictor.cameras.of_data(sample.intrinsics), inputs=inputs)
 
 
-DrawImage = Callable[[int, str, Row], Figure]
-"""Position in the data set, label and scores of an image -> its figure in the report; it is predicted once more."""
+DrawImage = Callable[[Any, int, str, Row], Figure]
+"""Scores of the data, and position, label and scores of an image -> its figure; the image is predicted once more."""
+
+
+def predictions_of(
+    samples: Iterable[Sample], total: int, predict: Callable[[Sample], T], seconds: list[float], progress: bool = True
+) -> Iterator[tuple[Sample, T]]:
+    """Yield each sample with its prediction, behind a bar; append the time of each to `seconds`."""
+    for sample in tqdm(samples, desc="evaluate", unit="image", total=total, delay=1, disable=not progress):
+        start = perf_counter()
+        prediction = predict(sample)
+        seconds.append(perf_counter() - start)
+        yield sample, prediction
 
 
 def inference_options(predictor: Predictor) -> dict[str, Any]:
@@ -59,7 +74,7 @@ class Evaluation:
 
     results: Sequence[Scores] = field(repr=False)
     data: Dataset | None = field(default=None, repr=False)
-    draw: Callable[[Any], DrawImage] | None = field(default=None, repr=False)
+    draw: DrawImage | None = field(default=None, repr=False)
     inference: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     seconds: Sequence[float] = field(default=(), repr=False)
     card: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -133,10 +148,10 @@ class Evaluation:
         if self.draw is None or self.data is None:
             return []
         found = found or self.results[0]
-        draw, rows = self.draw(found), dict(found.rows)
+        rows = dict(found.rows)
         indices = {name: index for index, name in enumerate(self.data.names)}
         shown = {label: name for label, name in found.examples().items() if labels is None or label in labels}
-        return [draw(indices[name], label, rows[name]) for label, name in shown.items()]
+        return [self.draw(found, indices[name], label, rows[name]) for label, name in shown.items()]
 
     def __str__(self) -> str:
         if not self.seconds:

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from densevit.cli.main import main
 from densevit.errors import DataError
-from densevit.evaluators.video import evaluate_films
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.scorers.video import evaluate_films
 
 
 class Flat(nn.Module):

@@ -1,8 +1,6 @@
 """Evaluation of surface normals: a predictor or saved maps, and a data set -> scores, and a report of them."""
 
-from collections.abc import Callable, Iterator, Mapping
-from time import perf_counter
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float32
@@ -13,12 +11,12 @@ from densevit.data.predictions import SavedNormals
 from densevit.errors import DataError
 from densevit.evaluation.normals.evaluate import evaluate
 from densevit.evaluation.normals.protocol import PROTOCOLS, NormalsProtocol
-from densevit.evaluators.base import Evaluation, input_of
+from densevit.evaluation.normals.scores import NormalsScores
 from densevit.inference.predictor import Predictor
 from densevit.ops.surfaces.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
+from densevit.scorers.base import Evaluation, input_of, predictions_of
 from densevit.structures import Row, Sample
-from densevit.utils.progress import tqdm
 
 Normals = Float32[np.ndarray, "h w 3"]
 
@@ -49,22 +47,35 @@ def evaluate_normals(
         DataError: a prediction does not fit its image, a depth head without the camera's intrinsics, or nothing can be
             scored.
     """
+    predict = normals_of(predictions, head)
+    seconds: list[float] = []
+
+    def draw(_: NormalsScores, index: int, label: str, row: Row) -> Figure:
+        sample = data.read(index)
+        truth, text = true_normals(sample), "mean {mean:.2f}°, median {median:.2f}°".format(**row)
+        assert truth is not None  # or it would not have been scored
+        return normals_figure(
+            name=sample.name, label=label, score=text, image=sample.image, truth=truth, prediction=predict(sample)
+        )
+
+    pairs = predictions_of(prefetch_samples(data), len(data), predict, seconds)
+    scores = evaluate(((sample.name, normals, true_normals(sample)) for sample, normals in pairs), protocol)
+    if isinstance(predictions, SavedNormals):
+        return Evaluation(results=[scores], data=data, draw=draw)
+    return Evaluation(results=[scores], data=data, draw=draw, seconds=seconds, card=predictions.card.to_dict())
+
+
+def normals_of(predictions: Predictor | SavedNormals, head: str | None) -> Callable[[Sample], Normals]:
+    """Return what gives the normals of a sample; see `evaluate_normals`."""
     if isinstance(predictions, SavedNormals):
         saved = predictions
-
-        def read(sample: Sample) -> Normals:
-            return saved.read(sample.name)
-
-        return _evaluate(read, data, protocol, [], {})
+        return lambda sample: saved.read(sample.name)
     predictor = predictions
     kinds = ("normals",) if predictor.card.heads_of("normals") and head is None else ("normals", "metric")
     name = predictor.card.head_for(kinds, [head] if head else (), "normals")
-    seconds: list[float] = []
 
     def predict(sample: Sample) -> Normals:
-        start = perf_counter()
         values = predictor(input_of(predictor, sample), head=name)
-        seconds.append(perf_counter() - start)
         if predictor.card.outputs[name].kind == "normals":
             return np.asarray(values.transpose(1, 2, 0))
         if sample.intrinsics is None:
@@ -73,28 +84,4 @@ def evaluate_normals(
             )
         return normals_of_map(values, sample.intrinsics)
 
-    return _evaluate(predict, data, protocol, seconds, predictor.card.to_dict())
-
-
-def _evaluate(
-    predict: Callable[[Sample], Normals],
-    data: Dataset,
-    protocol: NormalsProtocol,
-    seconds: list[float],
-    card: Mapping[str, Any],
-) -> Evaluation:
-    def items() -> Iterator[tuple[str, Normals, Normals | None]]:
-        samples = prefetch_samples(data)
-        for sample in tqdm(samples, desc="evaluate", unit="image", total=len(data), delay=1):
-            yield sample.name, predict(sample), true_normals(sample)
-
-    def draw(index: int, label: str, row: Row) -> Figure:
-        sample = data.read(index)
-        truth, text = true_normals(sample), "mean {mean:.2f}°, median {median:.2f}°".format(**row)
-        assert truth is not None  # or it would not have been scored
-        return normals_figure(
-            name=sample.name, label=label, score=text, image=sample.image, truth=truth, prediction=predict(sample)
-        )
-
-    scores = evaluate(items(), protocol)
-    return Evaluation(results=[scores], data=data, draw=lambda _: draw, seconds=list(seconds), card=card)
+    return predict

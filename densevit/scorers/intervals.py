@@ -9,9 +9,9 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
 from densevit.evaluation.uncertainty.conformal import Scores, calibrate, image_scores
-from densevit.evaluators.base import input_of
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Interval, ModelCard, uncertainty_of
+from densevit.scorers.base import input_of
 from densevit.utils.progress import tqdm
 
 

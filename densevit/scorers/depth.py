@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
 from densevit.evaluation.depth.scores import DepthScores
 from densevit.evaluation.depth.unit_check import Maps, unit_warning
-from densevit.evaluators.base import DrawImage, Evaluation, inference_options, input_of
 from densevit.inference.camera import lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
@@ -34,8 +32,8 @@ from densevit.ops.geometry import field_of_view
 from densevit.ops.points import draw_points
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.figures import Figure, depth_figure
+from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.structures import Row, Sample
-from densevit.utils.progress import tqdm
 
 log = logging.getLogger(__name__)
 
@@ -47,22 +45,15 @@ DEFAULT_PROTOCOLS = {"nyu": "nyu_eigen", "kitti": "kitti_eigen_garg"}
 Predict = Callable[[int, Protocol], tuple[Sample, Float[np.ndarray, "h w"]]]
 
 
-def drawing(predict: Predict) -> Callable[[Any], DrawImage]:
-    """Return what draws the images of a report from their positions, as the protocol of the scores compares them."""
-
-    def of_scores(scores: DepthScores) -> DrawImage:
-        def draw(index: int, label: str, row: Row) -> Figure:
-            sample, prediction = predict(index, scores.protocol)
-            assert sample.depth is not None and sample.valid is not None  # or it would not have been scored
-            return depth_figure(
-                name=sample.name, label=label, score="AbsRel {abs_rel:.4f}, RMSE {rmse:.3f} m".format(**row),
-                image=sample.image, depth=sample.depth, valid=sample.valid,
-                prediction=scores.protocol.render(prediction, sample.depth, sample.valid),
-            )  # fmt: skip
-
-        return draw
-
-    return of_scores
+def draw(predict: Predict, scores: DepthScores, index: int, label: str, row: Row) -> Figure:
+    """Return an image of a report, as the protocol of the scores compares it."""
+    sample, prediction = predict(index, scores.protocol)
+    assert sample.depth is not None and sample.valid is not None  # or it would not have been scored
+    return depth_figure(
+        name=sample.name, label=label, score="AbsRel {abs_rel:.4f}, RMSE {rmse:.3f} m".format(**row),
+        image=sample.image, depth=sample.depth, valid=sample.valid,
+        prediction=scores.protocol.render(prediction, sample.depth, sample.valid),
+    )  # fmt: skip
 
 
 def evaluate_depth(
@@ -127,16 +118,17 @@ def evaluate_depth(
             return {name: predictor(image, head=name, box=box, points=measured)}
         return predictor.predict_all(image, box=box)
 
+    def predicted_by_flip(sample: Sample) -> dict[bool, dict[str, Any]]:
+        return {flipped: predicted(each, sample) for flipped, each in predictors.items()}
+
     def rows() -> Iterator[tuple[str, list[Row]]]:
-        for index, read in enumerate(prefetch_samples(data)):
-            sample, start = drawn(index, read), perf_counter()
-            predictions_by_flip = {flipped: predicted(each, sample) for flipped, each in predictors.items()}
-            seconds.append(perf_counter() - start)
+        samples = (drawn(index, sample) for index, sample in enumerate(prefetch_samples(data)))
+        for sample, by_flip in predictions_of(samples, len(data), predicted_by_flip, seconds, progress):
             if sample.intrinsics is not None:
                 angles.append(field_of_view(sample.image.shape[1], float(sample.intrinsics[0, 0])))
             row: list[Row] = []
             for protocol, flipped in zip(protocols, flips, strict=True):
-                maps = predictions_by_flip[flipped]
+                maps = by_flip[flipped]
                 truth = sample.depth, sample.valid, sample.intrinsics
                 item = (sample.name, maps[name], *truth, maps.get(doubt), spec.interval)
                 row += score_item(item, [protocol], metrics)[1]
@@ -146,15 +138,14 @@ def evaluate_depth(
         sample = drawn(index, data.read(index))
         return sample, predicted(predictors[flips[protocols.index(protocol)]], sample)[name]
 
-    bar = tqdm(rows(), desc="evaluate", unit="image", total=len(data), delay=1, disable=not progress)
-    evaluations = collect(iter(bar), protocols)
+    evaluations = collect(rows(), protocols)
     warning = lens_warning(angles, predictor.card) if angles and spec.kind == "metric" else ""
     if warning:
         log.warning("%s", warning)
     return Evaluation(
         results=evaluations,
         data=data,
-        draw=drawing(predict),
+        draw=partial(draw, predict),
         inference=[inference_options(predictors[flipped]) for flipped in flips],
         seconds=seconds,
         card=predictor.card.to_dict(),
@@ -191,7 +182,7 @@ def _evaluate_saved(
         log.warning("%s: %s", getattr(maps, "folder", "predictions"), warning)
     spread = partial(ordered_parallel_map, workers=workers, describe=partial(describe_with_files, data))
     evaluations = evaluate_indexed(item, len(data), protocols, metrics=metrics, spread=spread, progress=progress)
-    return Evaluation(results=evaluations, data=data, draw=drawing(predict), warning=warning)
+    return Evaluation(results=evaluations, data=data, draw=partial(draw, predict), warning=warning)
 
 
 def _at_depth_size(items: Iterable[tuple[Any, ...]], protocol: Protocol) -> Iterator[Maps]:

@@ -1,10 +1,8 @@
 """Segmentation evaluation: a predictor or saved label maps, and a data set -> scores, and a report of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -20,15 +18,16 @@ from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segmentation.evaluate import Counts, count, summarise
 from densevit.evaluation.segmentation.metrics import Ids
 from densevit.evaluation.segmentation.scores import SegScores
-from densevit.evaluators.base import DrawImage, Evaluation, inference_options, input_of
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.palette import palette_for, usual_palette
 from densevit.reporting.figures import Figure, segmentation_figure
+from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.structures import IGNORE, Row, Sample
 from densevit.utils.progress import tqdm
 
 AnySize = Int[np.ndarray, "_ _"]  # maps that may not fit each other
+Predict = Callable[[int], tuple[Sample, Ids]]
 
 
 def evaluate_segmentation(
@@ -61,26 +60,23 @@ def evaluate_segmentation(
     require_same_classes(name, spec, data)
     seconds: list[float] = []
 
-    def predicted() -> Iterator[tuple[str, Ids, Ids | None]]:
-        for sample in _progress(prefetch_samples(data), len(data)):
-            start = perf_counter()
-            ids = predictor.classes(input_of(predictor, sample), name)
-            seconds.append(perf_counter() - start)
-            yield sample.name, ids, sample.labels
+    def classes(sample: Sample) -> Ids:
+        return predictor.classes(input_of(predictor, sample), name)
 
     def predict(index: int) -> tuple[Sample, Ids]:
         sample = data.read(index)
-        return sample, predictor.classes(input_of(predictor, sample), name)
+        return sample, classes(sample)
 
     palette = data.palette or palette_for(spec)
+    pairs = predictions_of(prefetch_samples(data), len(data), classes, seconds)
     # Pixels are counted while the model works on the next image.
-    counts = prefetch(lambda item: count_image(*item), predicted(), threads=1, ahead=1)
+    counts = prefetch(lambda pair: count_image(pair[0].name, pair[1], pair[0].labels), pairs, threads=1, ahead=1)
     scores = summarise(counts, data.classes, palette)
     card = predictor.card.to_dict()
     return Evaluation(
         results=[scores],
         data=data,
-        draw=drawing(predict, palette),
+        draw=partial(draw, predict, palette),
         seconds=seconds,
         card=card,
         inference=[inference_options(predictor)],
@@ -100,29 +96,19 @@ def _evaluate_saved(
 
     found = ordered_parallel_map(counted, len(data), workers, partial(describe_with_files, data))
     palette = data.palette or usual_palette(len(data.classes))
-    scores = summarise(_progress(found, len(data)), data.classes, palette)
-    return Evaluation(results=[scores], data=data, draw=drawing(predict, palette))
+    bar = tqdm(found, desc="evaluate", unit="image", total=len(data), delay=1)
+    scores = summarise(iter(bar), data.classes, palette)
+    return Evaluation(results=[scores], data=data, draw=partial(draw, predict, palette))
 
 
-def drawing(predict: Callable[[int], tuple[Sample, Ids]], palette: Palette) -> Callable[[SegScores], DrawImage]:
-    """Return what draws the images of a report from their positions."""
-
-    def of_scores(scores: SegScores) -> DrawImage:
-        def draw(index: int, label: str, row: Row) -> Figure:
-            sample, ids = predict(index)
-            assert sample.labels is not None  # or it would not have been scored
-            return segmentation_figure(
-                name=sample.name, label=label, score=f"pixel accuracy {row['pixel_accuracy']:.4f}", image=sample.image,
-                labels=sample.labels, predicted=ids, classes=scores.classes, palette=palette,
-            )  # fmt: skip
-
-        return draw
-
-    return of_scores
-
-
-def _progress(items: Any, total: int) -> Iterator[Any]:
-    return iter(tqdm(items, desc="evaluate", unit="image", total=total, delay=1))
+def draw(predict: Predict, palette: Palette, scores: SegScores, index: int, label: str, row: Row) -> Figure:
+    """Return an image of a report."""
+    sample, ids = predict(index)
+    assert sample.labels is not None  # or it would not have been scored
+    return segmentation_figure(
+        name=sample.name, label=label, score=f"pixel accuracy {row['pixel_accuracy']:.4f}", image=sample.image,
+        labels=sample.labels, predicted=ids, classes=scores.classes, palette=palette,
+    )  # fmt: skip
 
 
 def _count(name: str, ids: AnySize, labels: AnySize | None, *, classes: int, boundary: bool) -> tuple[str, Counts]:

@@ -16,15 +16,15 @@ from densevit.data.datasets.base import Dataset
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.published_protocols import find_protocol
-from densevit.evaluators.base import Evaluation
-from densevit.evaluators.classification import evaluate_classification
-from densevit.evaluators.depth import evaluate_depth
-from densevit.evaluators.normals import evaluate_normals
-from densevit.evaluators.segmentation import evaluate_segmentation
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure
 from densevit.reporting.html_page import duration, write_page
 from densevit.reporting.svg_charts import line_chart
+from densevit.scorers.base import Evaluation
+from densevit.scorers.classification import evaluate_classification
+from densevit.scorers.depth import evaluate_depth
+from densevit.scorers.normals import evaluate_normals
+from densevit.scorers.segmentation import evaluate_segmentation
 from densevit.structures import Row, Sample
 from densevit.weights.checkpoint import step_of
 

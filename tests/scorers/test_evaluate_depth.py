@@ -15,8 +15,8 @@ from densevit.data.datasets.base import open_dataset
 from densevit.data.predictions import SavedMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluators.depth import evaluate_depth, select_protocols
 from densevit.inference.predictor import Predictor
+from densevit.scorers.depth import evaluate_depth, select_protocols
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,13 @@ from densevit.data.index.manifest import read_table
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals
-from densevit.evaluators.base import input_of
 from densevit.inference.calibration import FORMS, calibrate, fit_calibration
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predict.point_files import from_table
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Calibration, ModelCard
 from densevit.ops.measured_points import sample
+from densevit.scorers.base import input_of
 
 PIXELS = 500  # of each image: all images weigh the same
 FOLDS = 5

@@ -13,9 +13,9 @@ import densevit
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
 from densevit.errors import ConfigError, DataError
-from densevit.evaluators.calibration import Measured, calibrated_card, choose_calibration, stacked
 from densevit.inference.calibration import calibrate, fit_calibration
 from densevit.model_card import Calibration, HeadSpec, ModelCard
+from densevit.scorers.calibration import Measured, calibrated_card, choose_calibration, stacked
 
 
 def measured(wrong: object, count: int = 12, noise: float = 0.02) -> list[Measured]:

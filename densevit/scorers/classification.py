@@ -8,11 +8,11 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
 from densevit.evaluation.classification.metrics import score
-from densevit.evaluation.classification.scores import summarise
-from densevit.evaluators.base import Evaluation, input_of
-from densevit.evaluators.segmentation import require_same_classes
+from densevit.evaluation.classification.scores import ClassScores, summarise
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, classification_figure
+from densevit.scorers.base import Evaluation, input_of
+from densevit.scorers.segmentation import require_same_classes
 from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
 
@@ -31,7 +31,7 @@ def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | 
     require_same_classes(name, spec, data)
     scores = summarise(_rows(predictor, name, data), spec.classes)
 
-    def draw(index: int, label: str, row: Row) -> Figure:
+    def draw(_: ClassScores, index: int, label: str, row: Row) -> Figure:
         sample = data.read(index)
         words = f"{spec.classes[int(row['label'])]}, no finite prediction"
         if row["predicted"] >= 0:
@@ -39,7 +39,7 @@ def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | 
             words = f"{spec.classes[int(row['label'])]}, predicted {predicted} ({row['confidence']:.0%})"
         return classification_figure(name=sample.name, label=label, score=words, image=sample.image)
 
-    return Evaluation(results=[scores], data=data, draw=lambda _: draw, card=predictor.card.to_dict())
+    return Evaluation(results=[scores], data=data, draw=draw, card=predictor.card.to_dict())
 
 
 def classification_head(predictor: Predictor, name: str | None) -> str:
