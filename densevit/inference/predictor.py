@@ -258,8 +258,8 @@ class Predictor:
         camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
-        """One pass through the model, or tile by tile: b k h w per head. Raises ConfigError for an input that is not for
-        tiles, with images that are cut into them.
+        """One pass through the model, or tile by tile: b k h w per head. Raises ConfigError for an input that is not
+        for tiles, with images that are cut into them.
 
         Args:
             camera: of all these images; None leaves it to `cameras`.
