@@ -72,29 +72,14 @@ class Predictor:
         cast_weights: bool = False,
         runtime: RuntimeName = "torch",
     ) -> None:
-        """Moves the model to the device and switches it to evaluation.
+        """Move the model to the device and switch it to evaluation. Options without a line here are those of
+        `densevit.load`. Raises ConfigError for a device, number format or runtime that does not exist or does not fit,
+        DataError for a batch size under 1.
 
         Args:
-            device: auto is CUDA, else MPS, else the CPU.
-            precision: auto is bf16 where the device computes in it, else fp32 (on older GPUs fp16); tf32 multiplies
-                fp32 numbers with 10 bits of mantissa, on GPUs. Maps are float32 always.
-            flip: average with the mirrored image's mirrored prediction; twice the time.
-            scales: average over the image at these sizes, relative to its own; with `flip` also mirrored at each.
-            batch_size: consecutive images of one size go through the model together, so many at most.
             window: height and width of an image -> the part that the model sees, where no `box` is given.
-            camera: the focal length in pixels of the images: a number, two (along x and y), or fx, fy, cx, cy; only
-                models whose metres depend on it ask for it. None takes what EXIF says, of photos given by their paths.
-            tiling: images with a longer side are predicted in overlapping tiles of this side (inference/tiling.py).
-            compile: by torch.compile, at the first image of each size; `densevit benchmark --compile` measures it.
-            cast_weights: keeps the weights of linear and convolutional layers in `precision`, which halves their memory
-                and changes no number; then the model cannot be saved. On a CPU they are kept so anyway.
-            runtime: `openvino` or `onnxruntime` compute on a CPU in place of torch, from the first image of each size
-                on (inference/backends/onnx_runtimes.py); `auto` takes one of them
-                where it pays (inference/choose_runtime.py).
-
-        Raises:
-            ConfigError: no such device, number format or runtime, or not together.
-            DataError: a batch size under 1.
+            camera: `focal` of `densevit.load`; None takes what EXIF says, of photos given by their paths.
+            tiling: how larger images are cut into tiles; a number is their side (inference/tiling.py).
         """
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")

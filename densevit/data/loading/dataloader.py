@@ -151,11 +151,9 @@ class TrainLoader:
     `batch_size` cannot be shared evenly, or a micro-batch holds no whole number of clips; while iterating DataError, if
     a sample is unreadable, samples differ in size, or a worker died or hangs.
 
-    Args:
+    Args, beside those that are keys of `data` in a config:
         batch_size: samples of an optimiser step, over all ranks and accumulated micro-batches.
         start: samples seen before, over all ranks.
-        on_corrupt: raise ends the run at an unreadable sample; skip takes the next of the epoch's order instead.
-        max_corrupt_fraction: the share of an epoch that may be skipped, rounded up to whole samples of this rank.
         views: augmentations of a sample, which epochs take in turn; None: another in every epoch.
         features: of all these views.
         clips: of `dataset`.

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import groupby
 from threading import Event
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from densevit.data.io import images
 from densevit.data.io.readers import read_image
@@ -31,9 +31,8 @@ from densevit.inference.predict.summary import Summary, failure_reason, incomple
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.tiling import check_tileable, check_tileable_inputs
 from densevit.inference.writers import PredictedMap
-from densevit.model_card import Kind, uncertainty_of
+from densevit.model_card import uncertainty_of
 from densevit.model_inputs import join_inputs
-from densevit.ops.measured_points import FittedMap
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import is_out_of_memory
 from densevit.utils.process_group import ALONE, ProcessGroup
@@ -46,24 +45,6 @@ Maps = dict[str, Map]
 """By head."""
 
 Pair = tuple[Item, ImageInput]
-
-
-class Written(NamedTuple):
-    """Of one image: values out of range, pixels without a value, and the fits to its measured points."""
-
-    out_of_range: int
-    invalid: int
-    fits: list[FittedMap]
-
-
-@runtime_checkable
-class Writer(Protocol):
-    """A format, of images or of clips."""
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]: ...
-    @property
-    def fallback(self) -> tuple[Kind, ...]: ...
 
 
 @dataclass
@@ -145,7 +126,7 @@ class Exporter(ABC):
         return self.processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), self.plan))
 
 
-def head_of_each_format(writers: Mapping[str, Writer], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
+def head_of_each_format(writers: Mapping[str, Any], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
     """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`. Raises
     DataError for no such head, ConfigError for a format that no head or several are for, or a head without a format."""
     wanted = [predictor.card.head(name) for name in wanted]
@@ -226,7 +207,7 @@ class ImageExporter(Exporter):
         begun = time.perf_counter()
         ahead = 2 * self.workers + self.predictor.batch_size
         total = self.summary.images - self.summary.already
-        pending: deque[tuple[Item, Future[Written]]] = deque()
+        pending: deque[tuple[Item, Future[Summary]]] = deque()
         # After an error, too, images being written are finished, and those that wait to be decoded are dropped.
         with (
             self.warnings,
@@ -307,7 +288,7 @@ class ImageExporter(Exporter):
         for pair in pairs:
             yield from self.predict_batch([pair])
 
-    def write(self, item: Item, maps: Maps, given: ImageInput) -> Written:
+    def write(self, item: Item, maps: Maps, given: ImageInput) -> Summary:
         """Writes the formats of one image."""
         model, card = self.predictor.model, self.predictor.card
         fits = {head: given.in_metres(head, values, model, card) for head, values in maps.items()}
@@ -329,9 +310,9 @@ class ImageExporter(Exporter):
             for format in formats
         ]
         invalid = sum(int((~frame.valid()).sum()) for frame in frames.values())
-        return Written(sum(out_of_range), invalid, residuals)
+        return Summary(1, out_of_range=sum(out_of_range), invalid=invalid, fits=residuals)
 
-    def count(self, item: Item, written: Future[Written]) -> None:
+    def count(self, item: Item, written: Future[Summary]) -> None:
         try:
             done = written.result()
         except DataError as error:
