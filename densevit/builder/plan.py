@@ -85,9 +85,6 @@ class Plan:
         if problems := run.problems():  # such as a warm-up longer than the epochs, whose steps are only known now
             raise ConfigError(*map(self.locate, problems))
         if run.data.clip > 1:
-            if mixed := [source.name for source in plan.train.sources if source.cutmix]:
-                what = f"cutmix of {', '.join(mixed)} pastes a still image into a clip; leave it or data.clip out"
-                raise ConfigError(self.locate(f"data.train.sources: {what}."))
             with self.located("data.clip"):
                 Clips(plan.train, run.data.clip, run.data.clip_stride)
         return replace(plan, run=run)

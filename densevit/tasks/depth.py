@@ -172,23 +172,15 @@ class DepthTask(Task):
 
     def panel(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to four images, one below the other: image, ground truth, prediction, relative error (0 to 30%)."""
-        return np.concatenate([self._row(prediction, batch, i) for i in range(min(4, len(batch)))])
-
-    def _row(self, prediction: Tensor, batch: Batch, i: int) -> UInt8[np.ndarray, "height width 3"]:
-        image = (batch.image[i].permute(1, 2, 0).cpu().numpy() * 255).round().astype(np.uint8)
-        pred = prediction[i, 0].cpu().numpy()
-        target, valid = (t[i, 0].cpu().numpy() for t in self.ground_truth(batch))
-        low, high = np.percentile(target[valid], (2, 98)) if valid.any() else np.nanpercentile(pred, (2, 98))
-        error = np.where(valid, np.abs(pred - target) / np.where(valid, target, 1), np.nan)
-        return np.concatenate(
-            [
-                image,
-                colorize(np.where(valid, target, np.nan), float(low), float(high)),
-                colorize(pred, float(low), float(high)),
-                colorize(error, 0.0, 0.3, cmap="magma"),
-            ],
-            axis=1,
-        )
+        images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
+        maps = (t[:, 0].cpu().numpy() for t in (prediction, *self.ground_truth(batch)))
+        rows = []
+        for image, pred, target, valid in list(zip(images, *maps, strict=True))[:4]:
+            low, high = map(float, np.nanpercentile(target[valid] if valid.any() else pred, (2, 98)))
+            error = np.where(valid, np.abs(pred - target) / np.where(valid, target, 1), np.nan)
+            shown = (colorize(y, low, high) for y in (np.where(valid, target, np.nan), pred))
+            rows.append(np.concatenate([image, *shown, colorize(error, 0.0, 0.3, cmap="magma")], axis=1))
+        return np.concatenate(rows)
 
 
 def as_ground_truth(

@@ -1,7 +1,7 @@
 """Clips of a data set: frames of one video, so many frames apart."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -76,6 +76,9 @@ class Clips:
         if clip > 1 and run.batch_size % (clip * run.grad_accum_steps):
             micro = "" if run.grad_accum_steps == 1 else f" in each of {run.grad_accum_steps} micro-batches"
             yield f"data.clip: {run.batch_size} images a step hold no whole clips of {clip}{micro}."
+        for i, source in enumerate(run.data.train.get("sources") or ()):
+            if clip > 1 and isinstance(source, Mapping) and source.get("cutmix"):
+                yield f"data.train.sources.{i}.cutmix: pastes a still image into a clip; leave it or data.clip out."
 
     def __len__(self) -> int:
         return len(self.starts)
