@@ -251,7 +251,8 @@ class Predictor:
             inputs: further ones of the model, for these images.
         """
         tiled = self.tiling is not None and max(images.shape[1:3]) > self.tiling.side
-        check_tileable_inputs(inputs if tiled else ())
+        if tiled:
+            check_tileable_inputs(inputs)
         inputs = self.with_cameras(images, inputs, camera)
         if not tiled:
             return as_arrays(self.predict_batch(images, box=box, inputs=inputs))
