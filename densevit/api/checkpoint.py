@@ -25,7 +25,7 @@ from densevit.inference.tiling import Tiling
 from densevit.inference.tta import check_scales
 from densevit.model_card import ModelCard
 from densevit.ops.crops import kb_box
-from densevit.utils.network import PACKAGED, is_address
+from densevit.utils.network import PACKAGED, PUBLISHED, is_address
 from densevit.weights.checkpoint import read_card
 from densevit.weights.describe import as_text
 
@@ -36,8 +36,9 @@ def packaged_model() -> str:
     """Name the model that comes with the package, and log what it is and what it does not replace."""
     log.warning(
         "No model named: taking %s, small and trained on rendered rooms alone. It shows what densevit does and "
-        "replaces no published weights, which load by name: hf:depth-anything/Depth-Anything-V2-Small",
+        "replaces no published weights, which load by name: %s",
         PACKAGED,
+        PUBLISHED,
     )
     return PACKAGED
 

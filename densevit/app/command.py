@@ -13,7 +13,7 @@ def app(
     *,
     host: str = "127.0.0.1",
     port: Count | None = None,
-    max_pixels: Count = 24_000_000,
+    max_pixels: Count = 2_000_000,
     max_megabytes: Count = 200,
     time_limit: Count = 120,
     **options: Any,
@@ -27,7 +27,7 @@ def app(
         models: checkpoints: folders or files, densevit's own or published. Default: the small model of the package.
         host: 127.0.0.1: this machine; 0.0.0.0: the network.
         port: default: the first free one from 7860 on.
-        max_pixels: largest image, in pixels.
+        max_pixels: larger images are reduced to this number of pixels.
         max_megabytes: largest file.
         time_limit: seconds for a clip, by each checkpoint.
         options: of `densevit.load`.

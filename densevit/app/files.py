@@ -19,6 +19,7 @@ from densevit.inference.predict.pipeline import head_of_each_format
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.inference.writers.surface import SurfaceWriter
+from densevit.ops.geometry import field_of_view
 from densevit.output_kinds import DEPTH_KINDS
 
 COLORED = ("color", "mp4")  # formats that take the page's colours
@@ -76,7 +77,7 @@ def write_image_files(
     try:
         predict(
             model.predictor, given.path, folder, formats=asked, heads=heads, overwrite=True,
-            fov=None if source == "from EXIF" else lens.fov, workers=1,
+            fov=field_of_view(given.image.shape[1], given.focal) if source == "from EXIF" else lens.fov, workers=1,
         )  # fmt: skip
     except PartialError as error:
         raise DataError(next(iter(error.summary.failed.values()))) from None

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import cv2
+import numpy as np
+from PIL import Image
+
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.images import HEAD, detect_format
 from densevit.data.io.readers import read_image
@@ -12,18 +16,20 @@ from densevit.errors import DataError
 from densevit.inference.camera import Lens, assumed_fov
 from densevit.inference.predictor import Predictor
 
+LARGEST = 250_000_000  # pixels of an image that is decoded to be reduced
+
 
 @dataclass(frozen=True)
 class Limits:
     """What one visitor may ask of the machine.
 
     Attributes:
-        pixels: of an image.
+        pixels: of an image; a larger one is reduced.
         megabytes: of a file.
         seconds: that the frames of a clip may take, by each checkpoint.
     """
 
-    pixels: int = 24_000_000
+    pixels: int = 2_000_000
     megabytes: int = 200
     seconds: float = 120.0
 
@@ -33,7 +39,7 @@ class GivenImage:
     """
     Attributes:
         focal: in pixels, of its EXIF.
-        note: why EXIF gives none, where it gives nonsense.
+        note: that it was reduced, and why EXIF gives no focal length, where it gives nonsense.
     """
 
     path: Path
@@ -57,14 +63,17 @@ class GivenClip:
     path: Path
 
 
-def open_given(path: Path, limits: Limits) -> GivenImage | GivenClip:
+def open_given(path: Path, limits: Limits, folder: Path) -> GivenImage | GivenClip:
     """Reads an image, or the beginning of a clip.
+
+    Args:
+        folder: for a reduced image.
 
     Raises:
         DataError: neither of them, damaged, or too large; the message names the file without its folder.
     """
     try:
-        return open_clip(path) if is_clip(path) else open_image(path, limits)
+        return open_clip(path) if is_clip(path) else open_image(path, limits, folder)
     except DataError as error:
         raise DataError(f"{str(error).replace(str(path), path.name)} Choose another image or clip.") from None
 
@@ -80,9 +89,18 @@ def open_clip(path: Path) -> GivenClip:
     return GivenClip(path)
 
 
-def open_image(path: Path, limits: Limits) -> GivenImage:
-    image = read_image(path, max_pixels=limits.pixels)
+def open_image(path: Path, limits: Limits, folder: Path) -> GivenImage:
+    image, focal, note = read_image(path, max_pixels=LARGEST), None, ""
     try:
-        return GivenImage(path, image, exif_focal(path))
+        focal = exif_focal(path, LARGEST)
     except DataError:
-        return GivenImage(path, image, None, "The focal length in its EXIF cannot be true and is left out.")
+        note = "The focal length in its EXIF cannot be true and is left out."
+    h, w = image.shape[:2]
+    if h * w <= limits.pixels:
+        return GivenImage(path, image, focal, note)
+    scale = (limits.pixels / (h * w)) ** 0.5
+    image = np.asarray(cv2.resize(image, (int(w * scale), int(h * scale)), interpolation=cv2.INTER_AREA))
+    given, path = path, folder / f"{path.stem}.png"
+    Image.fromarray(image).save(path, compress_level=1)
+    reduced = f"Reduced from {given.name}, {w} x {h} pixels (--max-pixels {limits.pixels:,})."
+    return GivenImage(path, image, None if focal is None else focal * image.shape[1] / w, f"{reduced} {note}".strip())

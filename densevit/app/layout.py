@@ -1,7 +1,9 @@
 """What stands where on the page, in Gradio's components."""
 
+import html
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, get_args
 
 from densevit.app.models import AppModel, ViewOptions
@@ -10,6 +12,7 @@ from densevit.output_kinds import DEPTH_KINDS
 
 WAITING = "<p>Drop an image or a clip, or choose one.</p>"
 KEPT = ["download"]  # of Gradio's buttons on a picture: another one uploads it to a public host
+EXAMPLES = sorted(Path(str(files("densevit.app") / "examples")).glob("*.jpg"))
 LAYERS = 48  # of the slider, until a click tells how many there are; the last is shown at first
 
 
@@ -20,6 +23,8 @@ class Layout:
         import gradio
 
         self.models = models
+        lines = [line for model in models for line in model.about()]
+        gradio.HTML(f'<div class="intro"><h1>densevit</h1>{paragraphs(lines)}</div>', elem_id="intro")
         with gradio.Row():
             with gradio.Column(scale=1, min_width=280):
                 self.build_controls()
@@ -35,15 +40,28 @@ class Layout:
         kinds = {spec.kind for model in self.models for spec in model.heads.values()}
         near, far = ViewOptions().assume_depth
         self.file = gradio.File(label="Image or clip", elem_id="file", height=140)
+        with gradio.Accordion("Webcam", open=False):
+            self.webcam = gradio.Image(
+                sources=["webcam"], type="filepath", show_label=False, buttons=KEPT, elem_id="webcam"
+            )
+        self.examples = gradio.Dataset(
+            label="Examples (rendered, CC0)",
+            components=[gradio.Image(render=False)],
+            samples=[[str(path)] for path in EXAMPLES],
+            type="index",
+            layout="gallery",
+            elem_id="examples",
+        )
         self.clip = gradio.Video(label="The clip", visible=False, buttons=KEPT, elem_id="clip")
         self.status = gradio.HTML(WAITING, elem_id="status")
         self.head = gradio.Dropdown(
             heads, value="depth" if "depth" in heads else heads[0], label="Map", visible=len(heads) > 1, elem_id="head"
         )
-        self.cmap = gradio.Dropdown(list(get_args(ColorMap)), value="turbo", label="Colours", elem_id="cmap")
-        with gradio.Row():
-            self.low = gradio.Textbox(label="from", placeholder="auto", min_width=90, elem_id="low")
-            self.high = gradio.Textbox(label="to", placeholder="auto", min_width=90, elem_id="high")
+        with gradio.Group() as self.colours:
+            self.cmap = gradio.Dropdown(list(get_args(ColorMap)), value="turbo", label="Colours", elem_id="cmap")
+            with gradio.Row():
+                self.low = gradio.Textbox(label="from", placeholder="auto", min_width=90, elem_id="low")
+                self.high = gradio.Textbox(label="to", placeholder="auto", min_width=90, elem_id="high")
         with gradio.Accordion("Lens and clips", open=False):
             self.fov = gradio.Textbox(
                 label="Horizontal field of view, degrees",
@@ -110,4 +128,9 @@ class Layout:
 
     @property
     def pictures(self) -> list[Any]:
-        return [self.clip, *self.views, *self.clips, *self.attentions, self.attention_controls, self.again]
+        shown = [self.colours, self.clip, *self.views, *self.clips, *self.attentions]
+        return [*shown, self.attention_controls, self.again]
+
+
+def paragraphs(lines: Sequence[str]) -> str:
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines if line)

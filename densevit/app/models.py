@@ -20,6 +20,7 @@ from densevit.inference.writers import PredictedMap, Viewer
 from densevit.inference.writers.labels import classes_of
 from densevit.model_card import HeadSpec
 from densevit.output_kinds import DEPTH_KINDS
+from densevit.utils.network import PACKAGED, PUBLISHED
 
 ASSUMED_DEPTH = (1.0, 3.0)  # metres of the near and far end of maps without unit, until the visitor changes them
 ATTENTION_SIDE = 768  # pixels
@@ -67,6 +68,16 @@ class AppModel:
     @property
     def heads(self) -> dict[str, HeadSpec]:
         return {name: spec for name, spec in self.predictor.card.outputs.items() if not spec.output_kind.auxiliary}
+
+    def about(self) -> list[str]:
+        """What the model is, in two lines: outputs, size and origin; data, licence, and limits of the packaged one."""
+        card = self.predictor.card
+        heads = ", ".join(spec.output_kind.meaning for spec in self.heads.values())
+        parameters = sum(p.numel() for p in self.predictor.model.parameters())
+        size = f", {parameters / 1e6:.1f} million parameters" if parameters else ""
+        limits = f" Small; it replaces no published weights: densevit app {PUBLISHED}" if self.name == PACKAGED else ""
+        trained = f"Trained on {card.trained_on or 'unknown data'}; licence: {card.licence}.{limits}"
+        return [f"{self.name}: {heads}{size}; {card.source}.", trained]
 
     def head(self, wanted: str, kinds: Sequence[str] = ()) -> str | None:
         """The wanted head, else `depth`, else the first; of these kinds, if any are given."""

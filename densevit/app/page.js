@@ -1,6 +1,8 @@
-// Runs in each map of the page (template map_view.html): slider, values under the pointer, clicks.
-// Gradio gives `element`, `trigger` and `watch`.
+// Runs in each map of the page (template map_view.html): values under the pointer or by arrow keys, clicks.
+// Gradio gives `element` and `trigger`.
 const decoded = new WeakMap();
+const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+let place = [0.5, 0.5]; // shares of width and height
 
 function mapOf(stack) {
   if (!decoded.has(stack)) {
@@ -10,46 +12,55 @@ function mapOf(stack) {
   return decoded.get(stack);
 }
 
-/** The pixel of the image under the pointer, and that of the values that came with the page. */
-function placeOf(event) {
-  const stack = event.target.closest?.(".stack");
-  if (!stack) return null;
-  const map = mapOf(stack), box = stack.getBoundingClientRect();
-  const across = (event.clientX - box.left) / box.width, down = (event.clientY - box.top) / box.height;
-  if (across < 0 || across >= 1 || down < 0 || down >= 1) return null;
-  const at = (share, count) => Math.min(count - 1, Math.floor(share * count));
-  return {
-    map, figure: stack.closest("figure"), x: at(across, map.size[1]), y: at(down, map.size[0]),
-    column: at(across, map.shape[1]), row: at(down, map.shape[0]),
-  };
+/** The pixel of the image at the place. */
+function pixel(stack) {
+  const [h, w] = mapOf(stack).size;
+  return { x: Math.min(w - 1, Math.floor(place[0] * w)), y: Math.min(h - 1, Math.floor(place[1] * h)) };
 }
 
-function valueText({ map, row, column }) {
-  const start = (row * map.shape[1] + column) * map.shape[2];
-  const values = Array.from(map.data.subarray(start, start + map.shape[2]));
+function valueText(map) {
+  const [rows, columns, channels] = map.shape;
+  const at = (share, count) => Math.min(count - 1, Math.floor(share * count));
+  const start = (at(place[1], rows) * columns + at(place[0], columns)) * channels;
+  const values = Array.from(map.data.subarray(start, start + channels));
   if (map.classes) return map.classes[values[0]] ?? "no class";
   if (!values.every(Number.isFinite)) return "no value";
   if (values.length > 1) return `(${values.map((value) => value.toFixed(2)).join(", ")})`;
   return map.unit ? `${values[0].toFixed(3)} ${map.unit}` : values[0].toPrecision(4);
 }
 
-let share = 0;
-function applyShare() {
-  element.style.setProperty("--share", `${share}%`);
-  for (const slider of element.querySelectorAll(".slide input")) slider.value = share;
+function tell(stack) {
+  const figure = stack.closest("figure"), { x, y } = pixel(stack);
+  figure.style.setProperty("--x", `${100 * place[0]}%`);
+  figure.style.setProperty("--y", `${100 * place[1]}%`);
+  figure.querySelector(".readout").textContent = `${valueText(mapOf(stack))} at x ${x}, y ${y}`;
 }
 
-element.addEventListener("input", (event) => {
-  if (!event.target.closest(".slide")) return;
-  share = event.target.value;
-  applyShare();
-});
+/** The map under the pointer, whose place becomes the place. */
+function under(event) {
+  const stack = event.target.closest?.(".stack");
+  if (!stack) return null;
+  const box = stack.getBoundingClientRect();
+  const found = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+  if (found.some((share) => share < 0 || share >= 1)) return null;
+  place = found;
+  return stack;
+}
+
 element.addEventListener("pointermove", (event) => {
-  const place = placeOf(event);
-  if (place) place.figure.querySelector(".readout").textContent = `${valueText(place)} at x ${place.x}, y ${place.y}`;
+  const stack = under(event);
+  if (stack) tell(stack);
 });
 element.addEventListener("click", (event) => {
-  const place = placeOf(event);
-  if (place) trigger("click", { x: place.x, y: place.y });
+  const stack = under(event);
+  if (stack) trigger("click", pixel(stack));
 });
-watch("value", applyShare);
+element.addEventListener("keydown", (event) => {
+  const stack = event.target.closest?.(".stack"), step = KEYS[event.key];
+  if (!stack || !(step || event.key === "Enter")) return;
+  event.preventDefault();
+  if (!step) return trigger("click", pixel(stack));
+  const size = mapOf(stack).size.toReversed(), far = event.shiftKey ? 1 : 10; // pixels
+  place = place.map((share, axis) => Math.max(0, Math.min(1 - 1e-9, share + (step[axis] * far) / size[axis])));
+  tell(stack);
+});

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from math import inf, isfinite
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,9 +14,9 @@ import numpy as np
 
 from densevit.app.files import affordable_end, formats_of, write_clip_files, write_image_files
 from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
-from densevit.app.layout import Layout
+from densevit.app.layout import EXAMPLES, WAITING, Layout, paragraphs
 from densevit.app.models import AppModel, ViewOptions
-from densevit.app.views import map_views
+from densevit.app.views import is_coloured, map_views, scale_of_video
 from densevit.errors import ConfigError, DataError, DensevitError, Preempted
 from densevit.ops.geometry import field_of_view, is_possible_fov
 from densevit.output_kinds import DEPTH_KINDS
@@ -79,11 +79,21 @@ class Page:
                 visit.clicked = (event.x, event.y)
             return self.attend(visit, layer, shown)
 
-        opened = on(ui.file.upload, self.open, [ui.file, *ui.choices], [*ui.pictures, *offered])
-        on(opened.then, self.cloud, chosen, ui.clouds)
+        def example(index: int, *given: Any) -> Updates:
+            return self.open(str(EXAMPLES[index]), *given)
+
+        for event, opened, given in (
+            (ui.file.upload, self.open, ui.file),
+            (ui.webcam.input, self.open, ui.webcam),
+            (ui.examples.click, example, ui.examples),
+        ):
+            done = on(event, opened, [given, *chosen], [*ui.pictures, *ui.clouds, *offered])
+            on(done.then, self.cloud, chosen, ui.clouds)
+        first = on(self.blocks.load, partial(example, 0), chosen, [*ui.pictures, *ui.clouds, *offered])
+        on(first.then, self.cloud, chosen, ui.clouds)
         on(ui.again.click, self.predict, chosen, [*ui.pictures, *offered])
         for changed in (ui.cmap.change, ui.low.submit, ui.low.blur, ui.high.submit, ui.high.blur):
-            on(changed, self.recolour, chosen, ui.views)
+            on(changed, self.recolour, chosen, [ui.colours, *ui.views])
         lens = [event for text in (ui.fov, ui.near, ui.far) for event in (text.submit, text.blur)]
         for changed in (ui.head.change, *lens):
             on(changed, self.refresh, chosen, [*ui.pictures, *ui.clouds, *offered])
@@ -110,10 +120,30 @@ class Page:
 
         return run
 
-    def open(self, path: str | None, *choices: Any) -> Updates:
+    def open(self, path: str | None, before: Visit | None, *choices: Any) -> Updates:
+        """Show a new image or clip; one that is refused takes what the page showed before with it."""
         if path is None:
             return {}
-        return self.predict(Visit(open_given(Path(path), self.limits)), *choices)
+        try:
+            return self.predict(Visit(open_given(Path(path), self.limits, self.new_folder())), *choices)
+        except DataError as error:
+            return self.cleared(str(error), before)
+
+    def cleared(self, why: str, before: Visit | None) -> Updates:
+        import gradio
+
+        ui = self.ui
+        gone = f" The result of {before.given.path.name} was cleared." if before else ""
+        parts = [ui.clip, *ui.clips, *ui.attentions, ui.attention_controls, ui.again]
+        return {
+            **{part: gradio.update(visible=False) for part in parts},
+            **dict.fromkeys(ui.views, ""),
+            **dict.fromkeys(ui.clouds, WAITING),
+            ui.formats: gradio.update(choices=[], value=[]),
+            ui.written: None,
+            self.visit: None,
+            ui.status: f'<p class="warning">{html.escape(why + gone)}</p>',
+        }
 
     def predict(self, visit: Visit | None, *choices: Any) -> Updates:
         if visit is None:
@@ -153,6 +183,7 @@ class Page:
         assert isinstance(given, GivenClip)
         visit.ends, lines = [], []
         updates: Updates = {part: gradio.update(visible=False) for part in [*ui.attentions, ui.attention_controls]}
+        updates[ui.colours] = gradio.update(visible=True)
         for model, clip, view in zip(self.models, ui.clips, ui.views, strict=True):
             if model.head(options.head, DEPTH_KINDS) is None:
                 visit.ends.append(None)
@@ -161,7 +192,7 @@ class Page:
             begun = perf_counter()
             visit.ends.append(affordable_end(model, given, options, self.limits.seconds))
             (video,) = write_clip_files(model, given, ["mp4"], options, self.new_folder(), visit.ends[-1])
-            updates |= {view: "", clip: gradio.update(value=str(video), visible=True)}
+            updates |= {view: str(scale_of_video(video)), clip: gradio.update(value=str(video), visible=True)}
             lines.append(f"{given.path.name}: {model.name} {perf_counter() - begun:.1f} s.")
             if visit.ends[-1] is not None:
                 lines.append(
@@ -173,8 +204,12 @@ class Page:
 
     def views(self, visit: Visit, options: ViewOptions) -> Updates:
         assert isinstance(visit.given, GivenImage)
+        import gradio
+
         shown = map_views(self.models, visit.given, visit.predictions, options)
-        return {component: str(view) for component, view in zip(self.ui.views, shown, strict=True)}
+        heads = [model.heads[model.head(options.head)] for model in self.models]
+        colours = gradio.update(visible=any(map(is_coloured, heads)))
+        return {self.ui.colours: colours, **dict(zip(self.ui.views, map(str, shown), strict=True))}
 
     def recolour(self, visit: Visit | None, *choices: Any) -> Updates:
         if visit is None or isinstance(visit.given, GivenClip):
@@ -320,7 +355,3 @@ def reason(error: BaseException) -> str:
     if is_out_of_memory(error) or isinstance(error, MemoryError):
         return "This does not fit into the machine's memory. Choose a smaller image."
     return str(error)
-
-
-def paragraphs(lines: Sequence[str]) -> str:
-    return "".join(f"<p>{html.escape(line)}</p>" for line in lines if line)

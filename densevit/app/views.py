@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -9,6 +10,7 @@ from markupsafe import Markup
 
 from densevit.app.inputs import GivenImage
 from densevit.app.models import AppModel, ViewOptions
+from densevit.data.io.depth_video import open_container
 from densevit.data.io.rgb import Rgb
 from densevit.inference.writers.labels import none_of
 from densevit.model_card import HeadSpec
@@ -18,6 +20,7 @@ from densevit.reporting.figures import color_bar, jpeg, lossless, shrink
 from densevit.reporting.html_page import render
 from densevit.reporting.predicted_array import class_table
 
+LEAST = 0.0005  # share of the pixels of a class in a legend
 WIDTH = 1024  # pixels of a picture in the page
 Predictions = Sequence[dict[str, np.ndarray]]
 """Of each model, by head."""
@@ -65,7 +68,7 @@ def map_view(
     if kind.image_level:
         return render("map_view.html", title=title, image=jpeg(small(image)), table=Markup(class_table(values, spec)))
     picture, legend, scale = image, [], None
-    if kind.channels == 1 and not kind.has_classes:
+    if is_coloured(spec):
         ends = zip(options.limits, usual or percentile_range(values), strict=True)
         low, high = (end if given is None else given for given, end in ends)
         if not low < high:  # one end was given, beyond the other, usual one
@@ -99,12 +102,27 @@ def map_view(
     )
 
 
+def is_coloured(spec: HeadSpec) -> bool:
+    """Whether a colour map shows it."""
+    kind = spec.output_kind
+    return kind.channels == 1 and not kind.has_classes and not kind.image_level
+
+
+def scale_of_video(path: Path) -> Markup:
+    """The colours of a video and their unit, as its format notes them."""
+    with open_container(path) as container:
+        cmap, _, ends = container.metadata.get("comment", "").partition(": ")
+    low, _, high = ends.partition(" to ")
+    return render("scale.html", bars=[(low, color_bar(cmap), high)])
+
+
 def legend_of(ids: np.ndarray, spec: HeadSpec) -> list[tuple[tuple[int, int, int], str]]:
     """Colour, and name with its share of the pixels, of the classes that occur, the largest first."""
     found, counts = np.unique(ids, return_counts=True)
     shares = sorted(zip((counts / ids.size).tolist(), found.tolist(), strict=True), reverse=True)
     palette = palette_for(spec)
-    return [(palette[i], f"{spec.classes[i]} {share:.1%}") for share, i in shares if i < len(palette)]
+    shown = [(share, i) for share, i in shares if i < len(palette) and share >= LEAST]
+    return [(palette[i], f"{spec.classes[i]} {share:.1%}") for share, i in shown]
 
 
 def small(pixels: np.ndarray) -> np.ndarray:

@@ -12,6 +12,9 @@ SCHEME = "hf:"
 PACKAGED = "densevit:rooms"
 """The name of the model that comes with the package."""
 
+PUBLISHED = "hf:depth-anything/Depth-Anything-V2-Small"
+"""The address of published weights that serve where the packaged model does not."""
+
 TIMEOUT = 0.7  # seconds
 
 

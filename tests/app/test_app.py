@@ -23,13 +23,14 @@ from densevit.app.files import affordable_end, formats_of, write_clip_files, wri
 from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
 from densevit.app.models import AppModel, ViewOptions
 from densevit.app.page import options_from
-from densevit.app.views import map_view, map_views
+from densevit.app.views import legend_of, map_view, map_views, scale_of_video
 from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
 from densevit.ops.colormap import colorize, percentile_range
-from densevit.ops.geometry import focal_length
+from densevit.ops.geometry import field_of_view, focal_length
+from densevit.utils.network import PACKAGED, PUBLISHED
 
 LIMITS = Limits(pixels=100_000)
 
@@ -53,7 +54,7 @@ def model(folder: Path) -> AppModel:
 
 @pytest.fixture(scope="module")
 def given(folder: Path) -> GivenImage:
-    found = open_given(folder / "photo.png", LIMITS)
+    found = open_given(folder / "photo.png", LIMITS, folder)
     assert isinstance(found, GivenImage)
     return found
 
@@ -102,6 +103,9 @@ def test_a_view_holds_the_values_of_python_and_their_colours(model: AppModel, gi
     np.testing.assert_array_equal(values_of(view)[..., 0], ids)
     for i, name in enumerate(("wall", "floor", "table")):
         assert (f"{name} {(ids == i).mean():.1%}" in view) == (i in ids)
+    ids = np.zeros((60, 80), np.int64)
+    ids[0, 0] = 1  # 0.02% of the pixels
+    assert [name for _, name in legend_of(ids, model.heads["classes"])] == ["wall 100.0%"]
     (view,) = map_views([model], given, [maps], ViewOptions(head="normals"))
     np.testing.assert_array_equal(values_of(view), expected["normals"].transpose(1, 2, 0))
 
@@ -177,7 +181,7 @@ def test_the_lens_is_given_or_from_exif_or_assumed(model: AppModel, folder: Path
     exif = image.getexif()
     exif.get_ifd(0x8769)[0xA405] = 28  # the 35 mm equivalent
     image.save(folder / "exif.jpg", exif=exif)
-    photo = open_given(folder / "exif.jpg", LIMITS)
+    photo = open_given(folder / "exif.jpg", LIMITS, folder)
     assert isinstance(photo, GivenImage)
     assert photo.lens(predictor, None) == (photo.lens(predictor, None)[0], "from EXIF")
     assert photo.lens(predictor, None)[0].focal == pytest.approx(28 * np.hypot(*SIZE) / np.hypot(36, 24))
@@ -188,12 +192,29 @@ def test_the_lens_is_given_or_from_exif_or_assumed(model: AppModel, folder: Path
     np.testing.assert_allclose(needy.predict(given, 90.0)["depth"], expected * np.tan(np.pi / 6), rtol=1e-4)
 
 
+def test_a_large_photo_is_reduced_with_its_lens_and_says_so(model: AppModel, folder: Path, tmp_path: Path) -> None:
+    image = Image.open(folder / "photo.png").resize((800, 640))
+    exif = image.getexif()
+    exif.get_ifd(0x8769)[0xA405] = 28
+    image.save(tmp_path / "phone.jpg", exif=exif)
+    photo = open_given(tmp_path / "phone.jpg", LIMITS, folder)
+    assert isinstance(photo, GivenImage) and photo.image.shape == (282, 353, 3)
+    assert photo.note == "Reduced from phone.jpg, 800 x 640 pixels (--max-pixels 100,000)."
+    fov = field_of_view(800, 28 * np.hypot(800, 640) / np.hypot(36, 24))
+    assert photo.focal == pytest.approx(focal_length(353, fov))
+    (cloud,) = write_image_files(model, photo, ["ply"], ViewOptions(), tmp_path / "page")
+    predict(model.predictor, photo.path, tmp_path / "own", formats=["ply"], fov=fov)
+    assert cloud.read_bytes() == (tmp_path / "own/phone.ply").read_bytes()
+
+
 def test_a_clip_becomes_a_video_as_long_as_the_time_limit_allows(model: AppModel, folder: Path, tmp_path: Path) -> None:
     predict(model.predictor, folder / "frames", tmp_path, formats=["mp4"], fps=4)
-    clip = open_given(tmp_path / "frames.color.mp4", LIMITS)
+    clip = open_given(tmp_path / "frames.color.mp4", LIMITS, tmp_path)
     assert isinstance(clip, GivenClip)
     assert affordable_end(model, clip, ViewOptions(), 1000.0) is None
     assert affordable_end(model, clip, ViewOptions(), 1e-9) == 0.0
+    scale = scale_of_video(tmp_path / "frames.color.mp4")
+    assert re.search(r'<span class="scale">[\d.]+<img [^>]*>[\d.]+ m</span>', scale)
     whole = write_clip_files(model, clip, ["mp4", "npz_clip", "png16"], ViewOptions(), tmp_path / "a", None)
     assert [path.name for path in whole] == ["frames.color.color.mp4", "frames.color.depth.npz", "frames.color.zip"]
     assert len(np.load(whole[1])["depth"]) == 4
@@ -204,14 +225,12 @@ def test_a_clip_becomes_a_video_as_long_as_the_time_limit_allows(model: AppModel
 def test_bad_files_are_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4")
     (tmp_path / "film.mp4").write_bytes(b"no film")
-    Image.new("1", (20_000, 10_000)).save(tmp_path / "huge.png")
     for name, text in {
         "notes.pdf": "notes.pdf: is PDF; images may be JPEG",
         "film.mp4": "film.mp4: cannot be read as a video",
-        "huge.png": "huge.png: 20000 x 10000 is 200,000,000 pixels; the limit is 100,000",
     }.items():
         with pytest.raises(DataError) as error:
-            open_given(tmp_path / name, LIMITS)
+            open_given(tmp_path / name, LIMITS, tmp_path)
         assert str(error.value).startswith(text) and str(error.value).endswith("Choose another image or clip.")
 
 
@@ -234,6 +253,13 @@ def test_checkpoints_are_named_by_what_tells_them_apart() -> None:
     assert names_of(["runs/a", "runs/b"]) == ["a", "b"]
     assert names_of(["runs/a/best", "runs/b/best"]) == ["a/best", "b/best"]
     assert names_of(["runs/a", "runs/a"]) == ["1: runs/a", "2: runs/a"]
+
+
+def test_two_lines_say_what_a_model_is(model: AppModel) -> None:
+    what, limits = AppModel(PACKAGED, model.predictor).about()
+    assert what.startswith("densevit:rooms: metric depth, classes of pixels, surface normals, 0.1 million parameters")
+    assert limits.endswith(f"licence: unknown. Small; it replaces no published weights: densevit app {PUBLISHED}")
+    assert "Small" not in model.about()[1]
 
 
 def test_the_command_names_the_extra_before_it_reads_the_checkpoint(

@@ -119,13 +119,34 @@ def test_the_map_is_that_of_python_and_its_values_stand_under_the_pointer(page: 
     playwright.expect(page.locator("#view-0 .scale")).to_contain_text("3 m")
 
 
-def test_bad_files_become_a_sentence_and_the_page_goes_on(page: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_refused_file_is_named_and_clears_the_page_and_a_large_one_is_reduced(
+    page: Any, folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4")
-    Image.new("1", (20_000, 10_000)).save(tmp_path / "huge.png")
+    Image.new("1", (5_000, 4_000)).save(tmp_path / "huge.png")
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
-    drop(page, tmp_path / "notes.pdf", "notes.pdf: is PDF; images may be")
-    drop(page, tmp_path / "huge.png", "20000 x 10000 is 200,000,000 pixels; the limit is 1,000,000")
-    assert page.locator("#view-0 .stack").count() == 1
+    drop(page, tmp_path / "notes.pdf", "notes.pdf: is PDF; images may be.*The result of photo.png was cleared")
+    assert page.locator("#view-0 .stack").count() == 0
+    drop(page, tmp_path / "huge.png", "Reduced from huge.png, 5000 x 4000 pixels")
+    drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
+
+
+def test_values_and_attention_are_there_for_the_keyboard(page: Any, folder: Path) -> None:
+    page.hover("#view-0 .stack", position={"x": 1, "y": 1})
+    page.focus("#view-0 .stack")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("ArrowDown")
+    expected = load(folder / "model", device="cpu", precision="fp32")(folder / "photo.png", head="depth")[10, 1]
+    assert page.inner_text("#view-0 .readout") == f"{expected:.3f} m at x 1, y 10"
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("#attention-0")).to_contain_text("patch in row 0, column 0, layer 1 of 1")
+
+
+def test_an_example_is_shown_at_first_and_at_a_click(page: Any, folder: Path) -> None:
+    page.reload()
+    playwright.expect(page.locator("#status")).to_contain_text("corridor.jpg, 640 x 480 pixels")
+    page.locator("#examples button").nth(1).click()
+    playwright.expect(page.locator("#status")).to_contain_text("desk.jpg, 640 x 480 pixels")
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
 
 
@@ -140,6 +161,10 @@ def test_the_point_cloud_turns(page: Any) -> None:
     view = page.frame_locator("#cloud-0 iframe")
     playwright.expect(view.locator("h1")).to_have_text("photo")
     canvas = view.locator("canvas")
+    before = canvas.screenshot()
+    page.wait_for_timeout(1000)
+    assert canvas.screenshot() != before  # by itself, until it is taken
+    canvas.click()
     before = canvas.screenshot()
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + 200, box["y"] + 100)
@@ -163,6 +188,7 @@ def test_classes_have_a_legend(page: Any) -> None:
     page.click("#head input")
     page.get_by_role("option", name="classes").click()
     playwright.expect(page.locator("#view-0 .scales")).to_contain_text(re.compile(r"(wall|floor|table) \d+\.\d%"))
+    playwright.expect(page.locator("#cmap")).to_be_hidden()
 
 
 def test_a_clip_plays(page: Any, folder: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import ExifTags
 
-from densevit.data.io.images import Raster
+from densevit.data.io.images import MAX_PIXELS, Raster
 from densevit.errors import DataError
 from densevit.ops.geometry import field_of_view, is_possible_fov
 
@@ -17,14 +17,14 @@ LARGEST_ASPECT_CHANGE = 1.02  # beyond, the file shows a part of what the camera
 Tag = ExifTags.Base
 
 
-def exif_focal(path: str | os.PathLike[str]) -> float | None:
+def exif_focal(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> float | None:
     """The focal length of a photo in its own pixels; None where EXIF does not tell.
 
     From the 35 mm equivalent by the diagonal (CIPA DCG-001), else from the focal length in mm and the pixel pitch. Both
     hold for a resized photo; they do not for a cropped one. Raises DataError naming the file and the value, where EXIF
     cannot be true of this image.
     """
-    raster = Raster.open(path)
+    raster = Raster.open(path, max_pixels)
     width, height = raster.header.size
     tags = exif_tags(raster)
     focal = from_equivalent(path, tags, (width, height)) or from_pixel_pitch(path, tags, width)

@@ -94,7 +94,10 @@ class Ffv1(ClipFormat):
 
 @CLIP_FORMATS.register("mp4")
 class Mp4(ClipFormat):
-    """H.264 video in colours, one range for the whole clip: its 2nd to 98th percentile, or the one that is given."""
+    """H.264 video in colours, one range for the whole clip: its 2nd to 98th percentile, or the one that is given.
+
+    The file's comment says the colour map, the range and the unit.
+    """
 
     suffix = ".color.mp4"
     part = "depth16"
@@ -110,16 +113,18 @@ class Mp4(ClipFormat):
             coding = Coding.of(container, parts[0])
         low, high = self.range or clip_range(parts, coding)
         colors = stored_colors(coding, low, high, self.cmap)
-        write_mp4(path, ((time, colors[stored]) for time, stored in maps_of(parts)), clip)
+        comment = f"{self.cmap}: {low:.3g} to {high:.3g} {coding.unit}".strip()
+        write_mp4(path, ((time, colors[stored]) for time, stored in maps_of(parts)), clip, comment)
 
 
-def write_mp4(path: Path, frames: Iterator[tuple[float, np.ndarray]], clip: ClipFacts) -> None:
+def write_mp4(path: Path, frames: Iterator[tuple[float, np.ndarray]], clip: ClipFacts, comment: str) -> None:
     """Frames in RGB as H.264 with their times; odd sides lose their last row or column, for 4:2:0 has none."""
     av = require_av()
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"  # not every build of FFmpeg has x264
     tick = Fraction(1, CLOCK)
     h, w = (max(2, side - side % 2) for side in clip.size)
     with av.open(str(path), "w", format="mp4", options=BITEXACT) as out:
+        out.metadata["comment"] = comment  # what the colours mean
         stream = out.add_stream(codec, rate=Fraction(clip.rate).limit_denominator(1001))
         stream.height, stream.width, stream.pix_fmt = h, w, "yuv420p"
         stream.time_base = stream.codec_context.time_base = tick

@@ -1,5 +1,6 @@
 """Depth maps as coloured meshes: GLB and OBJ, by trimesh (extra `mesh`)."""
 
+import math
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -12,6 +13,8 @@ from densevit.inference.writers.surface import AssumedDepth, SurfaceWriter
 from densevit.model_card import HeadSpec
 from densevit.ops.surfaces.triangles import EDGE, grid_triangles
 from densevit.utils.atomic_io import write_bytes
+
+MAX_VERTICES = 120_000  # of 40 bytes each with their triangles: under 5 MB
 
 # glTF's axes, which viewers of OBJ take for granted, too: right, up, back.
 FLIP = np.array([1, -1, -1], np.float32)
@@ -48,12 +51,15 @@ class MeshWriter(SurfaceWriter):
         import trimesh
 
         surface = self.surface(frame)
-        faces = grid_triangles(surface.points[..., 2], surface.valid, self.edge)
+        stride = max(1, math.ceil((np.count_nonzero(surface.valid) / MAX_VERTICES) ** 0.5))
+        some = np.s_[::stride, ::stride]
+        points = surface.points[some]
+        faces = grid_triangles(points[..., 2], surface.valid[some], self.edge)
         used, faces = np.unique(faces, return_inverse=True)
         mesh = trimesh.Trimesh(
-            vertices=surface.points.reshape(-1, 3)[used] * FLIP,
+            vertices=points.reshape(-1, 3)[used] * FLIP,
             faces=faces.reshape(-1, 3),
-            vertex_colors=frame.image.reshape(-1, 3)[used],
+            vertex_colors=frame.image[some].reshape(-1, 3)[used],
             process=False,
         )
         content = mesh.export(file_type=self.file_type)
@@ -64,7 +70,7 @@ class MeshWriter(SurfaceWriter):
 
 @DEPTH_FORMATS.register("glb")
 class Glb(MeshWriter):
-    """Binary glTF mesh with a colour per vertex; cut at depth edges. 40 bytes a pixel."""
+    """Binary glTF mesh with a colour per vertex; cut at depth edges. At most 5 MB: large maps are thinned out."""
 
     suffix, file_type = ".glb", "glb"
 

@@ -113,7 +113,7 @@ def test_the_viewer_is_one_file_that_holds_the_cloud_and_fetches_nothing(tmp_pat
     assert not re.search(r"https?:|src=|href=|import\s|fetch\(|XMLHttpRequest|@import|url\(", text)
 
 
-def test_the_page_of_a_large_image_is_thinned_to_5_mb(tmp_path: Path) -> None:
+def test_page_and_mesh_of_a_large_image_are_thinned_to_5_mb(tmp_path: Path) -> None:
     h, w = 1500, 2000
     large = replace(
         frame(),
@@ -125,6 +125,10 @@ def test_the_page_of_a_large_image_is_thinned_to_5_mb(tmp_path: Path) -> None:
     output("viewer").write(tmp_path / "a.viewer.html", large)
     assert 3e6 < (tmp_path / "a.viewer.html").stat().st_size < 5e6
     assert "every 3. pixel" in (tmp_path / "a.viewer.html").read_text()
+    output("glb").write(tmp_path / "a.glb", large)
+    assert 3e6 < (tmp_path / "a.glb").stat().st_size < 5e6
+    corner = backproject(large.values, np.array([[1500.0, 0, 1000], [0, 1500, 750], [0, 0, 1]]))[5, 10] * [1, -1, -1]
+    assert np.abs(trimesh.load(tmp_path / "a.glb", force="mesh").vertices - corner).sum(1).min() < 1e-5
 
 
 DRIVE = """
@@ -164,6 +168,6 @@ def test_a_browser_shows_the_cloud_orbits_and_zooms(tmp_path: Path) -> None:
     done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     found = json.loads(re.search(r'<pre id="found">(.*?)</pre>', done.stdout)[1])  # type: ignore[index]
     assert found["first"][0] > 50_000 and found["reset"] == found["first"]
-    assert found["orbit"][1] != found["first"][1] and found["orbit"][2] == pytest.approx(0.48)
-    assert found["orbit"][3] == pytest.approx(-0.12)
+    assert found["orbit"][1] != found["first"][1] and found["orbit"][2] == pytest.approx(0.18)
+    assert found["orbit"][3] == pytest.approx(-0.24)
     assert found["away"][2] == pytest.approx(np.exp(0.7)) and found["away"][0] < 0.5 * found["first"][0]
