@@ -38,14 +38,12 @@ def test_the_native_rule_hands_the_image_through_untouched() -> None:
     assert torch.equal(forward(Red(), image, NATIVE, 14)["depth"], image[:, :1])
 
 
-def test_flip_averages_with_the_answer_mirrored_back() -> None:
+def test_flip_averages_with_the_answer_mirrored_back_also_where_the_rule_asks_for_it() -> None:
     # Columns 0 1 2 3, mirrored back 3 2 1 0: their mean is 1.5 everywhere.
-    answer = forward(Column(), torch.rand(1, 3, 2, 4), NATIVE, 1, flip=True)["depth"]
-    assert torch.equal(answer, torch.full((1, 1, 2, 4), 1.5))
-
-
-def test_flip_changes_nothing_for_a_model_that_mirrors_with_its_image() -> None:
-    image = torch.rand(1, 3, 4, 6)
+    image = torch.rand(1, 3, 2, 4)
+    for rule, options in ((NATIVE, {"flip": True}), (PreprocessConfig(flip=True), {})):
+        answer = forward(Column(), image, rule, 1, **options)["depth"]
+        assert torch.equal(answer, torch.full((1, 1, 2, 4), 1.5))
     assert torch.allclose(forward(Red(), image, NATIVE, 1, flip=True)["depth"], image[:, :1])
 
 
@@ -55,9 +53,6 @@ def test_outside_the_box_there_is_nan_and_inside_what_the_window_gives() -> None
     assert model.sizes == [(1, 3, 3, 5)]
     assert torch.equal(answer[1:4, 2:7], torch.arange(5.0).expand(3, 5))
     assert int(answer.isnan().sum()) == 6 * 8 - 3 * 5
-
-
-def test_a_box_that_leaves_the_image_is_refused() -> None:
     with pytest.raises(DataError, match=r"0:4, 2:9 does not lie inside an image of 6x8"):
         forward(Red(), torch.rand(1, 3, 6, 8), NATIVE, 1, box=(0, 4, 2, 9))
 
@@ -85,23 +80,14 @@ def test_a_thin_image_is_refused_before_it_is_enlarged() -> None:
         forward(Red(), torch.rand(1, 3, 1, 5000), PreprocessConfig(mode="lower_bound", size=(518, 518)), 14)
 
 
-def test_the_rule_may_ask_for_the_mirrored_mean() -> None:
-    answer = forward(Column(), torch.rand(1, 3, 2, 4), PreprocessConfig(flip=True), 1)["depth"]
-    assert (answer == 1.5).all()
-
-
 def test_a_margin_continues_the_image_by_reflection_and_is_cut_off_again() -> None:
     # ZoeDepth: int(sqrt(8 / 2) * 3) = 6 rows and int(sqrt(18 / 2) * 3) = 9 columns on either side.
-    model, image = Column(), torch.rand(1, 3, 8, 18)
-    answer = forward(model, image, PreprocessConfig(margin=3.0), 1)["depth"]
+    model, image, rule = Column(), torch.rand(1, 3, 8, 18), PreprocessConfig(margin=3.0)
+    answer = forward(model, image, rule, 1)["depth"]
     assert model.sizes == [(1, 3, 20, 36)]
     assert answer[0, 0, 0].tolist() == list(range(9, 27))
-    assert torch.equal(forward(Red(), image, PreprocessConfig(margin=3.0), 1)["depth"], image[:, :1])
-
-
-def test_a_margin_is_narrower_than_a_tiny_image() -> None:
-    answer = forward(Red(), torch.rand(1, 3, 2, 3), PreprocessConfig(margin=3.0), 1)["depth"]
-    assert answer.shape == (1, 1, 2, 3)
+    assert torch.equal(forward(Red(), image, rule, 1)["depth"], image[:, :1])
+    assert forward(Red(), torch.rand(1, 3, 2, 3), rule, 1)["depth"].shape == (1, 1, 2, 3)  # narrower than the margin
 
 
 @pytest.mark.parametrize("interpolation", ["area", "adaptive", "bilinear", "bicubic"])

@@ -1,6 +1,6 @@
 """Tiled prediction: tiles of any scale and shift become one map without seams, in constant memory."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor, nn
+from toy_models import fp32
 
 from densevit.errors import ConfigError
 from densevit.inference.predict.inputs import Item
@@ -132,35 +133,23 @@ class Joint(nn.Module):
         return {"depth": grey, "labels": torch.cat([grey, 2 - grey], 1)}
 
 
+def predictor(tiling: Tiling | int | None) -> Predictor:
+    depth, labels = HeadSpec(kind="metric", range=(1e-3, 10.0)), HeadSpec(kind="labels", classes=("a", "b"))
+    outputs = {"depth": depth, "labels": labels}
+    card = ModelCard(outputs=outputs, multiple=14, resize=PreprocessConfig(mode="lower_bound", size=(70, 70)))
+    return fp32((Joint(), card), tiling=tiling)
+
+
 def test_classes_of_pixels_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    card = ModelCard(
-        outputs={"depth": HeadSpec(kind="metric"), "labels": HeadSpec(kind="labels", classes=("a", "b"))}, multiple=14
-    )
-    tiled = Predictor(Joint(), card, device="cpu", precision="fp32", tiling=70)
-    image = scene(60, 90)
+    tiled, image = predictor(70), scene(60, 90)
     with pytest.raises(ConfigError, match=r"tiles: for depth only, not for labels \(labels\)"):
         tiled(image, head="labels")
     assert tiled(image).shape == (60, 90)
     Image.fromarray(image).save(tmp_path / "a.png")
-    items = [Item(tmp_path / "a.png", "a")]
     outputs = {"png16": Png16(), "labels": Labels()}
     with pytest.raises(ConfigError, match="depth only"):
-        ImageExporter(tiled, OutputPlan(items, outputs, tmp_path / "out")).export()
+        ImageExporter(tiled, OutputPlan([Item(tmp_path / "a.png", "a")], outputs, tmp_path / "out")).export()
     assert not (tmp_path / "out").exists()
-
-
-class Grey(nn.Module):
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-        return {"depth": 1 + image.mean(1, keepdim=True)}
-
-
-def predictor(tiling: Tiling | int | None, **options: object) -> Predictor:
-    card = ModelCard(
-        outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))},
-        multiple=14,
-        resize=PreprocessConfig(mode="lower_bound", size=(70, 70)),
-    )
-    return Predictor(Grey(), card, device="cpu", precision="fp32", tiling=tiling, **options)  # type: ignore[arg-type]
 
 
 def test_a_predictor_with_tiles_is_sharper_than_without_and_leaves_small_pictures_alone() -> None:
@@ -200,36 +189,22 @@ def test_beside_picture_and_map_the_memory_of_tiles_does_not_grow_with_the_pictu
     assert grown[24] < grown[2] + 40
 
 
-@pytest.mark.parametrize("length", [7, 64, 65, 100, 333, 1000])
-@pytest.mark.parametrize("overlap", [0.05, 0.25, 0.5])
-def test_weights_add_up_to_one_in_every_pixel(length: int, overlap: float) -> None:
-    total = np.zeros(length)
-    for span in Tiling(64, overlap).spans(length):
-        assert 0 <= span.start < span.stop <= length
-        assert span.weights.shape == (span.stop - span.start,)
-        total[span.slice] += span.weights
-    np.testing.assert_allclose(total, 1, atol=1e-6)
-
-
-@pytest.mark.parametrize("length", [65, 100, 333])
-def test_neighbours_share_at_least_the_overlap_and_all_tiles_have_one_side(length: int) -> None:
-    spans = Tiling(64, 0.25).spans(length)
-    assert {span.stop - span.start for span in spans} == {64}
-    assert all(a.stop - b.start >= 16 for a, b in pairwise(spans))
-    assert spans[0].start == 0
-    assert spans[-1].stop == length
-
-
-def test_a_picture_no_larger_than_a_tile_is_one_tile_with_weight_one() -> None:
+def test_weights_add_up_to_one_in_every_pixel_and_neighbours_share_at_least_the_overlap() -> None:
+    for length, overlap in product((7, 64, 65, 100, 333, 1000), (0.05, 0.25, 0.5)):
+        total, spans = np.zeros(length), Tiling(64, overlap).spans(length)
+        for span in spans:
+            assert 0 <= span.start < span.stop <= length
+            assert span.weights.shape == (span.stop - span.start,)
+            total[span.slice] += span.weights
+        np.testing.assert_allclose(total, 1, atol=1e-6)
+        assert {span.stop - span.start for span in spans} == {min(64, length)}
+        assert all(a.stop - b.start >= int(64 * overlap) for a, b in pairwise(spans))
+        assert (spans[0].start, spans[-1].stop) == (0, length)
     ((rows, columns),) = Tiling(64).tiles(64, 40)
-    assert (rows.slice, columns.slice) == (slice(0, 64), slice(0, 40))
-    assert np.all(rows.weights == 1)
-
-
-@pytest.mark.parametrize(("side", "overlap"), [(1, 0.25), (64, 0.0), (64, 0.6)])
-def test_numbers_that_make_no_tiling_are_refused(side: int, overlap: float) -> None:
-    with pytest.raises(ConfigError, match="tile"):
-        Tiling(side, overlap)
+    assert (rows.slice, columns.slice) == (slice(0, 64), slice(0, 40)) and np.all(rows.weights == 1)
+    for side, overlap in ((1, 0.25), (64, 0.0), (64, 0.6)):
+        with pytest.raises(ConfigError, match="tile"):
+            Tiling(side, overlap)
 
 
 def test_the_seam_of_a_plane_is_one_and_a_step_at_a_seam_is_seen() -> None:
@@ -241,15 +216,8 @@ def test_the_seam_of_a_plane_is_one_and_a_step_at_a_seam_is_seen() -> None:
     # looked at (a begin and an end in rows and in columns) one is 30 steeper than its 1: (2 + 2 + 31 + 1) / 4 over 1.5.
     plane[:, 36:] += 30
     assert seam_visibility(plane, tiling) == pytest.approx(36 / 4 / 1.5, rel=1e-6)
-
-
-def test_pixels_without_value_do_not_hide_a_seam() -> None:
-    tiling = Tiling(64, 0.25)
-    values = np.add.outer(np.arange(100.0), np.arange(100.0))
-    values[:, 36:] += 30
-    whole = seam_visibility(values, tiling)
-    values[:10] = np.nan
-    assert seam_visibility(values, tiling) == pytest.approx(whole, rel=0.02)
+    plane[:10] = np.nan
+    assert seam_visibility(plane, tiling) == pytest.approx(36 / 4 / 1.5, rel=0.02)
 
 
 def seam_visibility(values: Float[np.ndarray, "h w"], tiling: Tiling, reach: int = 8) -> float:

@@ -30,37 +30,31 @@ def frame(values: np.ndarray | None = None, spec: HeadSpec = METRIC) -> Predicte
     return PredictedMap(values=values, image=rng.integers(0, 256, (*values.shape, 3), dtype=np.uint8), spec=spec)
 
 
-def test_png16_reads_back_in_metres_within_half_a_unit(tmp_path: Path) -> None:
-    given = frame()
-    assert output("png16").write(tmp_path / "a.png", given) == 0
-    assert np.abs(read_depth(tmp_path / "a.png") - given.values).max() <= 0.5 / 1000 + 1e-6  # float32 at 10 m
-
-
-def test_png16_holds_the_same_numbers_for_opencv_and_pillow(tmp_path: Path) -> None:
-    output("png16", scale=256).write(tmp_path / "a.png", frame(np.array([[1.0, 2.5], [0.25, 255.0]])))
+def test_png16_holds_metres_to_half_a_unit_for_every_reader(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    assert output("png16").write(path, frame()) == 0
+    assert np.abs(read_depth(path) - frame().values).max() <= 0.5 / 1000 + 1e-6  # float32 at 10 m
+    output("png16", scale=256).write(path, frame(np.array([[1.0, 2.5], [0.25, 255.0]])))
     stored = [[256, 640], [64, 65280]]  # by hand: x 256
-    np.testing.assert_array_equal(cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED), stored)
-    with Image.open(tmp_path / "a.png") as image:
+    np.testing.assert_array_equal(cv2.imread(str(path), cv2.IMREAD_UNCHANGED), stored)
+    with Image.open(path) as image:
         np.testing.assert_array_equal(np.asarray(image), stored)
         assert image.text == {"depth_kind": "metric", "depth_scale": "256", "depth_unit": "m"}
-
-
-def test_png16_rounds_to_the_nearest_and_what_16_bits_do_not_hold_is_counted_and_not_valid(tmp_path: Path) -> None:
+    # Rounded to the nearest; what 16 bits do not hold is counted and not valid.
     values = np.array([[0.0014, 0.0016, 65.6, 1e-5, np.nan, np.inf, 0.0, -1.0, 65.535]])
-    assert output("png16", scale=1000).write(tmp_path / "a.png", frame(values)) == 2  # 65.6 m and 0.01 mm
-    stored = cv2.imread(str(tmp_path / "a.png"), cv2.IMREAD_UNCHANGED)
-    np.testing.assert_array_equal(stored, [[1, 2, 0, 0, 0, 0, 0, 0, 65535]])
+    assert output("png16", scale=1000).write(path, frame(values)) == 2  # 65.6 m and 0.01 mm
+    np.testing.assert_array_equal(cv2.imread(str(path), cv2.IMREAD_UNCHANGED), [[1, 2, 0, 0, 0, 0, 0, 0, 65535]])
 
 
-@pytest.mark.parametrize(
-    ("furthest", "scale"),
-    [(10.0, "1000"), (65.0, "1000"), (80.0, "256"), (255.0, "256"), (1000.0, "65.534999999999997"), (np.inf, "256")],
-)
-def test_the_scale_of_png16_follows_the_range_of_the_model(tmp_path: Path, furthest: float, scale: str) -> None:
-    given = frame(np.array([[1.0]]), HeadSpec(kind="metric", range=(1e-3, furthest)))
-    output("png16").write(tmp_path / "a.png", given)
-    with Image.open(tmp_path / "a.png") as image:
-        assert image.text["depth_scale"] == scale
+SCALES = {10.0: "1000", 65.0: "1000", 80.0: "256", 255.0: "256", 1000.0: "65.534999999999997", np.inf: "256"}
+
+
+def test_the_scale_of_png16_follows_the_range_of_the_model(tmp_path: Path) -> None:
+    for furthest, scale in SCALES.items():
+        spec = HeadSpec(kind="metric", range=(1e-3, furthest))
+        output("png16").write(tmp_path / "a.png", frame(np.array([[1.0]]), spec))
+        with Image.open(tmp_path / "a.png") as image:
+            assert image.text["depth_scale"] == scale
 
 
 def test_png16_of_disparity_spreads_over_16_bits_and_nobody_reads_it_as_metres(tmp_path: Path) -> None:
@@ -83,20 +77,15 @@ def test_png16_of_a_flat_or_empty_relative_map_is_no_division_by_zero(tmp_path: 
         assert (stored == (1 if np.isfinite(values).all() else 0)).all()
 
 
-def test_npy_and_npz_hold_the_very_floats(tmp_path: Path) -> None:
+def test_npy_npz_and_pfm_hold_the_very_floats(tmp_path: Path) -> None:
     given = frame(np.array([[1.5, np.nan], [0.0, 9.25]]))
-    output("npy").write(tmp_path / "a.npy", given)
-    output("npz").write(tmp_path / "a.npz", given)
+    for name in ("npy", "npz", "pfm"):
+        output(name).write(tmp_path / f"a.{name}", given)
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), given.values)
     with np.load(tmp_path / "a.npz") as archive:
         np.testing.assert_array_equal(archive["depth"], given.values)
-
-
-def test_pfm_reads_back_upright_in_opencv_and_here(tmp_path: Path) -> None:
-    given = frame()
-    output("pfm").write(tmp_path / "a.pfm", given)
     np.testing.assert_array_equal(cv2.imread(str(tmp_path / "a.pfm"), cv2.IMREAD_UNCHANGED), given.values)
-    np.testing.assert_array_equal(read_depth(tmp_path / "a.pfm"), given.values)
+    np.testing.assert_array_equal(read_depth(tmp_path / "a.pfm"), np.nan_to_num(given.values))
 
 
 def test_h5_is_compressed_checked_and_says_what_it_holds(tmp_path: Path) -> None:
@@ -111,18 +100,15 @@ def test_h5_is_compressed_checked_and_says_what_it_holds(tmp_path: Path) -> None
     np.testing.assert_array_equal(read_depth(tmp_path / "a.h5"), given.values)
 
 
-def test_color_gives_an_rgb_picture_and_near_differs_from_far(tmp_path: Path) -> None:
-    ramp = np.linspace(1, 9, 64).reshape(8, 8)
-    output("color", range=(0, 10)).write(tmp_path / "a.color.png", frame(ramp))
-    with Image.open(tmp_path / "a.color.png") as image:
+def test_color_gives_an_rgb_picture_where_near_differs_from_far(tmp_path: Path) -> None:
+    path, ramp = tmp_path / "a.color.png", np.linspace(1, 9, 64).reshape(8, 8)
+    output("color", range=(0, 10)).write(path, frame(ramp))
+    with Image.open(path) as image:
         assert (image.mode, image.size) == ("RGB", (8, 8))
         assert image.getpixel((0, 0)) != image.getpixel((7, 7))
-
-
-def test_color_takes_flat_and_empty_maps(tmp_path: Path) -> None:
     for values in (np.full((3, 3), 2.0), np.full((3, 3), np.nan)):
-        output("color").write(tmp_path / "a.color.png", frame(values))
-        assert cv2.imread(str(tmp_path / "a.color.png")).shape == (3, 3, 3)
+        output("color").write(path, frame(values))
+        assert cv2.imread(str(path)).shape == (3, 3, 3)
 
 
 def test_ply_loads_in_trimesh_with_the_points_and_colours_of_the_pinhole_camera(tmp_path: Path) -> None:
@@ -144,33 +130,26 @@ def test_ply_of_a_field_of_view_of_90_degrees_is_as_wide_as_twice_its_distance(t
     np.testing.assert_allclose([x.min(), x.max()], [-5 + 5 / 101, 5 - 5 / 101], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("camera", "fault"),
-    [
+def test_ply_refuses_images_without_a_camera_of_their_size_and_models_without_metres(tmp_path: Path) -> None:
+    for camera, fault in (
         (None, "no camera is known of this image; give fov or intrinsics"),
         (Intrinsics(500, 500, 320, 240), r"principal point \(320, 240\) lies outside this image of 24x31"),
         (Intrinsics(20, 20, 15, 12, (24, 32)), "intrinsics: given for images of 24x32, this one is 24x31; a CSV"),
-    ],
-)
-def test_ply_refuses_an_image_without_a_camera_of_its_size(
-    tmp_path: Path, camera: Intrinsics | None, fault: str
-) -> None:
-    with pytest.raises(DataError, match=fault):
-        output("ply").write(tmp_path / "a.ply", replace(frame(), camera=camera))
-
-
-def test_ply_refuses_models_without_metres() -> None:
+    ):
+        with pytest.raises(DataError, match=fault):
+            output("ply").write(tmp_path / "a.ply", replace(frame(), camera=camera))
     with pytest.raises(ConfigError, match="needs metric depth, but this model gives disparity"):
         output("ply").check(DISPARITY)
 
 
 def test_wrong_options_are_named() -> None:
-    with pytest.raises(ConfigError, match="scale: input should be greater than 0"):
-        output("png16", scale=-1)
-    with pytest.raises(ConfigError, match="range is low, high"):
-        output("color", range=(5, 1))
-    with pytest.raises(ConfigError, match="no format 'png'. Did you mean 'png16'"):
-        output("png")
+    for name, options, told in (
+        ("png16", {"scale": -1}, "scale: input should be greater than 0"),
+        ("color", {"range": (5, 1)}, "range is low, high"),
+        ("png", {}, "no format 'png'. Did you mean 'png16'"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            output(name, **options)
 
 
 @pytest.mark.parametrize("name", sorted(DEPTH_FORMATS.components))
