@@ -12,6 +12,7 @@ from densevit.inference.web.runtime import PACKAGE
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 SIZE = (64, 80)
+ENCODER = {"depth": 1, "patch_size": 16, "image_size": 64, "out_indices": 1}
 HEADS = {
     "depth": {"type": "metric", "max_depth": 20},
     "classes": {"type": "segmentation", "classes": ["wall", "floor", "table"]},
@@ -21,7 +22,7 @@ HEADS = {
 
 def save_model(folder: Path) -> None:
     """A checkpoint with random weights: depth, classes and normals."""
-    save_network(folder, toy_network(HEADS, std=None, encoder={"depth": 1, "patch_size": 16, "out_indices": 1}))
+    save_network(folder, toy_network(HEADS, std=None, encoder=ENCODER))
 
 
 def runtime_package(folder: Path) -> Path:

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import densevit
+
 GOLDEN = Path(__file__).parent / "golden"
 BUFFERS = (
     "relative_position_index",
@@ -97,3 +99,28 @@ def write(name: str, golden: Golden) -> None:
     names = np.array(list(golden.shapes))
     about = {"last": np.array(golden.last), "gain": golden.gain, "offset": golden.offset}
     np.savez_compressed(GOLDEN / f"{name}.npz", names=names, shapes=shapes, **about, **maps)  # type: ignore[arg-type]
+
+
+def saved(name: str, folder: Path, **changes: Tensor | None) -> Path:
+    """The golden's weights as a file; a change of None leaves a tensor out."""
+    state = {**read(name).state(), **changes}
+    torch.save({"model": {key: value for key, value in state.items() if value is not None}}, folder / "model.pt")
+    return folder / "model.pt"
+
+
+def load(path: Path, family: str | None = None, **options: object) -> densevit.Predictor:
+    return densevit.load(path, family, device="cpu", precision="fp32", family_options=options)
+
+
+def gap(name: str, predictor: densevit.Predictor) -> float:
+    """Largest difference from the original, as a share of its range."""
+    pairs = [(thinned(predictor(picture(size))), theirs) for size, theirs in read(name).maps.items()]
+    assert all(ours.shape == theirs.shape for ours, theirs in pairs)
+    return max(float(np.abs(ours - theirs).max() / np.ptp(theirs)) for ours, theirs in pairs)
+
+
+def check(name: str, family: str | None, folder: Path, **options: object) -> densevit.Predictor:
+    """The maps of our loader are the original's."""
+    predictor = load(saved(name, folder), family, **options)
+    assert gap(name, predictor) <= 1e-4
+    return predictor

@@ -3,10 +3,10 @@
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 import seeded
 import torch
+from seeded import gap, load, saved
 
 import densevit
 from densevit.builder.checkpoint import describe
@@ -19,25 +19,6 @@ CASES = {
     "depth_anything_v2_bn": ("depth-anything-v2", {}),
     "depth_anything_v2_metric": ("depth-anything-v2-metric", {"max_depth": 20}),
 }
-
-
-def saved(name: str, folder: Path, **changes: torch.Tensor | None) -> Path:
-    """The golden's weights as a file; a change of None leaves a tensor out."""
-    state = {**seeded.read(name).state(), **changes}
-    path = folder / f"{name}.pth"
-    torch.save({key: value for key, value in state.items() if value is not None}, path)
-    return path
-
-
-def load(path: Path, family: str | None = None, **options: object) -> densevit.Predictor:
-    return densevit.load(path, family, device="cpu", precision="fp32", family_options=options)
-
-
-def gap(name: str, predictor: densevit.Predictor) -> float:
-    """Largest difference from the original, as a share of its range."""
-    maps = seeded.read(name).maps
-    pairs = [(seeded.thinned(predictor(seeded.picture(size))), theirs) for size, theirs in maps.items()]
-    return max(float(np.abs(ours - theirs).max() / np.ptp(theirs)) for ours, theirs in pairs)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -108,17 +89,22 @@ def test_a_fine_tune_without_its_maximum_is_asked_for_it(tmp_path: Path) -> None
         load(saved("depth_anything_v2_metric", tmp_path), "depth-anything-v2-metric", max_depth=-1)
 
 
-def test_an_unknown_family_gets_a_suggestion(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'depth-anything-v2'"):
-        load(saved("depth_anything_v2", tmp_path), "depth-anything-v3")
-
-
-def test_a_file_of_another_family_is_told_by_what_it_lacks(tmp_path: Path) -> None:
+def test_unknown_families_and_files_of_others_or_damaged_are_told(tmp_path: Path) -> None:
     torch.save({"backbone.conv1.weight": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(CheckpointError, match="not of this family, or cut short; 4 of its tensors are missing"):
-        load(tmp_path / "other.pth", "depth-anything-v2")
-    with pytest.raises(CheckpointError, match="of no known family; its 1 tensors begin with backbone"):
-        load(tmp_path / "other.pth")
+    torch.save({"model": Fraction(1, 2)}, tmp_path / "pickled.pth")
+    path = saved("depth_anything_v2", tmp_path)
+    with pytest.raises(ConfigError, match="Did you mean 'depth-anything-v2'"):
+        load(path, "depth-anything-v3")
+    path.write_bytes(path.read_bytes()[:-1000])
+    for wrong, family, told in (
+        ("other.pth", "depth-anything-v2", "not of this family, or cut short; 4 of its tensors are missing"),
+        ("other.pth", None, "of no known family; its 1 tensors begin with backbone"),
+        ("gone.pth", "depth-anything-v2", r"gone\.pth: no such file"),
+        (path.name, "depth-anything-v2", "not a readable PyTorch file"),
+        ("pickled.pth", "depth-anything-v2", "refused"),
+    ):
+        with pytest.raises(CheckpointError, match=told):
+            load(tmp_path / wrong, family)
 
 
 def test_missing_and_misshapen_tensors_are_counted_and_named(tmp_path: Path) -> None:
@@ -137,18 +123,3 @@ def test_a_depth_nobody_published_is_refused(tmp_path: Path) -> None:
     gone: dict[str, torch.Tensor | None] = {name: None for name in golden if name.startswith("pretrained.blocks.11.")}
     with pytest.raises(CheckpointError, match="11 blocks; Depth Anything V2 has 12 or 24 or 40"):
         load(saved("depth_anything_v2", tmp_path, **gone), "depth-anything-v2")
-
-
-def test_a_path_with_nothing_there_is_said_so_with_a_family_too(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"gone\.pth: no such file"):
-        load(tmp_path / "gone.pth", "depth-anything-v2")
-
-
-def test_a_truncated_file_and_one_that_wants_to_run_code_are_refused(tmp_path: Path) -> None:
-    path = saved("depth_anything_v2", tmp_path)
-    path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(CheckpointError, match="not a readable PyTorch file"):
-        load(path, "depth-anything-v2")
-    torch.save({"model": Fraction(1, 2)}, tmp_path / "pickled.pth")
-    with pytest.raises(CheckpointError, match="refused"):
-        load(tmp_path / "pickled.pth", "depth-anything-v2")

@@ -3,33 +3,16 @@
 import contextlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 import seeded
 import torch
+from seeded import check, load, saved
 
 import densevit
 import densevit.weights.families  # registers them
 from densevit.errors import CheckpointError
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES
-
-
-def saved(name: str, folder: Path, **changes: torch.Tensor | None) -> Path:
-    """The golden's weights as a file; a change of None leaves a tensor out."""
-    state = {**seeded.read(name).state(), **changes}
-    torch.save({"model": {key: value for key, value in state.items() if value is not None}}, folder / "model.pt")
-    return folder / "model.pt"
-
-
-def check(name: str, family: str | None, folder: Path, **options: object) -> densevit.Predictor:
-    """The maps of our loader are the original's, within 1e-4 of their range."""
-    predictor = densevit.load(saved(name, folder), family, device="cpu", precision="fp32", family_options=options)
-    for size, theirs in seeded.read(name).maps.items():
-        ours = seeded.thinned(predictor(seeded.picture(size)))
-        assert ours.shape == theirs.shape
-        assert np.abs(ours - theirs).max() <= 1e-4 * np.ptp(theirs)
-    return predictor
 
 
 def test_large_gives_the_originals_disparity(tmp_path: Path) -> None:
@@ -45,8 +28,8 @@ def test_hybrid_gives_the_originals_metres(tmp_path: Path) -> None:
 
 
 def test_kittis_constants_are_its_own(tmp_path: Path) -> None:
-    disparity = densevit.load(saved("dpt_hybrid_nyu", tmp_path), "dpt", device="cpu", precision="fp32")
-    metres = densevit.load(saved("dpt_hybrid_nyu", tmp_path), "dpt-kitti", device="cpu", precision="fp32")
+    disparity = load(saved("dpt_hybrid_nyu", tmp_path), "dpt")
+    metres = load(saved("dpt_hybrid_nyu", tmp_path), "dpt-kitti")
     x = torch.rand(1, 3, 64, 96)
     with torch.no_grad():
         expected = 1 / (0.00006016 * disparity.model(x)["depth"] + 0.00579)  # run_monodepth.py
@@ -70,10 +53,14 @@ def test_a_hybrid_cannot_say_whether_it_is_relative_or_of_kitti_or_nyu(tmp_path:
     assert all(f"\n  {family}:" in str(error.value) for family in ("dpt", "dpt-kitti", "dpt-nyu"))
 
 
-def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
-    path = saved("dpt_vit", tmp_path, **{"scratch.refinenet2.out_conv.weight": None})
-    with pytest.raises(CheckpointError, match=r"1 missing: decoder\.fusions\.1\.out\.weight"):
-        densevit.load(path)
+def test_a_missing_an_unexpected_and_a_misshapen_tensor_are_named(tmp_path: Path) -> None:
+    for tensor, change, told in (
+        ("refinenet2.out_conv.weight", None, r"1 missing: decoder\.fusions\.1\.out\.weight"),
+        ("refinenet2.out_conv.bias", torch.zeros(7), r"fusions\.1\.out\.bias \(file \[7\], model \[64\]\)"),
+        ("refinenet5.out_conv.bias", torch.zeros(7), r"1 unexpected: scratch\.refinenet5\.out_conv\.bias"),
+    ):
+        with pytest.raises(CheckpointError, match=told):
+            densevit.load(saved("dpt_vit", tmp_path, **{f"scratch.{tensor}": change}))
 
 
 @pytest.mark.parametrize(
@@ -88,18 +75,6 @@ def test_whatever_is_missing_the_error_is_about_the_file(golden: str, family: st
         found = RawCheckpoint(Path("cut.pt"), {key: value for key, value in whole.items() if key != name})
         with contextlib.suppress(CheckpointError):  # what `read` does not miss, loading does
             reader.read(found)
-
-
-def test_a_tensor_of_another_shape_is_named_with_both(tmp_path: Path) -> None:
-    path = saved("dpt_vit", tmp_path, **{"scratch.refinenet2.out_conv.bias": torch.zeros(7)})
-    with pytest.raises(CheckpointError, match=r"decoder\.fusions\.1\.out\.bias \(file \[7\], model \[64\]\)"):
-        densevit.load(path)
-
-
-def test_an_unexpected_tensor_is_named(tmp_path: Path) -> None:
-    path = saved("dpt_vit", tmp_path, **{"scratch.refinenet5.out_conv.bias": torch.zeros(7)})
-    with pytest.raises(CheckpointError, match=r"1 unexpected: scratch\.refinenet5\.out_conv\.bias"):
-        densevit.load(path)
 
 
 def test_another_familys_file_is_refused(tmp_path: Path) -> None:

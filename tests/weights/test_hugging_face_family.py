@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import seeded
 import torch
@@ -55,10 +54,8 @@ def in_files(name: str) -> str:
 
 
 def check(name: str, path: Path, family: str | None = None, **options: object) -> densevit.Predictor:
-    predictor = densevit.load(path, family, device="cpu", precision="fp32", family_options=options)
-    for size, theirs in seeded.read(name).maps.items():
-        ours = seeded.thinned(predictor(seeded.picture(size)))
-        assert np.abs(ours - theirs).max() <= 1e-4 * np.ptp(theirs)
+    predictor = seeded.load(path, family, **options)
+    assert seeded.gap(name, predictor) <= 1e-4
     return predictor
 
 

@@ -1,15 +1,15 @@
 """The model that comes with the package: taken where none is named, by its name elsewhere."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from small import small_folder
-from web_sites import SPEC
+from toy_models import toy_network
+from web_sites import ENCODER, HEADS
 
 import densevit
-from densevit.builder.checkpoint import parse_model
-from densevit.builder.model import build_card, build_model
 from densevit.cli.main import main
 from densevit.errors import ConfigError
 from densevit.utils.network import PACKAGED
@@ -19,11 +19,10 @@ from densevit.weights import checkpoint, hub
 @pytest.fixture
 def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A toy in place of the package's weights: it needs the lens, and knows fields of view of 50 to 70 degrees."""
-    spec = parse_model({**SPEC, "camera": "canonical", "canonical_focal": 100.0}, "toy")
-    model = build_model(spec)
+    model, card = toy_network(HEADS, std=None, encoder=ENCODER, camera="canonical", canonical_focal=100.0)
     folder = tmp_path / "toy"
     folder.mkdir()
-    checkpoint.write_weights(folder / "model.safetensors", model.state_dict(), build_card(model, spec, fov=(50, 70)))
+    checkpoint.write_weights(folder / "model.safetensors", model.state_dict(), replace(card, fov=(50, 70)))
     monkeypatch.setattr(hub, "PACKAGED_FOLDER", folder)
     return folder
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_dpt_family import check, saved
+from seeded import check, saved
 
 import densevit
 from densevit.errors import CheckpointError
