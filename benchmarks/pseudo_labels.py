@@ -141,11 +141,7 @@ def main() -> None:
 
 
 def report(args: argparse.Namespace, frames: int, scenes: int) -> str:
-    """Of the models that are trained.
-
-    Args:
-        frames, scenes: that the teacher learned from.
-    """
+    """Of the models that are trained. `frames`, `scenes`: that the teacher learned from."""
     names = [n for n in ("baseline", "teacher", "student", "spoiled_student") if (args.work / n / "val.csv").exists()]
     found = {n: read_csv(args.work / n / "val.csv")[-1] for n in names}
     rows = {n: (row["rooms/depth/abs_rel"], row["rooms/labels/miou"]) for n, row in found.items()}

@@ -62,19 +62,14 @@ LENGTHS = {"nyu": 24231, "kitti": 23158, "ade20k": 20210, "cityscapes": 2975, "v
 
 @dataclass(frozen=True)
 class Cost:
-    """Of training one model on images of one size, model and losses.
+    """Of training one model on images of one size, model and losses."""
 
-    Attributes:
-        parameters: in all; `trained`: those that learn.
-        kept: bytes that grow with each image, for the backward pass; `kept_checkpointed` with gradient checkpointing.
-        constant: bytes that do not: weights in bf16, which autocast makes once a step.
-    """
-
-    parameters: int
+    parameters: int  # in all; `trained`: those that learn
     trained: int
+    # bytes that grow with each image, for the backward pass; `kept_checkpointed` with gradient checkpointing
     kept: float
     kept_checkpointed: float
-    constant: float
+    constant: float  # bytes that do not: weights in bf16, which autocast makes once a step
 
     def state(self, gpus: int = 1) -> float:
         return (4 * (self.parameters - self.trained) + STATE * self.trained) / gpus

@@ -77,11 +77,8 @@ def make(folder: Path, count: int) -> list[str]:
 def ours(
     folder: Path, names: list[str], workers: int, maps: str = KINDS[0], kept: Path | None = None
 ) -> tuple[float, float, DepthScores]:
-    """Seconds on the clock, seconds of processor, and what came out.
-
-    Args:
-        kept: the folder of the decoded truth; None decodes it.
-    """
+    """Seconds on the clock, seconds of processor, and what came out. `kept`: the folder of the decoded truth; None
+    decodes it."""
 
     read = read_depth if kept is None else DepthCache(kept).read
 

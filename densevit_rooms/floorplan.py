@@ -61,11 +61,8 @@ def draw_plan(
     height: tuple[float, float],
     width: tuple[float, float] | None = None,
 ) -> FloorPlan:
-    """A room of a random shape, its longer side within `sides` and its height within `height` metres.
-
-    Args:
-        width: range of the shorter side of a corridor; None: from over half of the longer.
-    """
+    """A room of a random shape, its longer side within `sides` and its height within `height` metres. `width`: range of
+    the shorter side of a corridor; None: from over half of the longer."""
     long = np.exp(rng.uniform(*np.log(sides)))
     short = max(long * rng.uniform(0.55, 1.0), min(1.7, long)) if width is None else rng.uniform(*width)
     w, d = (long, short) if rng.random() < 0.5 else (short, long)

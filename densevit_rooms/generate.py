@@ -66,7 +66,9 @@ def generate(
 ) -> None:
     """Makes the scenes that `root` does not hold yet; what comes out does not depend on the number of workers.
 
-    So an interrupted call is resumed by the same call, and one for more scenes adds them.
+    So an interrupted call is resumed by the same call, and one for more scenes adds them. Raises DataError if `root`
+    holds something else, the numbers make no sense, or embreex is not installed. Raises StorageError if the disk is
+    full or read-only.
 
     Args:
         scenes: how many for each of train, val, test.
@@ -83,10 +85,6 @@ def generate(
         fps: each scene is a walk of a camera, so many frames a second, with poses and optical flow (walk.py).
         movers: things that move in a walk, at most.
         variety: how much rooms, light and cameras differ (densevit_rooms.variety); not of walks.
-
-    Raises:
-        DataError: `root` holds something else, the numbers make no sense, or embreex is not installed.
-        StorageError: the disk is full or read-only.
     """
     require_embree()
     check_numbers(scenes, frames, size, seed, views)

@@ -90,11 +90,8 @@ def write_nyu_labeled(
 
 
 def write_nyu_sync(root: Path, samples: Iterable[Sample], split: Literal["train", "test"] = "train") -> Path:
-    """The published NYU folders: `sync/SCENE/rgb_00045.jpg` to train, `official_splits/test/...` to test.
-
-    Returns:
-        the list of what was written, for the data set's `list_file`.
-    """
+    """The published NYU folders: `sync/SCENE/rgb_00045.jpg` to train, `official_splits/test/...` to test. Returns the
+    list of what was written, for the data set's `list_file`."""
     home = Path("sync" if split == "train" else "official_splits/test")
     slash = "/" if split == "train" else ""  # as in the two published lists
     lines = []
@@ -146,10 +143,7 @@ def write_kitti(
     part: Literal["train", "val"] = "train",
 ) -> Path:
     """One KITTI drive: raw images, annotated depth, and the day's calibration from the first sample's intrinsics.
-
-    Returns:
-        the list of what was written, for the data set's `list_file`.
-    """
+    Returns the list of what was written, for the data set's `list_file`."""
     name = f"{date}_drive_{drive:04d}_sync"
     truth = root / "data_depth_annotated" / part / name / "proj_depth/groundtruth" / camera
     lines = []
@@ -217,14 +211,12 @@ def write_as(
     progress: bool = True,
 ) -> None:
     """Renders into another data set's layout: one camera for all frames, and val written where that set keeps its test.
+    Raises DataError if `root` is not empty, the numbers make no sense, or embreex is not installed.
 
     Args:
         layout: nyu (the "sync" folders), nyu_labeled (the .mat file, val after train), kitti (one drive per scene).
         scenes: how many for each of train and val.
         size: (h, w) in pixels; None is the data set's own.
-
-    Raises:
-        DataError: `root` is not empty, the numbers make no sense, or embreex is not installed.
     """
     size = size or SIZES[layout]
     check_numbers(scenes, frames, size, seed)

@@ -55,11 +55,8 @@ def quad(
     tint: Vector = (1.0, 1.0, 1.0),
     tile: float | tuple[float, float] | None = None,
 ) -> Mesh:
-    """A parallelogram, seen from where `across` points right and `up` points up.
-
-    Args:
-        tile: metres that one texture covers, along both sides or (across, up); None stretches it over the whole.
-    """
+    """A parallelogram, seen from where `across` points right and `up` points up. `tile`: metres that one texture
+    covers, along both sides or (across, up); None stretches it over the whole."""
     a, b, c = (np.asarray(x, dtype=np.float64) for x in (corner, across, up))
     width, height = np.linalg.norm(b), np.linalg.norm(c)
     size = (width, height) if tile is None else np.broadcast_to(np.asarray(tile), 2)
@@ -100,10 +97,7 @@ def revolved(
     profile: Sequence[Sequence[float]], texture: int, tint: Sequence[float], *, flat: float = 1.0, sides: int = 14
 ) -> Mesh:
     """A body of revolution about z through (radius, z) points from its bottom up; edges are smooth around, sharp along.
-
-    Args:
-        flat: its depth over its width.
-    """
+    `flat`: its depth over its width."""
     points = np.asarray(profile, dtype=np.float64)
     turn = np.linspace(0, 2 * np.pi, sides + 1)
     around = np.stack([np.cos(turn), np.sin(turn), np.zeros_like(turn)], axis=1)

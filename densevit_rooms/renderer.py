@@ -46,6 +46,7 @@ def render_scene(
     variety: str = "demo",
 ) -> Iterator[Frame]:
     """The frames of one scene with depth, validity, labels (densevit.data.datasets.rooms.CLASSES) and intrinsics.
+    Raises DataError if embreex is not installed.
 
     Args:
         size: (h, w) in pixels.
@@ -55,9 +56,6 @@ def render_scene(
         views: camera poses of the place that a frame shows; those of one place follow each other.
         baseline: metres, low and high, from the first of these poses to the others.
         variety: how much rooms, light and cameras differ (variety.VARIETIES).
-
-    Raises:
-        DataError: embreex is not installed.
     """
     room = build_scene(seed, split, scene, variety)
     held = MOUNTS[mount or room.variety.mount]
@@ -211,11 +209,8 @@ def rate_view(
 def render_frame(
     rng: np.random.Generator, scene: Scene, camera: Camera, name: str, look: np.random.Generator | None = None
 ) -> Frame:
-    """The image and the ground truth that a camera records.
-
-    Args:
-        look: draws the camera's vignette, exposure and white balance, so that several frames can share them.
-    """
+    """The image and the ground truth that a camera records. `look`: draws the camera's vignette, exposure and white
+    balance, so that several frames can share them."""
     h, w = camera.size
     rays = camera.rays()
     triangle, distance, weights = scene.tracer.intersect(camera.position, rays)

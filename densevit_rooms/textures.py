@@ -41,11 +41,8 @@ class Textures:
     def sample(
         self, texture: Int64[np.ndarray, " n"], uv: Float32[np.ndarray, "n 2"], footprint: Float32[np.ndarray, " n"]
     ) -> Float32[np.ndarray, "n 3"]:
-        """Bilinear colours, 0 to 255, from the mip level at which a pixel covers about one texel.
-
-        Args:
-            footprint: the side of a pixel in units of uv.
-        """
+        """Bilinear colours, 0 to 255, from the mip level at which a pixel covers about one texel. `footprint`: the side
+        of a pixel in units of uv."""
         side = footprint * self.sides[texture]
         level = np.clip(np.log2(np.maximum(side, 1e-6)) + 0.5, 0, LEVELS - 1).astype(np.int64)
         size, start = self.sizes[texture, level], self.starts[texture, level]

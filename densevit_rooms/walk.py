@@ -32,34 +32,24 @@ Spot = Float64[np.ndarray, "2"]
 
 @dataclass(frozen=True, eq=False)
 class WalkFrame:
-    """A frame of a walk.
-
-    Attributes:
-        time: seconds.
-        flow: to the next frame, x and y in pixels, also of what is hidden there; NaN where a pixel shows nothing; None
-            of the last frame.
-    """
+    """A frame of a walk."""
 
     frame: Frame
-    time: float
+    time: float  # seconds
+    # to the next frame, x and y in pixels, also of what is hidden there; NaN where a pixel shows nothing; None of the
+    # last frame
     flow: Float32[np.ndarray, "h w 2"] | None
 
 
 @dataclass(frozen=True)
 class Mover:
-    """A thing that slides to and fro, and turns about its own middle.
-
-    Attributes:
-        reach: metres, along x and y.
-        turn: radians.
-        period: seconds.
-    """
+    """A thing that slides to and fro, and turns about its own middle."""
 
     instance: int
     centre: tuple[float, float]
-    reach: tuple[float, float]
-    turn: float
-    period: float
+    reach: tuple[float, float]  # metres, along x and y
+    turn: float  # radians
+    period: float  # seconds
     phase: float
 
     def pose(self, time: float) -> tuple[float, Float64[np.ndarray, "3"]]:
@@ -84,16 +74,13 @@ def render_walk(
     mount: str = "hand",
     movers: int = 2,
 ) -> Iterator[WalkFrame]:
-    """The frames of one walk.
+    """The frames of one walk. Raises DataError if embreex is not installed.
 
     Args:
         size: (h, w) in pixels.
         fps: frames a second.
         fov, mount: as of `render_scene`; one camera walks.
         movers: things that move, at most.
-
-    Raises:
-        DataError: embreex is not installed.
     """
     room = build_scene(seed, split, scene)
     rng = scene_rng(seed, split, scene, 0, WALK)
@@ -149,11 +136,8 @@ def view_angles(camera: Camera) -> tuple[float, float]:
 def reachable_spots(
     rng: np.random.Generator, scene: Scene, clear: Float64[np.ndarray, "h w"], here: Spot
 ) -> Iterator[Spot]:
-    """Random spots of the free floor a stride away, those that are farthest from everything first.
-
-    Args:
-        clear: the floor's clearance.
-    """
+    """Random spots of the free floor a stride away, those that are farthest from everything first. `clear`: the floor's
+    clearance."""
     for margin in CLEAR:
         near = scene.floor.spots_near(here, STRIDE, margin)
         draws = (near[rng.integers(len(near))] for _ in range(12 if len(near) else 0))

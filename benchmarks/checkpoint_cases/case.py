@@ -17,49 +17,32 @@ SIZES = {"square": (540, 540), "landscape": (530, 700), "portrait": (700, 530), 
 
 
 class Original(NamedTuple):
-    """An original model with random weights.
+    """An original model with random weights."""
 
-    Attributes:
-        weights: the file or folder with its weights, in its own layout.
-        predict: a picture's path -> its map at the picture's size, h x w (or k x h x w), by the original's own code.
-        options: of our family, for this file.
-        model: where its weights can be exchanged, which `checkpoint_goldens.py` does.
-        camera: of our predictor: the focal length, where metres depend on it.
-    """
-
-    weights: Path
+    weights: Path  # the file or folder with its weights, in its own layout
+    # a picture's path -> its map at the picture's size, h x w (or k x h x w), by the original's own code
     predict: Callable[[Path], Map]
-    options: Mapping[str, Any] = {}
-    camera: Mapping[str, Any] = {}
-    model: Any = None
+    options: Mapping[str, Any] = {}  # of our family, for this file
+    camera: Mapping[str, Any] = {}  # of our predictor: the focal length, where metres depend on it
+    model: Any = None  # where its weights can be exchanged, which `checkpoint_goldens.py` does
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        family: ours; `name`: the variant.
-        make: (folder with the original's code, empty folder for files) -> the original; it seeds itself.
-        repository: that folder's name below --repositories; "" where a package holds the code.
-        needs: more folders there.
-        package: what must be installed.
-        code: which code runs as the original, in a few words for the table.
-        sizes: of the pictures, where the network cannot take all four.
-        slow: needs over 4 GB, or minutes; only with --slow.
-        differs: a control: the two must not agree.
-    """
-
-    family: str
+    family: str  # ours; `name`: the variant
     name: str
+    # (folder with the original's code, empty folder for files) -> the original; it seeds itself
     make: Callable[[Path, Path], Original]
-    code: str
-    repository: str = ""
-    needs: tuple[str, ...] = ()
-    package: str = ""
+    code: str  # which code runs as the original, in a few words for the table
+    repository: str = ""  # that folder's name below --repositories; "" where a package holds the code
+    needs: tuple[str, ...] = ()  # more folders there
+    package: str = ""  # what must be installed
+    # of the pictures, where the network cannot take all four
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SIZES)
-    slow: bool = False
-    differs: bool = False
+    slow: bool = False  # needs over 4 GB, or minutes; only with --slow
+    differs: bool = False  # a control: the two must not agree
 
 
 def scatter(model: nn.Module, seed: int = 0, amount: float = 0.02) -> None:
@@ -76,11 +59,8 @@ def scatter(model: nn.Module, seed: int = 0, amount: float = 0.02) -> None:
 
 @torch.no_grad()
 def spread(last: nn.Conv2d, run: Callable[[], object], mean: float, std: float) -> None:
-    """Gives the numbers behind the layer `last` a mean and a deviation, so that outputs have a range.
-
-    Args:
-        run: calls the model once on some picture.
-    """
+    """Gives the numbers behind the layer `last` a mean and a deviation, so that outputs have a range. `run`: calls the
+    model once on some picture."""
     seen: list[torch.Tensor] = []
     handle = last.register_forward_hook(lambda module, given, answer: seen.append(answer))
     run()

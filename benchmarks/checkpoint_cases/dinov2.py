@@ -88,11 +88,7 @@ def backbone_of(size: str) -> Any:
 def depther(
     repository: Path, work: Path, size: str, head: str, data: str, registers: bool = False, apart: bool = False
 ) -> Original:
-    """
-    Args:
-        head: linear, linear4 or dpt.
-        apart: the backbone lies elsewhere under a name of the user's.
-    """
+    """`head`: linear, linear4 or dpt; `apart`: the backbone lies elsewhere under a name of the user's."""
     given: dict[str, Any] = {"arch_name": ARCHITECTURES[size], "pretrained": False, "weights": data}
     given |= REGISTERS if registers else {}
     given |= {"ffn_layer": "swiglufused"} if size == "vitg" else {}
