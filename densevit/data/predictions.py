@@ -168,10 +168,7 @@ class GivenValues:
             )
 
     def value(self, name: str) -> np.ndarray:
-        """
-        Raises:
-            DataError: it is no array h w.
-        """
+        """Raises DataError if it is no array h w."""
         if callable(self.values):
             found = np.asarray(self.values(self.data.read(self.indices[name]).image))
         elif isinstance(self.values, Mapping):
@@ -285,11 +282,8 @@ def _check_unique(folder: Path, names: Sequence[str], matched: Mapping[str, str]
 
 
 def _by_ending(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
-    """The one key whose path ends as the name does, compared from the file up; None if none or several do.
-
-    Args:
-        keys: by their last part.
-    """
+    """The one key whose path ends as the name does, compared from the file up; None if none or several do. `keys`: by
+    their last part."""
     parts = PurePosixPath(name).parts[::-1]
     shared = {key: _common_length(parts, PurePosixPath(key).parts[::-1]) for key in keys.get(parts[0], ())}
     best = [key for key, length in shared.items() if length == max(shared.values())]

@@ -219,6 +219,9 @@ class FileDataset(Dataset):
     def files(self, index: int) -> Mapping[str, Path]:
         return self.samples[index].paths()
 
+    def scene(self, index: int) -> str:
+        return folder_of(self.names[index])
+
     def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"] | None:
         """Metres at the size of the image; 0 where not valid."""
         return None if files.depth is None else self.read_depth_file(files.depth, self.depth_scale)

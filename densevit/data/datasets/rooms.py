@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float64
 
-from densevit.data.datasets.base import DATASETS, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
 from densevit.data.index.paths import SampleFiles
 from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError
@@ -96,9 +96,6 @@ class Rooms(FileDataset):
 
     def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
         return read_matrix(self.root, files.name, "poses", 4) if self.views > 1 or self.fps else None
-
-    def scene(self, index: int) -> str:
-        return folder_of(self.names[index])
 
 
 def scene_name(scene: int) -> str:

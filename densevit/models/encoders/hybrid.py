@@ -4,8 +4,9 @@ b images, h x w pixels.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -16,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 from densevit.errors import ConfigError
 from densevit.models import state_dict
 from densevit.models.encoders.base import ENCODERS, Encoder
-from densevit.models.encoders.resnetv2 import GROUPS, ResNet
 from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
 from densevit.models.lora import Lora
 from densevit.models.vit.checkpoint_filter import convert
@@ -29,6 +29,7 @@ from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
 TIMM_BACKBONE_PREFIX = "patch_embed.backbone."  # of the ResNet in timm's names
+GROUPS = 32  # of timm's group norm
 
 
 @ENCODERS.register("hybrid")
@@ -85,7 +86,7 @@ class HybridEncoder(Encoder):
         )
         self.weights, self.lora, self.stages, self.norm = weights, lora, stages, norm
         self.set_normalisation(mean, std)
-        self.backbone, self.vit = ResNet(widths, depths, stem), vit
+        self.backbone, self.vit = build_resnet(widths, depths, stem), vit
         self.patch_size, self.prefix_tokens = patch, vit.prefix_tokens
         self.out_indices = resolve_out_indices(
             (depth * 3 // 4 - 1, depth - 1) if out_indices is None and depth > 1 else out_indices, depth
@@ -110,8 +111,8 @@ class HybridEncoder(Encoder):
 
     def forward_backbone(self, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
         if self.vit.checkpointing and torch.is_grad_enabled():
-            return checkpoint(self.backbone, x, use_reentrant=False)
-        return self.backbone(x)
+            return checkpoint(stage_maps, self.backbone, x, use_reentrant=False)
+        return stage_maps(self.backbone, x)
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
         early = {
@@ -135,6 +136,27 @@ class HybridEncoder(Encoder):
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         self.vit.checkpointing = enable
+
+
+def build_resnet(widths: Sequence[int], depths: Sequence[int], stem: int) -> Any:
+    """timm's ResNetV2 with weight-standardised convolutions and TensorFlow's padding."""
+    from timm.layers.std_conv import StdConv2dSame
+    from timm.models.resnetv2 import ResNetV2
+
+    # timm 0.4.5, which DPT used, added 1e-5 to the standard deviation.
+    conv = partial(StdConv2dSame, eps=1e-8)
+    return ResNetV2(
+        list(depths), tuple(widths), 0, global_pool="", stem_chs=stem, stem_type="same", preact=False, conv_layer=conv
+    )
+
+
+def stage_maps(resnet: Any, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
+    """The feature map of each stage, at strides 4, 8, 16, ..."""
+    x, maps = resnet.stem(x), []
+    for stage in resnet.stages:
+        x = stage(x)
+        maps.append(x)
+    return maps
 
 
 def check_widths(widths: Sequence[int], stages: int) -> None:

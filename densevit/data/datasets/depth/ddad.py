@@ -10,7 +10,7 @@ the front camera.
 
 from pathlib import Path
 
-from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 
 IMAGE_SUFFIX = "_rgb.png"
@@ -27,9 +27,6 @@ class Ddad(FileDataset):
         self.root = resolve_root(root, "ddad")
         images = find_files(self.root, [f"**/*{IMAGE_SUFFIX}"], "export each frame as NAME_rgb.png and NAME_depth.npy.")
         super().__init__([self._files(path) for path in images], subset, f"ddad in {self.root}")
-
-    def scene(self, index: int) -> str:
-        return folder_of(self.names[index])
 
     def _files(self, image: Path) -> SampleFiles:
         stem = str(image).removesuffix(IMAGE_SUFFIX)

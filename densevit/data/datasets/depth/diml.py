@@ -11,7 +11,7 @@ Kim et al. 2018; Cho et al. 2021. Scored indoors from 0 to 10 m, outdoors from 2
 from pathlib import Path
 from typing import Literal
 
-from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 
 RANGES = {"indoor": (1e-3, 10.0), "outdoor": (2.0, 80.0)}
@@ -46,9 +46,6 @@ class Diml(FileDataset):
         images = find_files(folder, [pattern], f"as DIML's {part} archives unpack.")
         files_of = _indoor if part == "indoor" else _outdoor
         super().__init__([files_of(path) for path in images], subset, f"diml '{part}' in {folder}")
-
-    def scene(self, index: int) -> str:
-        return folder_of(self.names[index])
 
 
 def _indoor(image: Path) -> SampleFiles:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.arrays import read_array
 from densevit.data.io.images import MAX_PIXELS
@@ -59,9 +59,6 @@ class Diode(FileDataset):
         assert files.depth is not None
         depth = self.read_depth_file(files.depth)
         return valid_depth(depth, read_mask(files.masks[0], depth.shape))
-
-    def scene(self, index: int) -> str:
-        return folder_of(self.names[index])
 
 
 def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.images import read_bytes
 from densevit.data.io.readers import image_size
@@ -42,9 +42,6 @@ class Eth3d(FileDataset):
     def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
         assert files.depth is not None
         return valid_depth(read_floats(files.depth, image_size(files.image)))
-
-    def scene(self, index: int) -> str:
-        return folder_of(self.names[index])
 
 
 def read_floats(path: Path, size: Size) -> Float32[np.ndarray, "h w"]:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
-from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, check_inside, find_files
 from densevit.data.io.arrays import read_array
 from densevit.data.io.images import MAX_PIXELS, file_format
@@ -76,9 +76,6 @@ class Hypersim(FileDataset):
         h, w = image_size(files.image)
         focal = FOCAL * w / 1024
         return pinhole(focal, focal, (w - 1) / 2, (h - 1) / 2)
-
-    def scene(self, index: int) -> str:
-        return folder_of(self.names[index])
 
 
 def read_distance(path: Path) -> Float[np.ndarray, "h w"]:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
 from densevit.data.io.images import read_bytes
 from densevit.data.io.samples import valid_depth
@@ -58,9 +58,6 @@ class Sintel(FileDataset):
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
         path = files.intrinsics
         return read_cam(path) if isinstance(path, Path) and path.is_file() else None
-
-    def scene(self, index: int) -> str:
-        return folder_of(self.names[index])
 
 
 def read_dpt(path: Path) -> Float32[np.ndarray, "h w"]:

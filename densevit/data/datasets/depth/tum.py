@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, check_inside
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
@@ -68,9 +68,6 @@ class Tum(FileDataset):
 
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
         return next((matrix for name, matrix in CAMERAS.items() if name in files.name), None)
-
-    def scene(self, index: int) -> str:
-        return folder_of(self.names[index])
 
 
 def read_sequence(folder: Path, max_gap: float) -> list[SampleFiles]:

@@ -72,9 +72,6 @@ class Cityscapes(LabelledImages):
         ids = read_labels(path)
         return np.where(ids < 1000, ids, ids // 1000) if self.encoding == "instanceIds" else ids
 
-    def scene(self, index: int) -> str:
-        return self.names[index].partition("/")[0]
-
 
 def table(encoding: Encoding) -> ClassTable:
     ids = published_table("cityscapes")

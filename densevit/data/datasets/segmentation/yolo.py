@@ -76,6 +76,9 @@ class Yolo(FileDataset):
                 f"{self.root}: none of {len(images):,} images has a label file, as {label_path(images[0])}."
             )
 
+    def scene(self, index: int) -> str:
+        return ""  # folders sort images by split, or not at all
+
     def files(self, index: int) -> Mapping[str, Path]:
         own = self.outlines[index]
         return {**super().files(index), **({} if own is None else {"labels": own})}
