@@ -69,11 +69,12 @@ class Teacher(Predictor):
         inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
         found: dict[str, list[Map]] = {}
+        inputs = self.with_cameras(images, inputs, camera)
         for scale, mirrored in self.views:
             one = self.with_options(flip=False, scales=(scale,))
             seen = np.ascontiguousarray(images[:, :, ::-1]) if mirrored else images
             given = mirror_inputs(inputs, images.shape[2]) if mirrored else inputs
-            for head, maps in Predictor.predict_arrays(one, seen, box=box, camera=camera, inputs=given).items():
+            for head, maps in Predictor.predict_arrays(one, seen, box=box, inputs=given).items():
                 found.setdefault(head, []).append(maps[..., ::-1] if mirrored else maps)
         kinds = {head: spec.kind for head, spec in self.card.outputs.items()}
         return {

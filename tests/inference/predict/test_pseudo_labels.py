@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_scenes import small_joint_config
 
 from densevit import api
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
 from densevit.errors import DataError
-from densevit.inference.predict.pseudo_labels import mean_and_agreement
+from densevit.inference.predict.pseudo_labels import Teacher, mean_and_agreement
+from densevit.inference.predictor import Predictor
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.utils import atomic_io
 from densevit.weights.checkpoint import read_card
 
@@ -53,6 +56,23 @@ def test_views_of_disparity_agree_whatever_their_scale_and_shift() -> None:
     other = np.random.default_rng(1).uniform(1, 5, (1, 1, 8, 9)).astype(np.float32)
     assert mean_and_agreement(np.stack([one, other]), "disparity")[0, 1].mean() < 0.1
     assert (mean_and_agreement(one[None], "disparity")[0, 1] == 1).all()
+
+
+class PrincipalPoint(torch.nn.Module):
+    """Metres: the horizontal place of the principal point, plus 1."""
+
+    input_names = ("camera",)
+
+    def forward(self, image: torch.Tensor, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"depth": torch.ones_like(image[:, :1]) * (1 + inputs["camera"][:, 2, None, None, None])}
+
+
+def test_the_mirror_image_of_a_teacher_has_the_mirrored_camera() -> None:
+    spec = {"depth": HeadSpec(kind="metric")}
+    card = ModelCard(outputs=spec, multiple=1, model={"conditioning": {"rays": {}}})
+    teacher = Teacher(Predictor(PrincipalPoint(), card, device="cpu", precision="fp32", flip=True))
+    maps = teacher.predict_arrays(np.zeros((1, 6, 11, 3), np.uint8), camera=(9.0, 9.0, 2.0, 3.0))
+    assert maps["depth"][0, 0] == pytest.approx((3 + 9) / 2)  # 2 pixels from the left of 11 are 8 in the mirror image
 
 
 def test_folders_and_shards_hold_the_mean_of_image_and_mirror_image(teacher: Path, labelled: tuple[Path, Path]) -> None:
