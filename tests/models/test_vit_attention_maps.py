@@ -4,14 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from densevit.errors import ConfigError
-from densevit.models.vit.attention_rollout import (
-    class_attention,
-    class_rollout,
-    class_to_patches,
-    keep_strongest,
-    rollout,
-)
+from densevit.models.vit.attention_rollout import keep_strongest, rollout
 from densevit.models.vit.vision_transformer import VisionTransformer
 
 
@@ -57,17 +50,6 @@ def test_weights_are_those_that_the_block_mixes_with() -> None:
     torch.testing.assert_close(attn.proj((weights @ v).transpose(1, 2).flatten(2)), attn(x), atol=1e-5, rtol=1e-5)
 
 
-@torch.no_grad()
-def test_class_attention_is_the_class_row_over_the_patches() -> None:
-    vit, image = model(registers=2), torch.randn(2, 3, 8, 12)
-    found = class_attention(vit, image, [0, 2])
-    assert found.shape == (2, 2, 2, 2, 3)  # layers b heads gh gw
-    whole = by_hand(vit, image)
-    expected = torch.stack([whole[i][:, :, 0, 3:].reshape(2, 2, 2, 3) for i in (0, 2)])
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
-    torch.testing.assert_close(class_to_patches(whole, 3, (2, 3))[[0, 2]], expected)
-
-
 def test_rollout_is_the_product_of_mixed_layers_whose_rows_sum_to_one_however_heads_are_merged() -> None:
     torch.manual_seed(0)
     layers = [torch.rand(2, 4, 5, 5).softmax(-1) for _ in range(3)]
@@ -79,21 +61,6 @@ def test_rollout_is_the_product_of_mixed_layers_whose_rows_sum_to_one_however_he
     rows = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])[None]
     expected = torch.tensor([[0, 0.6, 0.3], [0.5, 0.3, 0], [0.2, 0.2, 0.6]])[None]  # a tie stays
     torch.testing.assert_close(keep_strongest(rows, 2 / 3), expected)
-
-
-@torch.no_grad()
-def test_class_rollout_is_the_class_row_of_the_rollout() -> None:
-    vit, image = model(registers=1), torch.randn(2, 3, 8, 12)
-    found = class_rollout(vit, image)
-    assert found.shape == (2, 2, 3)
-    torch.testing.assert_close(found.flatten(1), rollout(by_hand(vit, image))[:, 0, 2:], atol=1e-6, rtol=1e-4)
-
-
-def test_without_a_class_token_there_is_no_map() -> None:
-    vit, image = model(class_token=False, registers=1), torch.rand(1, 3, 8, 12)
-    for ask in (class_attention, class_rollout):
-        with pytest.raises(ConfigError, match="no class token"):
-            ask(vit, image)
 
 
 @torch.no_grad()

@@ -1,7 +1,4 @@
-"""Attention maps of the class token and attention rollout. b images, n tokens (prefix first), gh x gw cells.
-
-Functions of weights work for any model; those of a model take densevit's ViT.
-"""
+"""Attention rollout. b images, n tokens (prefix first)."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -10,29 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from densevit.errors import ConfigError
-from densevit.models.vit.intermediate_layers import IntermediateLayersMixin, Layers
-
 Heads = Literal["mean", "max", "min"]
 CLASS = slice(1)  # the class token's row
-
-
-def class_to_patches(
-    weights: Iterable[Float[Tensor, "b heads _ n"]], prefix_tokens: int, grid: tuple[int, int]
-) -> Float[Tensor, "layers b heads gh gw"]:
-    """Attention of the first token to every patch, without class and register tokens, so that it sums to less than 1.
-    `weights`: per layer; of all queries or only the first."""
-    rows = torch.stack([layer[:, :, 0, prefix_tokens:] for layer in weights])
-    return rows.reshape(*rows.shape[:-1], *grid)
-
-
-def class_attention(
-    vit: IntermediateLayersMixin, image: Float[Tensor, "b c h w"], layers: Layers = None
-) -> Float[Tensor, "layers b heads gh gw"]:
-    """Attention of the class token to the patches, per layer and head; n x n weights are never computed. Raises
-    ConfigError if the model has no class token."""
-    require_class_token(vit)
-    return class_to_patches(vit.attention(image, layers, CLASS), vit.prefix_tokens, vit.grid_of(image))
 
 
 def rollout(
@@ -55,16 +31,6 @@ def rollout(
     return flow
 
 
-def class_rollout(
-    vit: IntermediateLayersMixin, image: Float[Tensor, "b c h w"], *, heads: Heads = "mean", discard: float = 0.0
-) -> Float[Tensor, "b gh gw"]:
-    """Rollout from the patches to the last class token; holds the weights of one layer at a time. Raises ConfigError if
-    the model has no class token."""
-    require_class_token(vit)
-    flow = rollout(vit.attention(image), heads=heads, discard=discard)
-    return flow[:, 0, vit.prefix_tokens :].reshape(-1, *vit.grid_of(image))
-
-
 def reduce_heads(weights: Float[Tensor, "b heads n n"], heads: Heads) -> Float[Tensor, "b n n"]:
     if heads == "mean":
         return weights.mean(dim=1)
@@ -78,8 +44,3 @@ def keep_strongest(weights: Float[Tensor, "b n n"], share: float) -> Float[Tenso
         return weights
     threshold = weights.topk(count, dim=-1).values[..., -1:]
     return weights.where(weights >= threshold, 0.0)
-
-
-def require_class_token(vit: IntermediateLayersMixin) -> None:
-    if not vit.has_class_token:
-        raise ConfigError("this ViT has no class token; use vit.attention() for the weights of all tokens.")
