@@ -21,6 +21,12 @@ __all__ = ["PROTOCOLS", "Protocol", "applicable", "find_protocol"]
 Options = dict[str, Any]
 """Attributes that the rows of one program share."""
 
+
+def variant(base: Protocol, name: str, description: str, **options: Any) -> Protocol:
+    """A protocol by what distinguishes it from a related one."""
+    return replace(base, name=name, description=description, **options)
+
+
 NYU = Protocol(
     name="nyu_eigen",
     description="NYU Depth v2 as bts, AdaBins and ZoeDepth score it (Eigen's crop).",
@@ -41,22 +47,17 @@ KITTI = Protocol(
     window="kb",
 )
 
-KITTI_FRAME = replace(
+KITTI_FRAME = variant(
     KITTI,
-    name="kitti_eigen_garg",
-    description="KITTI's Eigen split as bts scores saved maps: Garg's crop of the whole frame.",
+    "kitti_eigen_garg",
+    "KITTI's Eigen split as bts scores saved maps: Garg's crop of the whole frame.",
     source="cogaplex-bts/bts: utils/eval_with_pngs.py",
     region_of="frame",
 )
 
 PLAIN = Protocol(name="", description="", range=(1e-3, 80.0))
 
-ALL = replace(
-    PLAIN,
-    name="plain",
-    description="every pixel with ground truth, in the data set's own range.",
-    range_of_data=True,
-)
+ALL = variant(PLAIN, "plain", "every pixel with ground truth, in the data set's own range.", range_of_data=True)
 
 ADABINS: Options = {"source": "shariqfarooq123/AdaBins: evaluate.py", "clamp_first": True, "flip": True, "digits": 3}
 ZOEDEPTH: Options = {"source": "isl-org/ZoeDepth: zoedepth/utils/misc.py, evaluate.py", "flip": True, "digits": 3}
@@ -77,10 +78,10 @@ DAV2 = replace(
     clamp=None,
     silog="half",
 )
-DINOV3 = replace(
+DINOV3 = variant(
     NYU,
-    name="nyu_dinov3",
-    description="NYU Depth v2 as dinov3 scores its metric heads: Eigen's crop in shares of the frame.",
+    "nyu_dinov3",
+    "NYU Depth v2 as dinov3 scores its metric heads: Eigen's crop in shares of the frame.",
     source="facebookresearch/dinov3: dinov3/eval/depth/eval.py, metrics.py",
     region=RelativeBox(45 / 480, 471 / 480, 41 / 640, 601 / 640, "Eigen"),
     resize="borders",
@@ -118,10 +119,7 @@ MIDAS: Options = {
 
 def _of_both(program: str, how: str, options: Options) -> list[Protocol]:
     data = ((NYU, "NYU Depth v2"), (KITTI, "KITTI's Eigen split"))
-    return [
-        replace(row, name=f"{row.data[0]}_{program}", description=f"{title} as {how}.", **options)
-        for row, title in data
-    ]
+    return [variant(row, f"{row.data[0]}_{program}", f"{title} as {how}.", **options) for row, title in data]
 
 
 def _rows() -> tuple[Protocol, ...]:
@@ -131,53 +129,43 @@ def _rows() -> tuple[Protocol, ...]:
         NYU,
         KITTI_FRAME,
         KITTI,
-        replace(
+        variant(
             KITTI,
-            name="kitti_eigen",
-            description="KITTI's Eigen split in Eigen's own crop of the window, as bts offers beside Garg's.",
+            "kitti_eigen",
+            "KITTI's Eigen split in Eigen's own crop of the window, as bts offers beside Garg's.",
             region=EIGEN_KITTI,
         ),
-        replace(
+        variant(
             NYU,
-            name="nyu_bts_png",
-            description="NYU Depth v2 as bts scores its 16-bit files.",
+            "nyu_bts_png",
+            "NYU Depth v2 as bts scores its 16-bit files.",
             png_scale=1000,
             source="cogaplex-bts/bts: utils/eval_with_pngs.py",
         ),
-        replace(
-            KITTI_FRAME,
-            name="kitti_bts_png",
-            description="KITTI's Eigen split as bts scores its 16-bit files.",
-            png_scale=256,
-        ),
+        variant(KITTI_FRAME, "kitti_bts_png", "KITTI's Eigen split as bts scores its 16-bit files.", png_scale=256),
         *_of_both("adabins", "AdaBins scores it", ADABINS),
         *_of_both("zoedepth", "ZoeDepth scores it", ZOEDEPTH),
         *_of_both("mdet", "the Monocular-Depth-Estimation-Toolbox scores it", TOOLBOX),
         *_of_both("dinov2", "dinov2's depth heads are scored", DINOV2),
         DINOV3,
-        replace(
+        variant(
             DINOV3,
-            name="nyu_dinov3_lstsq",
+            "nyu_dinov3_lstsq",
+            "NYU Depth v2 as dinov3 scores the heads that it trained on synthetic images.",
             align="lstsq",
-            description="NYU Depth v2 as dinov3 scores the heads that it trained on synthetic images.",
         ),
-        replace(
+        variant(DAV2, "dav2_indoor", "Depth Anything V2's metric models indoors (Hypersim).", range=(1e-3, 20.0)),
+        variant(
             DAV2,
-            name="dav2_indoor",
-            description="Depth Anything V2's metric models indoors (Hypersim).",
-            range=(1e-3, 20.0),
-        ),
-        replace(
-            DAV2,
-            name="dav2_outdoor",
-            description="Depth Anything V2's metric models outdoors (KITTI, Virtual KITTI 2).",
+            "dav2_outdoor",
+            "Depth Anything V2's metric models outdoors (KITTI, Virtual KITTI 2).",
             range=(1e-3, 80.0),
         ),
         *(replace(row, range=(0.0, row.range[1])) for row in _of_both("unidepth", "UniDepth scores it", UNIDEPTH)),
-        replace(
+        variant(
             PLAIN,
-            name="metric3d",
-            description="Metric3D's own scoring of any data set.",
+            "metric3d",
+            "Metric3D's own scoring of any data set.",
             range=(1e-8, math.inf),
             source="YvanYin/Metric3D: mono/utils/avg_meter.py, do_test.py",
             clamp=None,
@@ -185,10 +173,10 @@ def _rows() -> tuple[Protocol, ...]:
             silog="log10",
             rmse_log="log10",
         ),
-        replace(
+        variant(
             PLAIN,
-            name="kitti_benchmark",
-            description="KITTI's depth prediction benchmark, 352x1216 files.",
+            "kitti_benchmark",
+            "KITTI's depth prediction benchmark, 352x1216 files.",
             data=("kitti",),
             range=(0.0, math.inf),
             source="KITTI's development kit, evaluate_depth.cpp",
@@ -199,85 +187,68 @@ def _rows() -> tuple[Protocol, ...]:
             clamp=None,
             metrics=("kitti",),
         ),
-        replace(
+        variant(
             NYU,
-            name="nyu_midas",
-            description="NYU Depth v2 as MiDaS and DPT are scored, the whole frame.",
+            "nyu_midas",
+            "NYU Depth v2 as MiDaS and DPT are scored, the whole frame.",
             range=(0.0, 10.0),
             clamp=(0.0, 10.0),
             **MIDAS,
         ),
-        replace(
+        variant(
             KITTI,
-            name="kitti_midas",
-            description="KITTI as MiDaS and DPT are scored, the whole frame.",
+            "kitti_midas",
+            "KITTI as MiDaS and DPT are scored, the whole frame.",
             range=(0.0, math.inf),
             clamp=(0.0, 80.0),
             window=None,
             region_of="frame",
             **MIDAS,
         ),
-        replace(NYU, name="nyu_marigold", description="NYU Depth v2 as Marigold is scored.", **MARIGOLD),
-        replace(
+        variant(NYU, "nyu_marigold", "NYU Depth v2 as Marigold is scored.", **MARIGOLD),
+        variant(
             KITTI,
-            name="kitti_marigold",
-            description="KITTI's Eigen split as Marigold is scored: Eigen's crop of the window.",
+            "kitti_marigold",
+            "KITTI's Eigen split as Marigold is scored: Eigen's crop of the window.",
             **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI},
         ),
         *(
-            replace(
-                PLAIN,
-                name=f"{data}_marigold",
-                description=f"{title} as Marigold is scored.",
-                data=(data,),
-                **MARIGOLD | options,
-            )
+            variant(PLAIN, f"{data}_marigold", f"{title} as Marigold is scored.", data=(data,), **MARIGOLD | options)
             for data, title, options in (
                 ("eth3d", "ETH3D", {"range": (1e-5, math.inf), "fit_on": "columns1024"}),
                 ("scannet", "ScanNet", {"range": (1e-3, 10.0)}),
                 ("diode", "DIODE", {"range": (0.6, 350.0)}),
             )
         ),
-        replace(
+        variant(
             NYU,
-            name="nyu_marigold_disparity",
-            description="NYU Depth v2, disparity as Marigold's program scores it.",
+            "nyu_marigold_disparity",
+            "NYU Depth v2, disparity as Marigold's program scores it.",
             **MARIGOLD | {"align": "lstsq_disparity_positive"},
         ),
-        replace(
+        variant(
             KITTI,
-            name="kitti_marigold_disparity",
-            description="KITTI's Eigen split, disparity as Marigold's program scores it.",
+            "kitti_marigold_disparity",
+            "KITTI's Eigen split, disparity as Marigold's program scores it.",
             **MARIGOLD | {"range": (1e-5, 80.0), "region": EIGEN_KITTI, "align": "lstsq_disparity_positive"},
         ),
-        replace(
+        variant(
             KITTI_FRAME,
-            name="kitti_monodepth2",
-            description="KITTI's Eigen split as monodepth2 scores disparity.",
+            "kitti_monodepth2",
+            "KITTI's Eigen split as monodepth2 scores disparity.",
             source="nianticlabs/monodepth2: evaluate_depth.py",
             window=None,
             resize="opencv",
             align="median",
             prediction_type="disparity",
         ),
-        replace(MOGE, name="moge_metric", description="MoGe's metric depth.", align=None),
-        replace(
-            MOGE, name="moge_scale", description="MoGe's scale-invariant depth.", align="l1_scale", fit_on="grid64"
-        ),
-        replace(MOGE, name="moge_affine", description="MoGe's affine-invariant depth.", align="l1", fit_on="grid64"),
-        replace(
-            MOGE, name="moge_disparity", description="MoGe's affine-invariant disparity.", align="lstsq_disparity_truth"
-        ),
-        replace(
-            ALL,
-            name="log_scale",
-            description="depth up to a scale, the best in log depth (Eigen et al. 2014).",
-            align="log_scale",
-        ),
-        replace(
-            ALL, name="log_lstsq", description="log depth up to scale and shift, by least squares.", align="lstsq_log"
-        ),
-        replace(ALL, name="median_scale", description="depth up to a scale, by medians.", align="median"),
+        variant(MOGE, "moge_metric", "MoGe's metric depth.", align=None),
+        variant(MOGE, "moge_scale", "MoGe's scale-invariant depth.", align="l1_scale", fit_on="grid64"),
+        variant(MOGE, "moge_affine", "MoGe's affine-invariant depth.", align="l1", fit_on="grid64"),
+        variant(MOGE, "moge_disparity", "MoGe's affine-invariant disparity.", align="lstsq_disparity_truth"),
+        variant(ALL, "log_scale", "depth up to a scale, the best in log depth (Eigen et al. 2014).", align="log_scale"),
+        variant(ALL, "log_lstsq", "log depth up to scale and shift, by least squares.", align="lstsq_log"),
+        variant(ALL, "median_scale", "depth up to a scale, by medians.", align="median"),
     )
 
 
