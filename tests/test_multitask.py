@@ -32,10 +32,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def data_words(run: Path) -> list[str]:
+def evaluate(run: Path, task: str, *words: object) -> int:
     options = ["depth_scale=1000", "require_depth=false", "require_labels=false"]
-    given = [word for option in options for word in ("--data-options", option)]
-    return ["--data", "folder", "--root", str(run / "data"), *given]
+    data = ["--data", "folder", "--root", run / "data", *(w for o in options for w in ("--data-options", o))]
+    return main(["eval", "--task", task, *map(str, [*words, *data])])
 
 
 def metrics(folder: Path) -> dict[str, float]:
@@ -55,13 +55,11 @@ def test_the_card_knows_names_and_colours_that_only_the_data_told(run: Path) -> 
 
 def test_evaluation_repeats_the_scores_of_training(run: Path) -> None:
     best = min(read_csv(run / "run/val.csv"), key=lambda row: row["depth/abs_rel"])
-    assert (
-        main(["eval", "--task", "segmentation", str(run / "run"), *data_words(run), "--output", str(run / "seg")]) == 0
-    )
-    assert main(["eval", "--task", "depth", str(run / "run"), *data_words(run), "--output", str(run / "depth")]) == 0
-    assert metrics(run / "seg")["miou"] == pytest.approx(best["labels/miou"], abs=2e-3)
+    for task in ("segmentation", "depth"):
+        assert evaluate(run, task, run / "run", "--output", run / task) == 0
+    assert metrics(run / "segmentation")["miou"] == pytest.approx(best["labels/miou"], abs=2e-3)
     assert metrics(run / "depth")["abs_rel"] == pytest.approx(best["depth/abs_rel"], rel=1e-3)
-    counts = json.loads((run / "seg/metrics.json").read_text())["counts"]
+    counts = json.loads((run / "segmentation/metrics.json").read_text())["counts"]
     assert (counts["scored"], counts["skipped"]) == (6, 2)
 
 
@@ -96,39 +94,28 @@ def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Pa
 def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path) -> None:
     words = ["--output", str(tmp_path / "maps"), "--precision", "fp32", "--formats", "labels"]
     assert main(["predict", str(run / "run"), str(run / "data/images"), *words]) == 0
-    saved = ["--predictions", str(tmp_path / "maps"), "--suffix", ".labels.png", "--output", str(tmp_path / "saved")]
-    assert main(["eval", "--task", "segmentation", *saved, *data_words(run)]) == 0
-    assert (
-        main(
-            ["eval", "--task", "segmentation", str(run / "run"), *data_words(run), "--output", str(tmp_path / "model")]
-        )
-        == 0
-    )
+    saved = ["--predictions", tmp_path / "maps", "--suffix", ".labels.png"]
+    assert evaluate(run, "segmentation", *saved, "--output", tmp_path / "saved") == 0
+    assert evaluate(run, "segmentation", run / "run", "--output", tmp_path / "model") == 0
     assert metrics(tmp_path / "saved") == metrics(tmp_path / "model")
 
 
-def test_data_that_names_the_same_classes_in_another_order_is_not_scored(
+def test_other_classes_orders_and_heads_are_not_scored(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "other.json").write_text('{"1": "floor", "2": "wall", "3": "box", "0": "ceiling"}')
-    words = [str(run / "run"), *data_words(run), "--data-options", f"classes={tmp_path / 'other.json'}"]
-    assert main(["eval", "--task", "segmentation", *words]) == 2
-    assert "tells 3 classes apart; the data has 4" in capsys.readouterr().err
-    (tmp_path / "other.json").write_text('{"1": "floor", "2": "wall", "3": "box"}')
-    assert main(["eval", "--task", "segmentation", *words]) == 2
-    assert "head 'labels' has the classes of the data in another order: 0 is 'wall', in the data 'floor'" in (
-        capsys.readouterr().err
-    )
-
-
-def test_a_head_that_is_none_or_gives_depth_is_not_scored_as_another(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for head, told in (("sky", "no head 'sky'. It has: depth, labels"), ("depth", "head 'depth' gives metric depth")):
-        assert main(["eval", "--task", "segmentation", str(run / "run"), *data_words(run), "--head", head]) == 2
+    four, three = tmp_path / "four.json", tmp_path / "three.json"
+    four.write_text('{"1": "floor", "2": "wall", "3": "box", "0": "ceiling"}')
+    three.write_text('{"1": "floor", "2": "wall", "3": "box"}')
+    order = "head 'labels' has the classes of the data in another order: 0 is 'wall', in the data 'floor'"
+    for words, told in (
+        (["--data-options", f"classes={four}"], "tells 3 classes apart; the data has 4"),
+        (["--data-options", f"classes={three}"], order),
+        (["--head", "sky"], "no head 'sky'. It has: depth, labels"),
+        (["--head", "depth"], "head 'depth' gives metric depth"),
+        (["--window-size", "7"], "--window-size: 7 pixels are less than one patch, 8"),
+    ):
+        assert evaluate(run, "segmentation", run / "run", *words) == 2
         assert told in capsys.readouterr().err
-    assert main(["eval", "--task", "segmentation", str(run / "run"), *data_words(run), "--window-size", "7"]) == 2
-    assert "--window-size: 7 pixels are less than one patch, 8" in capsys.readouterr().err
 
 
 def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tmp_path: Path) -> None:
@@ -140,48 +127,37 @@ def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tm
     assert {name: tuple(y.shape) for name, y in answers.items()} == {"depth": (1, 1, 32, 40), "labels": (1, 3, 32, 40)}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["model.decoders.sky={type: dpt}"], "there is no model.heads.sky"),
-        (["model.decoders={depth: {type: dpt}, labels: {type: dpt}}"], "every head has its own"),
-        (["model.heads.labels.classes=7"], "7 classes, where the data has 3"),
-        (["model.heads.labels.classes=[floor, wall, box]"], "another order: 0 is 'floor', in the data 'wall'"),
-        (["tasks.labels.losses=[{type: dise}]"], "no segmentation loss 'dise'. Did you mean 'dice'?"),
-        (["tasks.labels.losses=[{type: cross_entropy, weights: [1, 2]}]"], "2 numbers for the 3 classes"),
-        (["tasks.labels.type=depth"], "trains heads that give metric, affine, disparity"),
-        (["steps=null", "epochs=1", "schedule.warmup=50"], "schedule.warmup: 50 steps leave nothing of 2."),
-    ],
-)
-def test_what_does_not_fit_together_is_told_before_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    assert main(["train", str(small_joint_config(tmp_path)), *words]) == 2
-    assert message in capsys.readouterr().err
+WRONG = [
+    (["model.decoders.sky={type: dpt}"], "there is no model.heads.sky"),
+    (["model.decoders={depth: {type: dpt}, labels: {type: dpt}}"], "every head has its own"),
+    (["model.heads.labels.classes=7"], "7 classes, where the data has 3"),
+    (["model.heads.labels.classes=[floor, wall, box]"], "another order: 0 is 'floor', in the data 'wall'"),
+    (["tasks.labels.losses=[{type: dise}]"], "no segmentation loss 'dise'. Did you mean 'dice'?"),
+    (["tasks.labels.losses=[{type: cross_entropy, weights: [1, 2]}]"], "2 numbers for the 3 classes"),
+    (["tasks.labels.type=depth"], "trains heads that give metric, affine, disparity"),
+    (["steps=null", "epochs=1", "schedule.warmup=50"], "schedule.warmup: 50 steps leave nothing of 2."),
+]
+
+
+def test_what_does_not_fit_together_is_told_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small_joint_config(tmp_path)
+    for words, message in WRONG:
+        assert main(["train", str(config), *words]) == 2
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "run/train.csv").exists()
-
-
-def test_loss_weighting_needs_two_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tmp_path / "single.yaml"
-    text = small_joint_config(tmp_path).read_text()
-    config.write_text(
-        text.replace("    labels: {type: segmentation}\n", "").replace("  labels: {type: segmentation}\n", "")
-    )
+    text = config.read_text()
+    for labels in ("    labels: {type: segmentation}\n", "  labels: {type: segmentation}\n"):
+        text = text.replace(labels, "")
+    config.write_text(text)
     assert main(["train", str(config), "loss_weighting=uncertainty"]) == 2
     assert "loss_weighting: there is only one task" in capsys.readouterr().err
 
 
 def test_learned_loss_weighting_is_resumed_with_the_weights(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
-    for name, steps in (("whole", [8]), ("parts", [4, 8])):
-        for i, last in enumerate(steps):
-            words = [
-                f"output={tmp_path / name}",
-                "loss_weighting=uncertainty",
-                f"steps={last}",
-                *(["--resume"] if i else []),
-            ]
-            assert main(["train", str(config), *words]) == 0
+    for name, last, more in (("whole", 8, []), ("parts", 4, []), ("parts", 8, ["--resume"])):
+        words = [f"output={tmp_path / name}", "loss_weighting=uncertainty", f"steps={last}", *more]
+        assert main(["train", str(config), *words]) == 0
     rows = [read_csv(tmp_path / name / "train.csv")[-1] for name in ("whole", "parts")]
     assert rows[0]["depth/uncertainty"] == rows[1]["depth/uncertainty"] != 0
     states = [checkpoint.read_state(tmp_path / name / "checkpoints/step-00000008") for name in ("whole", "parts")]

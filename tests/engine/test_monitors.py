@@ -31,17 +31,13 @@ def test_a_loss_that_stays_high_is_the_new_usual() -> None:
     assert told[-1] is None
 
 
-@pytest.mark.parametrize(("value", "end"), [(0.0, "lower"), (10.0, "upper")])
-def test_a_head_at_one_end_of_its_range_is_told_once(value: float, end: str) -> None:
-    alarm = OutputSaturationMonitor({"depth": (0.0, 10.0), "labels": None})
-    told = [list(alarm({"depth": torch.full((2, 1, 4, 4), value)})) for _ in range(5)]
-    assert [len(lines) for lines in told] == [0, 0, 1, 0, 0]
-    assert f"100.0% of the predictions lie at the {end} end of the head's range (0 to 10)" in told[2][0]
-
-
-def test_a_head_that_uses_its_range_is_not() -> None:
-    alarm = OutputSaturationMonitor({"depth": (0.0, 10.0)})
-    spread = torch.linspace(0, 10, 32).view(2, 1, 4, 4)
+def test_a_head_at_one_end_of_its_range_is_told_once_and_one_that_uses_its_range_is_not() -> None:
+    for value, end in ((0.0, "lower"), (10.0, "upper")):
+        alarm = OutputSaturationMonitor({"depth": (0.0, 10.0), "labels": None})
+        told = [list(alarm({"depth": torch.full((2, 1, 4, 4), value)})) for _ in range(5)]
+        assert [len(lines) for lines in told] == [0, 0, 1, 0, 0]
+        assert f"100.0% of the predictions lie at the {end} end of the head's range (0 to 10)" in told[2][0]
+    alarm, spread = OutputSaturationMonitor({"depth": (0.0, 10.0)}), torch.linspace(0, 10, 32).view(2, 1, 4, 4)
     assert not [line for _ in range(5) for line in alarm({"depth": spread})]
 
 

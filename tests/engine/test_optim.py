@@ -64,13 +64,16 @@ def test_every_schedule_rises_to_the_rate_and_falls_to_its_end(kind: str) -> Non
 
 
 def test_schedules_pass_through_hand_calculated_points() -> None:
+    one = Optim(lr=1.0)
     # Half-way: cosine 1/2, poly 0.5^0.9. A share of 0.1 of 100 steps is 10 steps of warm-up.
-    assert learning_rate(Optim(lr=1.0), Schedule(type="cosine", warmup=0.0), 100)(50) == pytest.approx(0.5)
-    assert learning_rate(Optim(lr=1.0), Schedule(type="poly", warmup=0.0), 100)(50) == pytest.approx(0.5**0.9)
-    assert learning_rate(Optim(lr=1.0), Schedule(warmup=0.1), 100)(4) == pytest.approx(5 / 11)
-    assert learning_rate(Optim(lr=1.0), Schedule(type="one_cycle", warmup=9.0, warmup_start_factor=0.0), 100)(
-        4
-    ) == pytest.approx((1 - math.cos(math.pi / 2)) / 2)
+    cycle = Schedule(type="one_cycle", warmup=9.0, warmup_start_factor=0.0)
+    for schedule, step, expected in (
+        (Schedule(type="cosine", warmup=0.0), 50, 0.5),
+        (Schedule(type="poly", warmup=0.0), 50, 0.5**0.9),
+        (Schedule(warmup=0.1), 4, 5 / 11),
+        (cycle, 4, (1 - math.cos(math.pi / 2)) / 2),
+    ):
+        assert learning_rate(one, schedule, 100)(step) == pytest.approx(expected)
 
 
 def test_an_encoder_with_a_warm_up_of_its_own_rests_first_and_then_has_the_whole_curve() -> None:

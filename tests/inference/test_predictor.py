@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
+from orientations import TURNS, oriented
 from PIL import Image
 from torch import Tensor, nn
+from toy_models import fp32
 
 import densevit
 from densevit.errors import ConfigError, DataError
@@ -38,7 +40,7 @@ class Mean(nn.Module):
 
 
 def predictor(model: nn.Module | None = None, card: ModelCard = CARD, **options: object) -> Predictor:
-    return Predictor(model or Mean(), card, device="cpu", precision="fp32", **options)  # type: ignore[arg-type]
+    return fp32((model or Mean(), card), **options)
 
 
 def picture(h: int = 6, w: int = 9, seed: int = 0) -> np.ndarray:
@@ -59,28 +61,14 @@ def test_an_array_a_file_and_a_pil_image_give_the_same_map(tmp_path: Path) -> No
         np.testing.assert_allclose(depth, expected(image), atol=1e-6)
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_gives_the_map_of_the_upright_image(tmp_path: Path, orientation: int) -> None:
-    upright = picture(6, 9)
-    # How a camera stores the upright scene under each tag (EXIF 2.32, 4.6.4): the inverse of what a viewer does.
-    stored = {
-        1: lambda x: x,
-        2: lambda x: x[:, ::-1],
-        3: lambda x: x[::-1, ::-1],
-        4: lambda x: x[::-1],
-        5: lambda x: x.transpose(1, 0, 2),
-        6: lambda x: np.rot90(x, 1),
-        7: lambda x: x.transpose(1, 0, 2)[::-1, ::-1],
-        8: lambda x: np.rot90(x, -1),
-    }[orientation](upright)
-    tags = Image.Exif()
-    tags[0x0112] = orientation
-    path = tmp_path / "a.png"
-    Image.fromarray(np.ascontiguousarray(stored)).save(path, exif=tags)
-    predict = predictor()
-    np.testing.assert_array_equal(predict(path), predict(upright))
-    with Image.open(path) as opened:
-        np.testing.assert_array_equal(predict(opened), predict(upright))
+def test_exif_orientation_gives_the_map_of_the_upright_image(tmp_path: Path) -> None:
+    upright, path, predict = picture(6, 9), tmp_path / "a.png", predictor()
+    for orientation, turn in TURNS.items():
+        stored = Image.fromarray(upright)
+        (stored if turn is None else stored.transpose(turn)).save(path, exif=oriented(orientation))
+        with Image.open(path) as opened:
+            for given in (path, opened):
+                np.testing.assert_array_equal(predict(given), predict(upright), str(orientation))
 
 
 def test_several_pictures_give_a_list_in_their_order_and_neighbours_of_one_size_share_a_batch() -> None:
