@@ -28,6 +28,7 @@ class Scores(ABC):
     task: ClassVar[str]  # as `densevit eval --task` names it
     ranking: ClassVar[str]  # the metric by which images are ranked for a report
     width: ClassVar[int] = 16  # characters of a column of the printed table
+    resampled = True  # whether the rows are what intervals are drawn from
     rows: Sequence[tuple[str, Row]]  # name and scores of every image that was scored, in the order they came
     mean: Row  # metric -> value over the data set
     skipped: Sequence[str]  # names of the images without ground truth that counts
@@ -36,12 +37,13 @@ class Scores(ABC):
     @cached_property
     def intervals(self) -> Mapping[str, Interval]:
         """95% bootstrap interval of each mean with images as the sample; none for few images (bootstrap.FEWEST)."""
-        return intervals(self.rows, self.mean)
+        return intervals(self.rows, self.mean) if self.resampled else {}
 
     @cached_property
     def scene_intervals(self) -> Mapping[str, Interval]:
         """The same with whole scenes as the sample, which are wider where images of a scene are alike."""
-        return intervals(self.rows, self.mean, scenes_of(name for name, _ in self.rows))
+        scenes = scenes_of(name for name, _ in self.rows)
+        return intervals(self.rows, self.mean, scenes) if self.resampled else {}
 
     def ranked(self) -> list[str]:
         """Return the names of the images, the best first."""

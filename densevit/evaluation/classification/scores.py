@@ -1,6 +1,6 @@
 """The scores of image classification. k classes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -12,7 +12,7 @@ from densevit.errors import DataError
 from densevit.evaluation.classification.metrics import COLUMNS, mean_row
 from densevit.evaluation.records import split_scored_and_skipped
 from densevit.evaluation.scores import Cards, Scores
-from densevit.reporting.tables import Interval, confusion_csv, finite, rows_csv
+from densevit.reporting.tables import confusion_csv, finite, rows_csv
 from densevit.structures import Row
 
 WORST = 5  # confusions in the table
@@ -31,6 +31,7 @@ class ClassScores(Scores):
 
     task = "classification"
     ranking = "nll"
+    resampled = False
 
     def per_class(self) -> dict[str, Row]:
         """Images, recall, precision and F1 of each class; NaN where nothing defines them."""
@@ -50,14 +51,6 @@ class ClassScores(Scores):
     def invalid(self) -> int:
         """Images without finite logits."""
         return sum(not isfinite(row["nll"]) for _, row in self.rows)
-
-    @property
-    def intervals(self) -> Mapping[str, Interval]:
-        return {}
-
-    @property
-    def scene_intervals(self) -> Mapping[str, Interval]:
-        return {}
 
     @property
     def counts(self) -> dict[str, int]:  # type: ignore[override]

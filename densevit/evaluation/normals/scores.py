@@ -1,15 +1,13 @@
 """The scores of surface normals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.normals.protocol import NormalsProtocol
 from densevit.evaluation.scores import Cards, Scores
 from densevit.reporting.figures import Figure
-from densevit.reporting.tables import Interval
 from densevit.structures import Row
 
 
@@ -27,15 +25,9 @@ class NormalsScores(Scores):
     ranking = "mean"
     width = 13
 
-    @cached_property
-    def intervals(self) -> Mapping[str, Interval]:
-        """None where pixels are pooled."""
-        return {} if self.protocol.pool == "pixels" else super().intervals
-
-    @cached_property
-    def scene_intervals(self) -> Mapping[str, Interval]:
-        """None where pixels are pooled."""
-        return {} if self.protocol.pool == "pixels" else super().scene_intervals
+    @property
+    def resampled(self) -> bool:  # type: ignore[override]
+        return self.protocol.pool != "pixels"
 
     @property
     def name(self) -> str:

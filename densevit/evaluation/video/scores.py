@@ -1,6 +1,6 @@
 """The scores of clips, and a page with strips of frames and slices through time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from densevit.evaluation.scores import Cards, Scores
 from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol, mean_scores
 from densevit.ops.colormap import colorize, percentile_range
 from densevit.reporting.figures import MAX_WIDTH, Figure, jpeg, lossless, shrink
-from densevit.reporting.tables import Interval, rows_csv
+from densevit.reporting.tables import rows_csv
 from densevit.structures import Row
 
 SHOWN = 5  # frames of the strip
@@ -42,19 +42,12 @@ class VideoScores(Scores):
 
     task = "video"
     ranking = "flicker"
+    resampled = False
 
     @cached_property
     def mean(self) -> Row:  # type: ignore[override]
         """The mean of each metric over the clips that have it."""
         return mean_scores([row for _, row in self.rows])
-
-    @property
-    def intervals(self) -> Mapping[str, Interval]:
-        return {}
-
-    @property
-    def scene_intervals(self) -> Mapping[str, Interval]:
-        return {}
 
     @property
     def protocol_text(self) -> str:

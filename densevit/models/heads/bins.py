@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec
-from densevit.models.decoders.base import DecoderOutput
 from densevit.models.heads.base import HEADS, Width
 from densevit.models.heads.depth import Count, Metres, checked_range
 from densevit.models.heads.depth_activations import clamp_ste
@@ -103,11 +102,9 @@ class BinsHead(DepthHead):
         metric = kind == "metric"
         self.output = HeadSpec(kind=kind, unit="m" if metric else "", range=self.bounds if metric else None)
 
-    def forward(
-        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+    def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         logits = self.projection(x, size).float()
         # An expectation as products and a sum, not as a matrix product, which autocast would do in bfloat16.
         scores = logits.softmax(1) if self.softmax else logits.relu() + self.floor
         depth = (scores * self.centres[:, None, None]).sum(1, keepdim=True) / scores.sum(1, keepdim=True)
-        return self.with_uncertainty(clamp_ste(upsample(depth, size), *self.bounds), x, size)
+        return clamp_ste(upsample(depth, size), *self.bounds)

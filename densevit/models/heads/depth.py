@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
-from densevit.models.decoders.base import DecoderOutput
 from densevit.models.heads.base import HEADS, Width
 from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
 from densevit.models.heads.uncertainty import DepthHead, Uncertainty
@@ -78,14 +77,11 @@ class MetricHead(DepthHead):
         self.projection.init_output(ACTIVATIONS[activation].inverse(start, self.low, self.high))
         self.output = HeadSpec(kind="metric", unit="m", range=None if max_depth is None else (min_depth, max_depth))
 
-    def forward(
-        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+    def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         # bfloat16 has three digits: activation and resizing are computed in float32.
         logits = self.projection(x, size).float()
         depth = ACTIVATIONS[self.activation].depth(logits, self.low, self.high)
-        depth = upsample(clamp_ste(depth, self.low, self.high), size, how=self.interpolation)
-        return self.with_uncertainty(depth, x, size)
+        return upsample(clamp_ste(depth, self.low, self.high), size, how=self.interpolation)
 
 
 @HEADS.register("disparity")
@@ -116,12 +112,9 @@ class DisparityHead(DepthHead):
         self.projection.init_output(1.0)  # away from 0, where a ReLU learns nothing
         self.output = HeadSpec(kind="disparity", unit="")
 
-    def forward(
-        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+    def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         y = self.projection(x, size).float()
-        disparity = upsample(F.softplus(y) if self.smooth else F.relu(y), size, how=self.interpolation)
-        return self.with_uncertainty(disparity, x, size)
+        return upsample(F.softplus(y) if self.smooth else F.relu(y), size, how=self.interpolation)
 
 
 @HEADS.register("affine")
@@ -143,11 +136,9 @@ class AffineHead(DepthHead):
         self.projection.init_output(0.0)
         self.output = HeadSpec(kind="affine", unit="")
 
-    def forward(
-        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+    def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         y = self.projection(x, size).float()
-        return self.with_uncertainty(clamp_ste(y, -20.0, 20.0).exp() if self.positive else y, x, size)
+        return clamp_ste(y, -20.0, 20.0).exp() if self.positive else y
 
 
 @HEADS.register("inverse_depth")
@@ -178,12 +169,9 @@ class InverseHead(DepthHead):
         furthest = 1 / max(shift, MIN_INVERSE_DEPTH)
         self.output = HeadSpec(kind="metric", unit="m", range=(0.0, furthest))
 
-    def forward(
-        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+    def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         disparity = F.relu(self.projection(x, size).float())
-        depth = 1 / (self.scale * disparity + self.shift).clamp(min=MIN_INVERSE_DEPTH)
-        return self.with_uncertainty(depth, x, size)
+        return 1 / (self.scale * disparity + self.shift).clamp(min=MIN_INVERSE_DEPTH)
 
 
 @HEADS.register("identity_depth")
@@ -199,7 +187,5 @@ class IdentityDepthHead(DepthHead):
         self.join = nn.Identity() if channels == 1 else nn.Conv2d(channels, 1, 1)
         self.output = HeadSpec(kind="metric", unit="m", range=None if max_depth is None else (0.0, max_depth))
 
-    def forward(
-        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
-        return self.with_uncertainty(upsample(self.join(x), size).float(), x, size)
+    def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+        return upsample(self.join(x), size).float()

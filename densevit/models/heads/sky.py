@@ -58,13 +58,20 @@ class SkyDepthHead(DepthHead):
     def forward(
         self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
     ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
-        wide = upsample(self.projection.before(x), size, self.align_corners)
-        depth = clamp_ste(self.projection.after(wide).float(), -20.0, 20.0).exp()
-        sky = self.sky(wide).float().relu()
         if not self.training:
-            return self.with_uncertainty(fill_sky(depth, sky < self.threshold), x, size)
+            return super().forward(x, size)
+        depth, sky = self.depth_and_sky(x, size)
         extras = {} if self.uncertainty is None else {"uncertainty": self.uncertainty(x, size)}
         return DecoderOutput(depth, {"sky": sky, **extras})
+
+    def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
+        depth, sky = self.depth_and_sky(x, size)
+        return fill_sky(depth, sky < self.threshold)
+
+    def depth_and_sky(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        wide = upsample(self.projection.before(x), size, self.align_corners)
+        depth = clamp_ste(self.projection.after(wide).float(), -20.0, 20.0).exp()
+        return depth, self.sky(wide).float().relu()
 
 
 def fill_sky(depth: Float[Tensor, "b 1 h w"], ground: Bool[Tensor, "b 1 h w"]) -> Float[Tensor, "b 1 h w"]:

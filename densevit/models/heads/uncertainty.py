@@ -1,5 +1,6 @@
 """The uncertainty of a depth head. b images, h x w pixels."""
 
+from abc import abstractmethod
 from typing import Annotated, Literal
 
 import torch
@@ -51,10 +52,12 @@ class DepthHead(Head):
         super().__init__()
         self.uncertainty = None if uncertainty is None else LaplaceScale(channels)
 
-    def with_uncertainty(
-        self, depth: Float[Tensor, "b 1 height width"], x: Float[Tensor, "b c h w"], size: tuple[int, int]
-    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+    @abstractmethod
+    def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         """The prediction for the decoder's map `x`."""
-        if self.uncertainty is None:
-            return depth
-        return DecoderOutput(depth, {"uncertainty": self.uncertainty(x, size)})
+
+    def forward(
+        self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
+    ) -> Float[Tensor, "b 1 height width"] | DecoderOutput:
+        depth = self.depth(x, size)
+        return depth if self.uncertainty is None else DecoderOutput(depth, {"uncertainty": self.uncertainty(x, size)})
