@@ -25,12 +25,8 @@ HINT = "Name the file of its encoder by the option base: --family-options base=F
 
 
 def write_adapter(path: Path, opened: ConvertedCheckpoint) -> None:
-    """Writes a checkpoint without the frozen weights of its encoder.
-
-    Raises:
-        CheckpointError: it has no low-rank updates, or its encoder began with random weights.
-        StorageError: the disk is full or read-only.
-    """
+    """Writes a checkpoint without the frozen weights of its encoder. Raises CheckpointError if it has no low-rank
+    updates, or its encoder began with random weights. Raises StorageError if the disk is full or read-only."""
     if opened.card is None or lora_of(opened.model) is None:
         raise CheckpointError(f"{opened.path}: its encoder has no low-rank updates (model.encoder.lora) to write.")
     frozen = frozen_tensors(opened.tensors)
@@ -40,11 +36,8 @@ def write_adapter(path: Path, opened: ConvertedCheckpoint) -> None:
 
 
 def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
-    """Writes the encoder alone, under the names of the model in it (timm's, for ViT and Swin), updates merged.
-
-    Raises:
-        StorageError: the disk is full or read-only.
-    """
+    """Writes the encoder alone, under the names of the model in it (timm's, for ViT and Swin), updates merged. Raises
+    StorageError if the disk is full or read-only."""
     tensors = merged_checkpoint(opened).tensors
     kept = {name: tensor for name, tensor in tensors.items() if name.startswith(ENCODER) and name not in KEPT}
     inner = {name.split(".")[1] for name in kept}
@@ -79,14 +72,12 @@ def _source(card: ModelCard, path: str) -> dict[str, Any]:
 def complete(
     adapter: ConvertedCheckpoint, initial: ConvertedCheckpoint | None, weights: Path | None
 ) -> ConvertedCheckpoint:
-    """An adapter with the weights of its encoder.
+    """An adapter with the weights of its encoder. Raises CheckpointError if these are not the weights that it was
+    trained on.
 
     Args:
         initial: the checkpoint that the encoder is from, without updates; None where it is from a file of its own.
         weights: that file; None: the published weights.
-
-    Raises:
-        CheckpointError: these are not the weights that it was trained on.
     """
     assert adapter.card is not None
     if initial is not None:

@@ -43,21 +43,19 @@ PRETRAINED_OPTIONS = ("pretrained", "weights")
 def restore(
     path: str | Path, family: str | None = None, encoder: nn.Module | None = None, /, **options: Any
 ) -> tuple[DenseModel, ModelCard]:
-    """Model and card of a checkpoint; see `open_checkpoint`.
+    """Model and card of a checkpoint; see `open_checkpoint`. Raises CheckpointError: also of components that are not
+    registered here, or weights that do not fit them; with counts and the first five names.
 
     Args:
         encoder: of a model that was trained with an object as its encoder; a copy of it takes the weights.
         options: of the family, which may have an option `encoder` of its own.
-
-    Raises:
-        CheckpointError: also of components that are not registered here, or weights that do not fit them; with counts
-            and the first five names.
     """
     return build_and_load(open_checkpoint(path, family, **options), encoder)
 
 
 def open_checkpoint(path: str | Path, family: str | None = None, **options: Any) -> ConvertedCheckpoint:
-    """Reads a checkpoint, densevit's own or a published one; nothing is built yet.
+    """Reads a checkpoint, densevit's own or a published one; nothing is built yet. Raises CheckpointError: missing,
+    damaged, or of several possible families. Raises ConfigError: no such family, or no such option of it.
 
     Args:
         path: of densevit a run's folder (its best), a step folder, or a `model.safetensors`; of others a file, or a
@@ -66,10 +64,6 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             name on the hub.
         options: of the family: what its files cannot say, as `max_depth`; of an adapter `base`, where the weights of
             its encoder are no longer where they were.
-
-    Raises:
-        CheckpointError: missing, damaged, or of several possible families.
-        ConfigError: no such family, or no such option of it.
     """
     path = str(path)
     place = hub.fetch(path) if is_address(path) else Path(path)
@@ -100,11 +94,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
 
 
 def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -> ConvertedCheckpoint:
-    """An adapter with the weights of its encoder, which its card names unless `base` does.
-
-    Raises:
-        CheckpointError: they are missing, or not those that it was trained on.
-    """
+    """An adapter with the weights of its encoder, which its card names unless `base` does. Raises CheckpointError if
+    they are missing, or not those that it was trained on."""
     assert adapter.card is not None
     known = adapter.card.base
     if "init_from" not in known:
@@ -120,11 +111,8 @@ def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -
 
 
 def read_as(family: ComponentSpec[Family], found: RawCheckpoint) -> ConvertedCheckpoint:
-    """A published file in densevit's terms; whatever goes wrong is an error of the file.
-
-    Raises:
-        CheckpointError: it is damaged, or of another family.
-    """
+    """A published file in densevit's terms; whatever goes wrong is an error of the file. Raises CheckpointError if it
+    is damaged, or of another family."""
     try:
         return family.build().read(found)
     except DensevitError:
@@ -137,11 +125,7 @@ def read_as(family: ComponentSpec[Family], found: RawCheckpoint) -> ConvertedChe
 
 
 def describe(path: str | Path) -> dict[str, Any]:
-    """What a checkpoint is, without building it; plain values.
-
-    Raises:
-        CheckpointError: missing, or damaged.
-    """
+    """What a checkpoint is, without building it; plain values. Raises CheckpointError: missing, or damaged."""
     place = hub.fetch(str(path)) if is_address(path) else Path(path)
     return describe_densevit(place) if is_ours(place) else describe_third_party(detect.read_raw(place))
 
@@ -194,15 +178,13 @@ def parse_model(
     card: ModelCard | None = None,
     encoder: nn.Module | None = None,
 ) -> ModelSpec:
-    """Checks the components that a checkpoint names.
+    """Checks the components that a checkpoint names. Raises CheckpointError: components that are not registered here (a
+    plugin's), or options that they do not have.
 
     Args:
         model: as the `model` section of a config, with every option.
         source: what errors call the checkpoint.
         encoder: for a model whose encoder is an object; a copy of it is built.
-
-    Raises:
-        CheckpointError: components that are not registered here (a plugin's), or options that they do not have.
     """
     if unknown := list(_unregistered(model)):
         raise CheckpointError(f"{source}: {', '.join(unknown)}: not registered here. {_plugin_hint(card)}")
@@ -269,10 +251,7 @@ class InitCheckpoint:
     """
 
     def __init__(self, model: schema.Model) -> None:
-        """
-        Raises:
-            CheckpointError, ConfigError: see `open_checkpoint`.
-        """
+        """Raises CheckpointError, ConfigError: see `open_checkpoint`."""
         self.model = model
         self.opened: ConvertedCheckpoint | None = self._open()
         self.info = without_weights(self.opened)
@@ -288,10 +267,8 @@ class InitCheckpoint:
     def load_into(self, model: DenseModel, spec: ModelSpec) -> str:
         """Loads what fits into a new model; says what was taken and what is new.
 
-        The weights are let go, so that training does not hold them twice; a second model reads them anew.
-
-        Raises:
-            CheckpointError: see `PartialLoader`.
+        The weights are let go, so that training does not hold them twice; a second model reads them anew. Raises
+        CheckpointError: see `PartialLoader`.
         """
         opened, self.opened = self.opened or self._open(), None
         updates = {name: tensor for name, tensor in model.state_dict().items() if is_update(name)}

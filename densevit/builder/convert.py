@@ -46,19 +46,14 @@ SAME_SCALE_NOTES = {"heads.depth.scale": PADDED_NOTE, "heads.depth.interpolation
 
 
 def convert(source: str, target: Path, to: str, family: str | None = None, **options: Any) -> list[str]:
-    """Writes a checkpoint in another layout.
+    """Writes a checkpoint in another layout. Raises CheckpointError if the layout cannot hold this model, or something
+    stands at `target`. Raises ConfigError: no such layout, or a target with a suffix that is not written. Returns what
+    will differ, one sentence each; the tensors are always equal.
 
     Args:
         target: a file, or a folder where the layout is one (huggingface; densevit where the name has no suffix).
         to: `densevit`, `adapter`, `encoder` or a family's name.
         family, options: of the source, where its keys cannot tell.
-
-    Returns:
-        what will differ, one sentence each; the tensors are always equal.
-
-    Raises:
-        CheckpointError: the layout cannot hold this model, or something stands at `target`.
-        ConfigError: no such layout, or a target with a suffix that is not written.
     """
     if to not in (OURS, *PARTS, *FAMILIES.components):
         raise ConfigError(f"--to: no layout '{to}'.{did_you_mean(to, [OURS, *PARTS, *FAMILIES.components])}")
@@ -99,14 +94,8 @@ BUFFERS = ("encoder.mean", "encoder.std")
 
 
 def verify(layout: Family, found: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
-    """Checks that the layout, read again, gives the same model with the same tensors.
-
-    Returns:
-        harmless differences, one sentence each.
-
-    Raises:
-        CheckpointError: it cannot hold this model; naming every option.
-    """
+    """Checks that the layout, read again, gives the same model with the same tensors. Raises CheckpointError if it
+    cannot hold this model; naming every option. Returns harmless differences, one sentence each."""
     again = layout.read(found)
     mine = flat(card.model)
     other = flat(parse_model(again.model, found.path).spec())

@@ -51,12 +51,8 @@ def feature_cache(
 ) -> FeatureCache:
     """The outputs of the frozen encoder for all views of the training images, as `data.cache_features` says.
 
-    Says first how many gigabytes they take.
-
-    Raises:
-        ConfigError: a decoder runs blocks of the encoder itself.
-        StorageError: the disk has no room for them.
-        Preempted: a signal came; what was written stays.
+    Says first how many gigabytes they take. Raises ConfigError: a decoder runs blocks of the encoder itself. Raises
+    StorageError if the disk has no room for them. Raises Preempted: a signal came; what was written stays.
     """
     options = plan.run.data.cache_features
     assert options is not None

@@ -13,10 +13,8 @@ from densevit.tasks.base import Task
 def best_score(plan: Plan, tasks: Mapping[str, Task]) -> BestScore:
     """The score that picks the best checkpoint, by its name in `val.csv`.
 
-    Without `best` it is that of the first task, on the first source that it is scored on.
-
-    Raises:
-        ConfigError: `best` is no such score.
+    Without `best` it is that of the first task, on the first source that it is scored on. Raises ConfigError if `best`
+    is no such score.
     """
     names = dict(_scores(plan, tasks))
     if plan.run.best is None:

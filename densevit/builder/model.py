@@ -71,10 +71,7 @@ def build_encoder(spec: ComponentSpec[Encoder], where: str) -> Encoder:
 
 
 def set_canonical_focal(heads: Mapping[str, Head], focal: float | None) -> None:
-    """
-    Raises:
-        ConfigError: no head gives metres.
-    """
+    """Raises ConfigError if no head gives metres."""
     assert focal is not None
     metric = [head for head in heads.values() if head.output.kind == "metric" and head.output.focal is None]
     if not metric:
@@ -91,11 +88,8 @@ def _add_lora(encoder: Encoder, options: Lora) -> None:
 
 
 def build_component(kind: str, part: ComponentSpec[Any], where: str, *given: Any) -> Any:
-    """An encoder, decoder or head; errors name the place of the config that it stands at.
-
-    Raises:
-        ConfigError: options that do not go together, or a component that lacks what its interface asks for.
-    """
+    """An encoder, decoder or head; errors name the place of the config that it stands at. Raises ConfigError: options
+    that do not go together, or a component that lacks what its interface asks for."""
     try:
         built = part.build(*given)
     except ConfigError as error:

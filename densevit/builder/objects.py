@@ -10,14 +10,8 @@ from densevit.registry import ComponentSpec
 
 
 def as_component(place: str, value: Any) -> ComponentSpec[Any]:
-    """The object as a component of a plan; building it gives the object itself.
-
-    Args:
-        place: its key in the config, one of `densevit.config.objects.PLACES`.
-
-    Raises:
-        ConfigError, DataError: it is of no kind that may stand there.
-    """
+    """The object as a component of a plan; building it gives the object itself. `place`: its key in the config, one of
+    `densevit.config.objects.PLACES`. Raises ConfigError, DataError if it is of no kind that may stand there."""
     try:
         built = as_encoder(value) if place == "model.encoder" else as_dataset(value)
     except DataError as error:

@@ -37,11 +37,7 @@ def depth_tasks(plan: Plan, card: ModelCard) -> dict[str, TaskSpec]:
 
 
 def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
-    """Build the task of a head: its losses, and the scores of its validation.
-
-    Raises:
-        ConfigError: as `check_output`.
-    """
+    """Build the task of a head: its losses, and the scores of its validation. Raises ConfigError: as `check_output`."""
     spec = plan.tasks[name]
     losses = [(loss.name, spec.weight * weight, loss.build()) for weight, loss in spec.losses]
     check_output(name, spec, output, plan)
@@ -59,11 +55,8 @@ def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
 
 
 def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> None:
-    """Check that a task and the data fit a head.
-
-    Raises:
-        ConfigError: the task cannot train this head, or the data has other classes.
-    """
+    """Check that a task and the data fit a head. Raises ConfigError if the task cannot train this head, or the data has
+    other classes."""
     kinds = task_class(spec.task).kinds
     if output.kind not in kinds:
         raise ConfigError(

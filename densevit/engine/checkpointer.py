@@ -55,12 +55,9 @@ class Checkpointer:
         self.saved_at = 0
 
     def save(self) -> None:
-        """Writes a checkpoint that any number of processes can resume from; all processes must call it together.
-
-        Raises:
-            CheckpointError: a weight is not finite, or what came back from the disk is not what was written.
-            StorageError: the disk is full or read-only.
-        """
+        """Writes a checkpoint that any number of processes can resume from; all processes must call it together. Raises
+        CheckpointError if a weight is not finite, or what came back from the disk is not what was written. Raises
+        StorageError if the disk is full or read-only."""
         self.settle()
         state, world = self.state.state_dict(), self.state.world
         weights = state.pop("weights")
@@ -81,11 +78,8 @@ class Checkpointer:
         self.saved_at = self.state.step
 
     def load(self, path: Path, manifest: Manifest) -> None:
-        """Loads a verified checkpoint, and says where data or config differ from those that wrote it.
-
-        Raises:
-            CheckpointError: it is of another model, or lacks something.
-        """
+        """Loads a verified checkpoint, and says where data or config differ from those that wrote it. Raises
+        CheckpointError if it is of another model, or lacks something."""
         if self.state.world.is_main:
             if manifest.data != self.data:
                 known = manifest.data or "unknown"
@@ -109,10 +103,8 @@ class Checkpointer:
     def save_on_exception(self, *, undo: bool = False) -> Iterator[None]:
         """If the work inside fails, saves the last completed step first; for work that leaves the weights as they are.
 
-        Only in a run of one process: the others do not know of the error, and would wait for this one.
-
-        Args:
-            undo: the work is part of a step; random states and running statistics are set back to its beginning.
+        Only in a run of one process: the others do not know of the error, and would wait for this one. `undo`: the work
+        is part of a step; random states and running statistics are set back to its beginning.
         """
         try:
             yield
@@ -157,11 +149,8 @@ class CheckpointFolder:
         self, weights: Mapping[str, Tensor], card: ModelCard, config: str, state: Mapping[str, Any], manifest: Manifest
     ) -> Path:
         """Writes a checkpoint, reads it back, moves the links, then prunes, so that a crash loses no earlier one.
-
-        Raises:
-            CheckpointError: a weight is not finite, or what came back from the disk is not what was written.
-            StorageError: the disk is full or read-only.
-        """
+        Raises CheckpointError if a weight is not finite, or what came back from the disk is not what was written.
+        Raises StorageError if the disk is full or read-only."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{manifest.step:08d}"
         checkpoint.write(path, weights, replace(card, scores=manifest.scores), config, state, manifest)

@@ -8,11 +8,7 @@ from densevit.registry import did_you_mean
 
 
 def freeze(model: nn.Module, options: Model) -> None:
-    """Leave only the parts that are trained with gradients.
-
-    Raises:
-        ConfigError: one of `trainable` is no submodule.
-    """
+    """Leave only the parts that are trained with gradients. Raises ConfigError: one of `trainable` is no submodule."""
     modules = dict(model.named_modules())
     if unknown := [name for name in options.trainable if name not in modules]:
         hint = did_you_mean(unknown[0], [name for name in modules if name and name.count(".") < 2])

@@ -56,11 +56,8 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def full_state_dict(tree: Any, *, keep: bool) -> Any:
-    """The same tree with every sharded tensor whole and on the CPU; all processes must call it together.
-
-    Args:
-        keep: whether this process keeps them; others get None in their place, which saves memory.
-    """
+    """The same tree with every sharded tensor whole and on the CPU; all processes must call it together. `keep`:
+    whether this process keeps them; others get None in their place, which saves memory."""
     if isinstance(tree, DTensor):
         tensor = tree.full_tensor()
         return tensor.cpu() if keep else None

@@ -35,11 +35,9 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """One group per learning rate and weight decay; `scale` is a group's factor of the scheduled learning rate.
 
-    No weight decay for biases, norms and gains (one dimension or less), and for `encoder.no_weight_decay()`.
-
-    Args:
-        encoder: of the model; None where it has none.
-        split: the encoder has a schedule of its own; then its groups are marked by `encoder`.
+    No weight decay for biases, norms and gains (one dimension or less), and for `encoder.no_weight_decay()`. `encoder`:
+    of the model; None where it has none; `split`: the encoder has a schedule of its own; then its groups are marked by
+    `encoder`.
     """
     layers = encoder.layer_groups() if encoder else []
     scale_of = {
@@ -137,9 +135,6 @@ def learning_rates(optim: Optim, schedule: Schedule, steps: int) -> tuple[Learni
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float, encoder_rate: float) -> None:
-    """
-    Args:
-        encoder_rate: for groups that are marked by `encoder`.
-    """
+    """`encoder_rate`: for groups that are marked by `encoder`."""
     for group in optimizer.param_groups:
         group["lr"] = (encoder_rate if group.get("encoder") else rate) * group["scale"]

@@ -29,17 +29,9 @@ def overfit_config(run: Run) -> Run:
 def overfit_one_batch(
     train_step: Callable[[Batches, Event], tuple[Scores, bool]], run: Run, train: Callable[[int], Batches]
 ) -> str:
-    """Takes all steps of the run on the images of the first one, with the same augmentation.
-
-    Args:
-        train_step: `Trainer.train_step`.
-
-    Returns:
-        the verdict, as text.
-
-    Raises:
-        Diverged: the loss did not fall to `LEARNED` of what it was.
-    """
+    """Takes all steps of the run on the images of the first one, with the same augmentation. `train_step`:
+    `Trainer.train_step`. Raises Diverged if the loss did not fall to `LEARNED` of what it was. Returns the verdict, as
+    text."""
     with closing(train(0)) as batches:
         first = list(islice(batches, run.grad_accum_steps))
     repeated = _forever(first)

@@ -21,20 +21,16 @@ from densevit.weights import checkpoint
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """A step as it was recorded (`then`) and as it came out now.
-
-    Attributes:
-        modules: those with finite input and non-finite output, in the order of the forward pass.
-        gradients: parameters whose gradient is not finite.
-    """
+    """A step as it was recorded (`then`) and as it came out now."""
 
     step: int
     rank: int
     processes: int
     then: StepRecord
     now: StepRecord
+    # those with finite input and non-finite output, in the order of the forward pass
     modules: Sequence[str] = field(default_factory=list)
-    gradients: Sequence[str] = field(default_factory=list)
+    gradients: Sequence[str] = field(default_factory=list)  # parameters whose gradient is not finite
 
     @property
     def same(self) -> bool:
@@ -52,16 +48,9 @@ def replay(
     folder: Path,
     rank: int,
 ) -> ReplayResult:
-    """Runs a step from its recorded weights, random states and position in the data.
-
-    Args:
-        step: `Trainer.forward_backward_step` of the trainer that owns `state`.
-        rank: the process whose images are taken; `train` gives them.
-
-    Raises:
-        CheckpointError: no record, or of another model.
-        ConfigError: no such process.
-    """
+    """Runs a step from its recorded weights, random states and position in the data. Raises CheckpointError: no record,
+    or of another model. Raises ConfigError: no such process. `step`: `Trainer.forward_backward_step` of the trainer
+    that owns `state`; `rank`: the process whose images are taken; `train` gives them."""
     skipped = skipped_steps.read(folder)
     if not 0 <= rank < len(skipped.parts):
         raise ConfigError(

@@ -21,11 +21,7 @@ Found = tuple[Path, Manifest]
 @contextmanager
 def locked(output: Path, world: DistributedContext) -> Iterator[FolderLock]:
     """Holds the output folder for this run alone; on the way out, a folder that it made and left empty is removed.
-
-    Raises:
-        ConfigError: another run that is alive holds it.
-        StorageError: it cannot be made or written.
-    """
+    Raises ConfigError: another run that is alive holds it. Raises StorageError if it cannot be made or written."""
     lock = FolderLock(output, f"output: {output}")
     world.on_main(lock.acquire)
     try:
@@ -38,18 +34,10 @@ def locked(output: Path, world: DistributedContext) -> Iterator[FolderLock]:
 
 
 def find_checkpoint(run: Run, resume: str | None, world: DistributedContext) -> Found | None:
-    """Finds the checkpoint to go on from.
-
-    Args:
-        resume: None to start anew, `auto` for the newest good checkpoint of the run, or a path.
-
-    Returns:
-        a verified checkpoint, the same on every process, or None to start anew.
-
-    Raises:
-        ConfigError: the folder holds a run that was not asked to go on, or one further than the named checkpoint.
-        CheckpointError: the named checkpoint is missing or damaged, and no other is taken instead; or none is whole.
-    """
+    """Finds the checkpoint to go on from. `resume`: None to start anew, `auto` for the newest good checkpoint of the
+    run, or a path. Raises ConfigError if the folder holds a run that was not asked to go on, or one further than the
+    named checkpoint. Raises CheckpointError if the named checkpoint is missing or damaged, and no other is taken
+    instead; or none is whole. Returns a verified checkpoint, the same on every process, or None to start anew."""
     return world.on_main(lambda: _find(run.output, resume))
 
 
@@ -110,10 +98,8 @@ def _named(resume: str, folder: Path) -> Found:
 def newest_good(folder: Path) -> tuple[Path, Manifest] | None:
     """The newest checkpoint that verifies, or None where there is none at all.
 
-    Each one passed over is set aside as `damaged-step-N`, and a warning names both.
-
-    Raises:
-        CheckpointError: there are some, and none of them verifies.
+    Each one passed over is set aside as `damaged-step-N`, and a warning names both. Raises CheckpointError if there are
+    some, and none of them verifies.
     """
     damaged: list[tuple[Path, CheckpointError]] = []
     for path in reversed(checkpoint.steps(folder)):

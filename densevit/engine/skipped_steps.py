@@ -37,18 +37,12 @@ MAX_RECORDS = 3  # each as large as the weights
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one process computed in a step.
+    """What one process computed in a step."""
 
-    Attributes:
-        names, indices: of its images, over all micro-batches.
-        losses: their terms, averaged over the micro-batches.
-        grad_norm: of the whole gradient, the same on every process.
-    """
-
-    names: Sequence[str]
-    indices: Sequence[int]
-    losses: Mapping[str, float]
-    grad_norm: float
+    names: Sequence[str]  # of its images, over all micro-batches
+    indices: Sequence[int]  # of its images, over all micro-batches
+    losses: Mapping[str, float]  # their terms, averaged over the micro-batches
+    grad_norm: float  # of the whole gradient, the same on every process
 
 
 @dataclass(frozen=True)
@@ -65,31 +59,22 @@ class StepTensors:
         return torch.stack([*self.losses.values(), self.grad_norm])
 
     def record(self, numbers: Sequence[float]) -> StepRecord:
-        """
-        Args:
-            numbers: `self.numbers()` as plain numbers.
-        """
+        """`numbers`: `self.numbers()` as plain numbers."""
         *losses, grad_norm = numbers
         return StepRecord(self.names, self.indices, dict(zip(self.losses, losses, strict=True)), grad_norm)
 
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A step that is queued on the device.
+    """A step that is queued on the device."""
 
-    Attributes:
-        step: its number, from 1; `samples`: images seen before it.
-        numbers: of its tensors, then whether any process had one that is not finite, and whether any is to stop.
-        lr: its learning rate.
-        random: the random states of this process before it.
-    """
-
-    step: int
+    step: int  # its number, from 1; `samples`: images seen before it
     samples: int
     tensors: StepTensors
+    # of its tensors, then whether any process had one that is not finite, and whether any is to stop
     numbers: DeviceNumbers
-    lr: float
-    random: Mapping[str, Any]
+    lr: float  # its learning rate
+    random: Mapping[str, Any]  # the random states of this process before it
 
     def read(self) -> tuple[StepRecord, bool, bool]:
         """What it computed, whether that was finite on every process, and whether any is to stop; waits for it."""
@@ -119,12 +104,8 @@ class SkippedStepRecorder:
         self.count = 0
 
     def __call__(self, pending: PendingStep, part: StepRecord, *, fp16: bool) -> None:
-        """Write a step that changed no weights; all processes must call it together.
-
-        Args:
-            part: what this process computed.
-            fp16: whether finite losses are no reason, since the loss scale is still sought.
-        """
+        """Write a step that changed no weights; all processes must call it together. `part`: what this process
+        computed; `fp16`: whether finite losses are no reason, since the loss scale is still sought."""
         world = self.state.world
         finite, _ = world.all_reduce_flags(all(map(math.isfinite, part.losses.values())))
         if self.count >= MAX_RECORDS or (finite and fp16):
@@ -159,10 +140,7 @@ class SkippedStepRecorder:
 
 
 def read(folder: Path) -> SkippedStep:
-    """
-    Raises:
-        CheckpointError: no record is there, or it is damaged.
-    """
+    """Raises CheckpointError if no record is there, or it is damaged."""
     checkpoint.verify(folder)
     try:
         content = json.loads((folder / RECORD).read_text())

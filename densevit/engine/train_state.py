@@ -98,15 +98,9 @@ class TrainState:
         return full
 
     def load_state_dict(self, state: Mapping[str, Any], source: Path) -> None:
-        """Loads what `state_dict` gave, on any number of processes.
-
-        Args:
-            source: what errors call it.
-
-        Raises:
-            CheckpointError: the weights are of another model.
-            KeyError, ValueError, RuntimeError: something else is missing or does not fit.
-        """
+        """Loads what `state_dict` gave, on any number of processes. `source`: what errors call it. Raises
+        CheckpointError if the weights are of another model. Raises KeyError, ValueError, RuntimeError if something else
+        is missing or does not fit."""
         state = join_training_only(state)
         weights = state["weights"]
         # A run that drops its moving average goes on from the weights in training, not from their average.
@@ -138,23 +132,16 @@ def join_training_only(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Loads whole tensors, also into a sharded model.
-
-    Raises:
-        CheckpointError: they are of another model.
-    """
+    """Loads whole tensors, also into a sharded model. Raises CheckpointError if they are of another model."""
     own = model.state_dict()
     fitting = {name: distribute_like(value, own[name]) if name in own else value for name, value in weights.items()}
     load_strict(model, fitting, source)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads moments from the state, and keeps learning rates, weight decay and betas of the present config.
-
-    Raises:
-        KeyError: a parameter's state lacks what the others have.
-        ValueError: it is of another optimiser, or of other parameters.
-    """
+    """Loads moments from the state, and keeps learning rates, weight decay and betas of the present config. Raises
+    KeyError if a parameter's state lacks what the others have. Raises ValueError if it is of another optimiser, or of
+    other parameters."""
     groups, saved = optimizer.param_groups, state["param_groups"]
     if [len(group["params"]) for group in groups] != [len(group["params"]) for group in saved]:
         raise ValueError(REGROUPED)

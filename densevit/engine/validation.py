@@ -77,11 +77,8 @@ def validate(
 
 
 def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, stop: Event) -> Iterator[Batch | None]:
-    """The batches of this process, then None until every process has had its last.
-
-    Raises:
-        _Stopped: on all processes at once.
-    """
+    """The batches of this process, then None until every process has had its last. Raises _Stopped: on all processes at
+    once."""
     own = iter(batches)
     try:
         while True:

@@ -19,28 +19,20 @@ from densevit.tasks.base import Extras, SupportsPseudoLabels, Task, task_class
 
 @dataclass(frozen=True)
 class SourcePolicy:
-    """How a task learns from a source of a mixture.
-
-    Attributes:
-        share: of the draws.
-        trim: share of each image's pixels, those with the largest error, that is not learned from.
-        confidence: for images without ground truth, how sure a teacher must be of it; None: with ground truth.
-    """
+    """How a task learns from a source of a mixture."""
 
     name: str
-    share: float
-    trim: float = 0.0
+    share: float  # of the draws
+    trim: float = 0.0  # share of each image's pixels, those with the largest error, that is not learned from
+    # for images without ground truth, how sure a teacher must be of it; None: with ground truth
     confidence: float | None = None
 
 
 def source_policies(
     run: Run, tasks: Mapping[str, TaskSpec], sources: Sequence[MixtureSource]
 ) -> dict[str, list[SourcePolicy]]:
-    """Return the sources of a mixture that teach each task, by the ground truth that its losses learn from.
-
-    Raises:
-        ConfigError: every mistake at once: a source whose ground truth fits no task, a task that no source teaches.
-    """
+    """Return the sources of a mixture that teach each task, by the ground truth that its losses learn from. Raises
+    ConfigError: every mistake at once: a source whose ground truth fits no task, a task that no source teaches."""
     problems = list(misplaced(sources, run))
     truths = {source.name: found_truths(source) for source in sources}
     classes = {name: task_class(task.task) for name, task in tasks.items() if sources}

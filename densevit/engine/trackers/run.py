@@ -20,10 +20,7 @@ class Trackers:
     """All trackers of a run. One that fails is left out from then on, with a warning."""
 
     def __init__(self, choices: Iterable[str | ComponentConfig]) -> None:
-        """
-        Raises:
-            ConfigError: no such tracker or option, or its package is not installed.
-        """
+        """Raises ConfigError: no such tracker or option, or its package is not installed."""
         named = [{"type": choice} if isinstance(choice, str) else choice for choice in choices]
         specs = [TRACKERS.check(choice, f"trackers.{i}") for i, choice in enumerate(named)]
         self.active = {spec.name: spec.build() for spec in specs}

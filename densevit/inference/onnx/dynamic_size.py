@@ -71,10 +71,7 @@ def with_known_sizes(
 
 
 def check_any_size(model: nn.Module, card: ModelCard) -> None:
-    """
-    Raises:
-        ConfigError: sizes of this model's graph cannot be symbolic.
-    """
+    """Raises ConfigError: sizes of this model's graph cannot be symbolic."""
     encoder = getattr(model, "encoder", None)
     kinds = {type(part).__name__ for part in (encoder, getattr(encoder, "vit", None))}
     config, reason = card.resize, ""
@@ -156,11 +153,8 @@ class NetworkSizes(nn.Module):
 
 
 def compute_sizes(model: "onnx_ir.Model", sizes: "onnx_ir.Model") -> None:
-    """Replaces the last inputs of `model`, of which it uses the shapes, by the nodes of `sizes`.
-
-    Args:
-        sizes: takes the image, and gives these shapes in the same order.
-    """
+    """Replaces the last inputs of `model`, of which it uses the shapes, by the nodes of `sizes`. `sizes`: takes the
+    image, and gives these shapes in the same order."""
     import onnx_ir as ir
 
     graph, part = model.graph, sizes.graph

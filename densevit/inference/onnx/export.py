@@ -41,16 +41,9 @@ NEEDS = OnnxRuntime.needs
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """
-    Attributes:
-        paths: the file, and the one beside it that holds weights of over 2 GB.
-        errors: by head, the largest difference from torch as a share of the largest value.
-        metadata: of the file.
-    """
-
-    paths: tuple[Path, ...]
-    errors: Mapping[str, float]
-    metadata: Mapping[str, str]
+    paths: tuple[Path, ...]  # the file, and the one beside it that holds weights of over 2 GB
+    errors: Mapping[str, float]  # by head, the largest difference from torch as a share of the largest value
+    metadata: Mapping[str, str]  # of the file
 
     def __str__(self) -> str:
         return describe_export(self.paths, self.metadata, self.errors)
@@ -120,12 +113,8 @@ def example_inputs(card: ModelCard, options: OnnxExportOptions, count: int, size
 
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
-    """Raises before a checkpoint is read where the export would fail.
-
-    Raises:
-        ConfigError: packages that are not installed, a name that does not end in .onnx, or a file that exists.
-        StorageError: no such folder.
-    """
+    """Raises before a checkpoint is read where the export would fail. Raises ConfigError: packages that are not
+    installed, a name that does not end in .onnx, or a file that exists. Raises StorageError: no such folder."""
     require_packages(*NEEDS, extra="onnxruntime")
     if path.suffix.lower() != ".onnx":
         raise ConfigError(f"--output: {path} does not end in .onnx.")
@@ -137,13 +126,9 @@ def check_output(path: Path, *, overwrite: bool = False) -> None:
 
 
 def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedModel:
-    """Writes the file, runs it in ONNX Runtime, and keeps it only if its outputs are those of torch.
-
-    Raises:
-        ConfigError, DataError: no such head, a size that does not fit, or a network that ONNX cannot express; nothing
-            is written.
-        StorageError: the disk is full.
-    """
+    """Writes the file, runs it in ONNX Runtime, and keeps it only if its outputs are those of torch. Raises
+    ConfigError, DataError: no such head, a size that does not fit, or a network that ONNX cannot express; nothing is
+    written. Raises StorageError if the disk is full."""
     card, options = check_options(card, options)
     if options.any_size:
         check_any_size(model, card)
@@ -177,11 +162,8 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
 
 
 def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCard, OnnxExportOptions]:
-    """The card and the options of the file: its heads, its preprocessing and its size, all checked.
-
-    Raises:
-        ConfigError, DataError: see `export_onnx`.
-    """
+    """The card and the options of the file: its heads, its preprocessing and its size, all checked. Raises ConfigError,
+    DataError: see `export_onnx`."""
     kinds = {name: spec.output_kind for name, spec in card.outputs.items()}
     names = options.heads or tuple(name for name, kind in kinds.items() if not (kind.auxiliary and kind.image_level))
     for name in names:
@@ -225,10 +207,7 @@ def sizes_to_try(card: ModelCard) -> list[Size]:
 
 
 def refuse_inputs(card: ModelCard, what: str) -> None:
-    """
-    Raises:
-        ConfigError: the model takes inputs beside images and cameras, and `what` gives none to it.
-    """
+    """Raises ConfigError if the model takes inputs beside images and cameras, and `what` gives none to it."""
     if names := [name for name in input_names(card) if name != "camera" and INPUT_KINDS[name].exported]:
         raise ConfigError(
             f"{what}: not for a model that takes {', '.join(names)} (`model.conditioning`). Give the model that this "

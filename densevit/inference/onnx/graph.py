@@ -57,6 +57,7 @@ def save_graph(
     """Writes the graph; weights of over 2 GB go into a second file beside it, named `.data` in addition.
 
     Constants that do not depend on the image (positions on this grid, tables of offsets) are computed here and stored.
+    Raises ConfigError: this network uses operations that ONNX cannot express.
 
     Args:
         examples: images of the size that all will have, and what else the module takes; two of each where `any_batch`,
@@ -64,9 +65,6 @@ def save_graph(
         any_batch: the graph takes any number of images at once.
         sizes: the graph takes images of any size; the last of the module's inputs are `sizes.names`.
         metadata, text: of the file, for programs and for people.
-
-    Raises:
-        ConfigError: this network uses operations that ONNX cannot express.
     """
     shapes = dynamic_shapes(examples, any_batch, sizes)
     names: dict[str, Any] = {"input_names": [INPUT, *module.more], "output_names": module.names}

@@ -38,19 +38,12 @@ PREFERRED = ("openvino", "onnxruntime")  # the faster one first (benchmarks/2026
 
 
 class ImageInput(NamedTuple):
-    """What a file takes.
+    """What a file takes."""
 
-    Attributes:
-        floats: b 3 h w in [0, 1]; else bytes b h w 3.
-        batch: images at once; None: any.
-        size: None: any.
-        more: what it takes beside the image, in this order.
-    """
-
-    floats: bool
-    batch: int | None
-    size: Size | None
-    more: tuple[InputKind, ...] = ()
+    floats: bool  # b 3 h w in [0, 1]; else bytes b h w 3
+    batch: int | None  # images at once; None: any
+    size: Size | None  # None: any
+    more: tuple[InputKind, ...] = ()  # what it takes beside the image, in this order
 
 
 class OnnxModule(nn.Module):
@@ -74,10 +67,7 @@ class OnnxModule(nn.Module):
     def forward(
         self, image: Float[Tensor, "b 3 h w"], inputs: ModelInputs = NO_INPUTS
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
-        """
-        Raises:
-            DataError: images of a size that the file is not for.
-        """
+        """Raises DataError: images of a size that the file is not for."""
         size = (image.shape[-2], image.shape[-1])
         if self.takes.size not in (None, size):
             (h, w), (height, width) = size, self.takes.size or size
@@ -97,17 +87,14 @@ class OnnxModule(nn.Module):
 def load_onnx(
     path: Path, *, runtime: str = "torch", device: str | torch.device = "auto", precision: str = "auto", **options: Any
 ) -> Predictor:
-    """A predictor that gives what the file gives, for images of the size that it is for.
+    """A predictor that gives what the file gives, for images of the size that it is for. Raises CheckpointError:
+    missing, or no file of `export`. Raises ConfigError: made with `--argmax` or with a focal length as an input; int8
+    is asked for and the file is not; bf16 or fp16 for a file for any size; see also `resolve_device_and_precision`.
 
     Args:
         runtime: openvino or onnxruntime; any other word takes OpenVINO, or ONNX Runtime where that is not installed.
         precision: of what is not int8 in the file; a file for any size is computed in fp32 only.
         options: of `Predictor`.
-
-    Raises:
-        CheckpointError: missing, or no file of `export`.
-        ConfigError: made with `--argmax` or with a focal length as an input; int8 is asked for and the file is not;
-            bf16 or fp16 for a file for any size; see also `resolve_device_and_precision`.
     """
     name = runtime if runtime in RUNTIMES else next(filter(is_installed, PREFERRED), PREFERRED[-1])
     int8 = precision == "int8"
@@ -139,10 +126,7 @@ def load_onnx(
 
 
 def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
-    """
-    Raises:
-        ConfigError: the file takes a focal length, or gives ids of classes.
-    """
+    """Raises ConfigError if the file takes a focal length, or gives ids of classes."""
     import onnx
 
     image, *more = graph.graph.input

@@ -21,31 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxExportOptions:
-    """
-    Attributes:
-        size: (h, w) of all images; with `network` None takes the one that the network is made for.
-        any_size: images of any size, in place of `size`.
-        batch: number of images at once; None for any.
-        heads: empty for all.
-        argmax: ids of classes, where a head gives logits for each pixel.
-        floats: images are b 3 h w in [0, 1], not bytes b h w 3.
-        network: only the network, for images that are already resized; these are floats.
-        flip, box: as of `forward` and `Predictor`.
-        precision: of the network; preprocessing, postprocessing, input and outputs are fp32 in any case.
-        camera: of all images; None makes it an input of a model whose metres depend on it.
-    """
-
-    size: Size | None
-    any_size: bool = False
-    batch: int | None = 1
-    heads: tuple[str, ...] = ()
-    argmax: bool = False
-    floats: bool = False
-    network: bool = False
-    flip: bool = False
-    box: Box | None = None
+    size: Size | None  # (h, w) of all images; with `network` None takes the one that the network is made for
+    any_size: bool = False  # images of any size, in place of `size`
+    batch: int | None = 1  # number of images at once; None for any
+    heads: tuple[str, ...] = ()  # empty for all
+    argmax: bool = False  # ids of classes, where a head gives logits for each pixel
+    floats: bool = False  # images are b 3 h w in [0, 1], not bytes b h w 3
+    network: bool = False  # only the network, for images that are already resized; these are floats
+    flip: bool = False  # as of `forward` and `Predictor`
+    box: Box | None = None  # as of `forward` and `Predictor`
+    # of the network; preprocessing, postprocessing, input and outputs are fp32 in any case
     precision: Literal["fp32", "fp16"] = "fp32"
-    camera: CameraNumbers | None = None
+    camera: CameraNumbers | None = None  # of all images; None makes it an input of a model whose metres depend on it
 
     @property
     def sides(self) -> tuple[object, object]:
@@ -98,20 +85,14 @@ def as_text(about: Mapping[str, str]) -> str:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a file that densevit wrote.
-
-    Raises:
-        CheckpointError: it is missing, no ONNX file, or not written by densevit.
-    """
+    """The metadata of a file that densevit wrote. Raises CheckpointError if it is missing, no ONNX file, or not written
+    by densevit."""
     return metadata_of(open_graph(path))
 
 
 def open_graph(path: Path) -> "onnx.ModelProto":
-    """A file that densevit wrote, without weights that lie in a second file.
-
-    Raises:
-        CheckpointError: see `read_metadata`.
-    """
+    """A file that densevit wrote, without weights that lie in a second file. Raises CheckpointError: see
+    `read_metadata`."""
     require_packages("onnx", extra="onnxruntime")
     import onnx
 

@@ -28,13 +28,7 @@ def verify_onnx(
     path: Path, predictor: Predictor, sizes: Sequence[Size], options: OnnxExportOptions
 ) -> dict[str, float]:
     """See `errors_against_torch`. A file for any number of images is tried with one, and of the first size three.
-
-    Args:
-        sizes: of the images.
-
-    Raises:
-        ConfigError: ONNX Runtime does not take it.
-    """
+    `sizes`: of the images. Raises ConfigError: ONNX Runtime does not take it."""
     run = OnnxRuntime().open(path, "fp32")
     cases = [(options.batch or 1, size) for size in sizes] + ([(3, sizes[0])] if options.batch is None else [])
     return errors_against_torch(lambda *given: run_onnx(run, *given), predictor, cases, options)
@@ -54,11 +48,8 @@ def errors_against_torch(
     cases: Sequence[tuple[int, Size]],
     options: OnnxExportOptions,
 ) -> dict[str, float]:
-    """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
-
-    Args:
-        run: the inputs of the file -> its outputs, in the order of the heads.
-        cases: number of images at once, and their size.
+    """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ. `run`:
+    the inputs of the file -> its outputs, in the order of the heads; `cases`: number of images at once, and their size.
     """
     errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
     kinds = file_inputs(predictor.card, options)
@@ -78,13 +69,8 @@ def errors_against_torch(
 
 
 def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advice: str) -> None:
-    """
-    Args:
-        what: that differs, and `advice`: for the message.
-
-    Raises:
-        ConfigError: the largest of the errors is over the tolerance, or not a number.
-    """
+    """`what`: that differs, and `advice`: for the message. Raises ConfigError if the largest of the errors is over the
+    tolerance, or not a number."""
     worst = max(errors, key=lambda name: errors[name])
     if not errors[worst] <= tolerance:
         raise ConfigError(
@@ -94,10 +80,7 @@ def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advic
 
 
 def run_onnx(run: Run, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
-    """
-    Raises:
-        ConfigError: ONNX Runtime does not take so many images, or this size.
-    """
+    """Raises ConfigError: ONNX Runtime does not take so many images, or this size."""
     try:
         return run(images, *more)
     except Exception as error:  # its dozen error classes have no common base
@@ -129,11 +112,8 @@ def error_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def error_of_ids(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """How much lower torch's logit of the class in the file is than its largest; 0 where these are the same.
-
-    Args:
-        ours: b h w, ids; theirs: b k h w, logits.
-    """
+    """How much lower torch's logit of the class in the file is than its largest; 0 where these are the same. `ours`: b
+    h w, ids; theirs: b k h w, logits."""
     known = np.isfinite(theirs).all(1)
     if ours.shape != known.shape or (ours[known] >= theirs.shape[1]).any() or (ours[~known] < theirs.shape[1]).any():
         return inf

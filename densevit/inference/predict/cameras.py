@@ -23,11 +23,8 @@ COLUMNS = ("focal", "fov", *CAMERA)
 
 
 def plan_cameras(items: Sequence[Item], given: Sequence[float] | Path | Lens | None) -> list[Item]:
-    """The items with the camera that was given; without any, with that of EXIF where it tells.
-
-    Raises:
-        DataError: see `with_cameras` and `with_exif`; or the camera is that of no photo.
-    """
+    """The items with the camera that was given; without any, with that of EXIF where it tells. Raises DataError: see
+    `with_cameras` and `with_exif`; or the camera is that of no photo."""
     if given is None:
         return with_exif(items)
     if isinstance(given, Lens):
@@ -36,11 +33,8 @@ def plan_cameras(items: Sequence[Item], given: Sequence[float] | Path | Lens | N
 
 
 def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
-    """Return the items with the cameras that the model needs; log a lens that its training did not show.
-
-    Raises:
-        DataError: EXIF cannot be true, or the camera of an image is not known.
-    """
+    """Return the items with the cameras that the model needs; log a lens that its training did not show. Raises
+    DataError if EXIF cannot be true, or the camera of an image is not known."""
     if policy.override is not None:
         return list(items)
     if policy.card.needs_camera:
@@ -82,10 +76,8 @@ def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
 
     A row names its image by `image` (a path relative to the table's folder) or `name` (of the output), and gives fx,
     fy, cx, cy; or `focal`, in pixels; or `fov`, horizontal, in degrees. With `width` and `height` it holds for an image
-    of that size. JSON is a list of such rows, or an object from names to them.
-
-    Raises:
-        DataError: the table cannot be read, lacks the camera of an image, has two of one, or is of another image size.
+    of that size. JSON is a list of such rows, or an object from names to them. Raises DataError if the table cannot be
+    read, lacks the camera of an image, has two of one, or is of another image size.
     """
     cameras: dict[str | Path, tuple[str, Intrinsics | Lens]] = {}
     for where, cells in camera_rows(path):
@@ -138,10 +130,7 @@ def camera_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def camera_of_row(cells: Mapping[str, str]) -> Intrinsics | Lens | None:
-    """
-    Raises:
-        DataError: numbers that make no camera.
-    """
+    """Raises DataError: numbers that make no camera."""
     size = size_in_row(cells)
     if "focal" in cells or "fov" in cells:
         if len(set(cells) & set(COLUMNS)) > 1:
@@ -165,13 +154,8 @@ def size_in_row(cells: Mapping[str, str]) -> Size | None:
 
 
 def checked(item: Item, row: str = "") -> Item:
-    """
-    Args:
-        row: of a table, where its camera stands.
-
-    Raises:
-        DataError: the camera is that of an image of another size, or of no photo.
-    """
+    """`row`: of a table, where its camera stands. Raises DataError if the camera is that of an image of another size,
+    or of no photo."""
     assert item.intrinsics is not None
     if (size := size_of(item)) is not None:
         try:
@@ -182,11 +166,8 @@ def checked(item: Item, row: str = "") -> Item:
 
 
 def with_exif(items: Sequence[Item]) -> list[Item]:
-    """The items; those without a camera take the focal length of their EXIF, where it tells.
-
-    Raises:
-        DataError: EXIF cannot be true of the image.
-    """
+    """The items; those without a camera take the focal length of their EXIF, where it tells. Raises DataError if EXIF
+    cannot be true of the image."""
     return [item if item.intrinsics is not None else from_exif(item) for item in items]
 
 
@@ -199,10 +180,7 @@ def from_exif(item: Item) -> Item:
 
 
 def require_cameras(items: Sequence[Item]) -> None:
-    """
-    Raises:
-        DataError: the camera of an image that can be read is not known.
-    """
+    """Raises DataError if the camera of an image that can be read is not known."""
     missing = [item for item in items if item.intrinsics is None and size_of(item) is not None]
     if missing:
         raise DataError(

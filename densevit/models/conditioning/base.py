@@ -22,17 +22,11 @@ FirstPass = Callable[[EncoderOutput, str], Float[Tensor, "b _ h w"]]
 
 @dataclass(frozen=True)
 class ConditionedParts:
-    """The parts of a network that a conditioning is built for.
+    """The parts of a network that a conditioning is built for."""
 
-    Attributes:
-        features: of the encoder.
-        decoder: of `model.decoder`.
-        heads: of that decoder, by name.
-    """
-
-    features: Sequence[FeatureSpec]
-    decoder: Decoder
-    heads: Mapping[str, Head]
+    features: Sequence[FeatureSpec]  # of the encoder
+    decoder: Decoder  # of `model.decoder`
+    heads: Mapping[str, Head]  # of that decoder, by name
 
 
 class Conditioning(nn.Module, ABC):
@@ -66,12 +60,8 @@ class Conditioning(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, features: EncoderOutput, inputs: ModelInputs, first_pass: FirstPass) -> EncoderOutput:
-        """Return the features with what the input changes.
-
-        Args:
-            inputs: of the padded images that the features cover.
-            first_pass: the model without this conditioning, where it needs a prediction.
-        """
+        """Return the features with what the input changes. `inputs`: of the padded images that the features cover;
+        `first_pass`: the model without this conditioning, where it needs a prediction."""
 
 
 CONDITIONINGS = Registry[Conditioning]("conditioning")

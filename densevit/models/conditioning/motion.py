@@ -62,13 +62,11 @@ class Motion(Conditioning):
         heads: Annotated[int, Field(ge=1, lt=2**32)] = 8,
         frames: Annotated[int, Field(ge=2, le=1024)] | None = None,
     ) -> None:
-        """
+        """Raises ConfigError if the decoder has no levels, or their channels are not divisible by the heads.
+
         Args:
             heads: of the attention.
             frames: of a window over a video; `data.clip` by default.
-
-        Raises:
-            ConfigError: the decoder has no levels, or their channels are not divisible by the heads.
         """
         super().__init__()
         levels = parts.decoder.level_channels
@@ -143,10 +141,7 @@ class MotionBlock(nn.Module):
         nn.init.zeros_(self.proj_out.bias)
 
     def forward(self, x: Float[Tensor, "frames c h w"], clip_length: int) -> Float[Tensor, "frames c h w"]:
-        """
-        Args:
-            clip_length: t; each clip's frames are consecutive.
-        """
+        """`clip_length`: t; each clip's frames are consecutive."""
         frames, channels, h, w = x.shape
         tokens = self.norm(x).unflatten(0, (-1, clip_length)).permute(0, 3, 4, 1, 2).reshape(-1, clip_length, channels)
         tokens = self.proj_in(tokens)

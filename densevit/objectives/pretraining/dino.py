@@ -87,7 +87,8 @@ class SelfDistillation(PretrainingMethod):
         ibot_weight: Annotated[float, Field(ge=0)] = 1.0,
         koleo_weight: Annotated[float, Field(ge=0)] = 0.1,
     ) -> None:
-        """
+        """Raises ConfigError: sizes of views that are no multiples of the patch size.
+
         Args:
             prototypes, hidden, bottleneck: of the heads; DINOv2 has 65,536, 2048 and 256; few images fill few.
             global_size: (h, w) of the two large views; by default that of the images. A multiple of the patch size.
@@ -99,9 +100,6 @@ class SelfDistillation(PretrainingMethod):
             freeze_prototypes: share of the steps in which the prototypes stay as they are.
             mask_probability: of a large view to be masked for iBOT; mask_ratio: share of its patches.
             ibot_weight, koleo_weight: of their losses; that of DINO is 1.
-
-        Raises:
-            ConfigError: sizes of views that are no multiples of the patch size.
         """
         super().__init__()
         self.patch = max(spec.stride for spec in encoder.features)

@@ -39,14 +39,12 @@ class MaskedAutoencoder(PretrainingMethod):
         heads: Positive = 3,
         norm_pixels: bool = True,
     ) -> None:
-        """
+        """Raises ConfigError if an encoder that cannot leave out patches.
+
         Args:
             mask_ratio: share of the patches that the encoder does not see.
             dim, depth, heads: channels, blocks and heads of the decoder; MAE has 512, 8 and 16 for ViT-B and larger.
             norm_pixels: reconstruct patches with mean 0 and variance 1; then 1 is the loss of a constant prediction.
-
-        Raises:
-            ConfigError: an encoder that cannot leave out patches.
         """
         super().__init__()
         if not isinstance(encoder, TokenEncoder):

@@ -49,15 +49,9 @@ class Probe:
         self.start = {name: value.detach().clone() for name, value in self.parts.state_dict().items()}
 
     def fit(self, state: TrainState, precision: Precision) -> Scores:
-        """Trains the probe on the present encoder, on its moving average where there is one.
-
-        Returns:
-            `feature_std`, the spread of the last features as a share of their norm; `feature_rank`, their effective
-            rank (Roy and Vetterli 2007).
-
-        Raises:
-            Diverged: the encoder gives all images the same features.
-        """
+        """Trains the probe on the present encoder, on its moving average where there is one. Raises Diverged if the
+        encoder gives all images the same features. Returns `feature_std`, the spread of the last features as a share of
+        their norm; `feature_rank`, their effective rank (Roy and Vetterli 2007)."""
         model, world = state.model, state.world
         model.eval()
         with state.ema.applied() if state.ema else nullcontext():
@@ -140,11 +134,8 @@ def feature_spread(outputs: Sequence[EncoderOutput], step: int) -> Scores:
 
 
 def read_labelled(data: Dataset, count: int) -> list[Batch]:
-    """Return `count` images spread over the data set, in batches of one size.
-
-    Raises:
-        DataError: an image is unreadable, or none has ground truth.
-    """
+    """Return `count` images spread over the data set, in batches of one size. Raises DataError if an image is
+    unreadable, or none has ground truth."""
     indices = sorted({i * len(data) // count for i in range(count)})
     samples: list[Sample] = []
     for index in indices:

@@ -18,11 +18,8 @@ YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.31
 def random_resized_crop(
     image: Float[Tensor, "b 3 h w"], size: Size, scale: tuple[float, float]
 ) -> Float[Tensor, "b 3 height width"]:
-    """A crop of each image, mirrored or not, resized with antialias.
-
-    Args:
-        scale: smallest and largest share of the image's area.
-    """
+    """A crop of each image, mirrored or not, resized with antialias. `scale`: smallest and largest share of the image's
+    area."""
     h, w = image.shape[-2:]
     draws = torch.rand(len(image), 5).tolist()
     views = []
@@ -94,11 +91,8 @@ def block_masks(
     b: int, grid: Size, *, probability: float, ratio: tuple[float, float], device: torch.device
 ) -> Bool[Tensor, "b h w"]:
     """Rectangles of masked cells (BEiT, Bao et al. 2022; as in DINOv2): none in some images, a share in the others.
-
-    Args:
-        probability: of an image to be masked.
-        ratio: smallest and largest share of masked cells, evenly spread over the masked images.
-    """
+    `probability`: of an image to be masked; `ratio`: smallest and largest share of masked cells, evenly spread over the
+    masked images."""
     h, w = grid
     masks = torch.zeros(b, h, w, dtype=torch.bool)
     count = round(b * probability)
