@@ -23,47 +23,34 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "v2.pth"
 
 
-def test_ours_says_what_it_predicts_and_what_is_not_recorded(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(OLD)]) == 0
-    said = capsys.readouterr().out
-    assert "densevit, 0.02 M parameters" in said
-    assert "metric in m, 0.001 to 10" in said
-    assert "fixed 32x48" in said
-    assert "readout ignore" in said
-    assert "scores:           abs_rel 0.1" in said
-    assert "config:           not recorded" in said
+OURS = [
+    "densevit, 0.02 M parameters", "metric in m, 0.001 to 10", "fixed 32x48", "readout ignore",
+    "scores:           abs_rel 0.1", "config:           not recorded",
+]  # fmt: skip
+THIRD_PARTY = [
+    "239 tensors", "depth-anything-v1: Depth Anything V1", "give --family NAME", "pretrained.pos_embed [1, 1370, 64]",
+]  # fmt: skip
 
 
-def test_json_has_the_whole_card(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_ours_of_others_and_of_nobody_are_described(
+    third_party: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"a.weight": torch.zeros(2, 3)}, tmp_path / "a.pth")
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
+    for path, code, told in (
+        (OLD, 0, OURS),
+        (third_party, 0, THIRD_PARTY),
+        (tmp_path / "a.pth", 0, ["of no family known here", "a.weight [2, 3]"]),
+        (tmp_path / "gone", 2, ["no such checkpoint"]),
+        (tmp_path / "photo.jpg", 2, ["weights are read from"]),
+    ):
+        assert main(["inspect", str(path)]) == code
+        said = capsys.readouterr()
+        assert [text for text in told if text not in (said.err if code else said.out)] == []
     assert main(["inspect", str(OLD), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["made_by"], found["card"]["licence"], found["card"]["out_indices"]) == ("densevit", "unknown", [0, 1])
     assert found["bytes"] == OLD.stat().st_size
-
-
-def test_a_third_party_file_shows_the_matching_families(third_party: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(third_party)]) == 0
-    said = capsys.readouterr().out
-    assert "239 tensors" in said
-    assert "depth-anything-v1: Depth Anything V1" in said
-    assert "give --family NAME" in said
-    assert "pretrained.pos_embed [1, 1370, 64]" in said
-
-
-def test_a_file_of_nobody_is_described_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save({"a.weight": torch.zeros(2, 3)}, tmp_path / "a.pth")
-    assert main(["inspect", str(tmp_path / "a.pth")]) == 0
-    said = capsys.readouterr().out
-    assert "of no family known here" in said
-    assert "a.weight [2, 3]" in said
-
-
-def test_faults_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(tmp_path / "gone")]) == 2
-    assert "no such checkpoint" in capsys.readouterr().err
-    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
-    assert main(["inspect", str(tmp_path / "photo.jpg")]) == 2
-    assert "weights are read from" in capsys.readouterr().err
 
 
 def test_convert_takes_the_family_and_its_options_from_the_command_line(
