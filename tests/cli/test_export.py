@@ -34,49 +34,42 @@ def test_a_checkpoint_becomes_a_file_that_inspect_reads(
     assert '"licence": "unknown"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        (["a.onnx"], "--image-size: give height and width"),
-        (["a.pt", "--image-size", "30,44"], "FILE.onnx, FILE.pt2 or a folder"),
-        (["a.pt", "--format", "onnx", "--image-size", "30,44"], "does not end in .onnx"),
-        (["none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
-        (["there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
-        (["a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: goes without --flip and --crop"),
-        (["a.onnx", "--image-size", "dynamic", "--crop", "kb"], "--crop: the window depends on the size"),
-        (["a.onnx", "--image-size", "30,44", "--precision", "int8"], "--precision int8 and --max-drop go"),
-        (["a.onnx", "--image-size", "30,44", "--max-drop", "d1=0.01"], "--precision int8 and --max-drop go"),
-        (
-            ["a.onnx", "--image-size", "30,44", "--precision", "int8", "--max-drop", "d1=-1"],
-            "--max-drop: metrics and how",
-        ),
-        (
-            ["a.onnx", "--image-size", "30,44", "--precision", "int8", "--max-drop", "d1=.nan"],
-            "--max-drop: metrics and how",
-        ),
-        (["a.pt2", "--image-size", "dynamic"], "dynamic: is for onnx, not for pt2"),
-        (["a.pt2", "--image-size", "30,44", "--precision", "fp16"], "--precision: is for onnx, not for pt2"),
-        (["site", "--argmax"], "--argmax: is for onnx and pt2, not for web"),
-    ],
-)
+SIZED = ["a.onnx", "--image-size", "30,44"]
+FAULTS = [
+    (["a.onnx"], "--image-size: give height and width"),
+    (["a.pt", "--image-size", "30,44"], "FILE.onnx, FILE.pt2 or a folder"),
+    (["a.pt", "--format", "onnx", "--image-size", "30,44"], "does not end in .onnx"),
+    (["none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
+    (["there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
+    (["a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: goes without --flip and --crop"),
+    (["a.onnx", "--image-size", "dynamic", "--crop", "kb"], "--crop: the window depends on the size"),
+    ([*SIZED, "--precision", "int8"], "--precision int8 and --max-drop go"),
+    ([*SIZED, "--max-drop", "d1=0.01"], "--precision int8 and --max-drop go"),
+    ([*SIZED, "--precision", "int8", "--max-drop", "d1=-1"], "--max-drop: metrics and how"),
+    ([*SIZED, "--precision", "int8", "--max-drop", "d1=.nan"], "--max-drop: metrics and how"),
+    (["a.pt2", "--image-size", "dynamic"], "dynamic: is for onnx, not for pt2"),
+    (["a.pt2", "--image-size", "30,44", "--precision", "fp16"], "--precision: is for onnx, not for pt2"),
+    (["site", "--argmax"], "--argmax: is for onnx and pt2, not for web"),
+]
+
+
 def test_faults_are_reported_before_the_checkpoint_is_read(
-    options: list[str], fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.onnx").touch()
     monkeypatch.setattr("densevit.api.export_model.restore", lambda *given, **more: pytest.fail("it was read"))
-    assert main(["export", "checkpoint", *options]) == 2
-    assert fault in capsys.readouterr().err
+    for options, fault in FAULTS:
+        assert main(["export", "checkpoint", *options]) == 2
+        assert fault in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["there.onnx"]
 
 
-@pytest.mark.parametrize(
-    "option", [["--image-size", "0,4"], ["--image-size", "4"], ["--batch-size", "0"], ["--max-drop", "d1"]]
-)
-def test_sizes_that_are_none_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["export", "checkpoint", "a.onnx", *option])
-    assert option[0] in capsys.readouterr().err
+def test_sizes_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--image-size", "0,4"], ["--image-size", "4"], ["--batch-size", "0"], ["--max-drop", "d1"]):
+        with pytest.raises(SystemExit):
+            main(["export", "checkpoint", "a.onnx", *option])
+        assert option[0] in capsys.readouterr().err
 
 
 def test_options_become_those_of_a_graph() -> None:
