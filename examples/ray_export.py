@@ -63,6 +63,13 @@ class Encoded:
                 raise DataError(str(error).replace(str(path), self.name)) from None
 
 
+class Row(Item):
+    """An image of a Parquet table; what is done is told by its name alone, since the driver reads no images."""
+
+    def digest(self) -> str:
+        return self.name
+
+
 def load(args: argparse.Namespace) -> Predictor:
     """The model, on the device that Ray gave this process."""
     return api.load(args.model, **args.options)
@@ -128,7 +135,8 @@ def parquet_plan(rows: Any, args: argparse.Namespace, given: Any) -> OutputPlan:
         raise DataError(f"--name {args.name}: {twice[0]!r} names several images.")
     writers = {name: build_writer(name, options) for name, options in args.formats.items()}
     items = name_items([(Path(name), name) for name in names], [writer.suffix for writer in writers.values()])
-    return OutputPlan(items if given is None else plan_cameras(items, given), writers, args.output.absolute())
+    rows = [Row(item.source, item.name) for item in items]
+    return OutputPlan(rows if given is None else plan_cameras(rows, given), writers, args.output.absolute())
 
 
 def run(args: argparse.Namespace) -> Summary:

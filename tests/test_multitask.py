@@ -78,7 +78,7 @@ def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Pa
     assert passes == [1] * 8
     made = {path.name for path in out.iterdir()}
     suffixes = (".png", ".labels.png", ".overlay.png", ".probabilities.npz")
-    shared = {"classes.json", "legend.png", "export.json"}
+    shared = {"classes.json", "legend.png", "export.json", "outputs.jsonl"}
     assert made == {f"00{i}{suffix}" for i in range(8) for suffix in suffixes} | shared
     predictor = api.load(run / "run", precision="fp32")
     image = str(run / "data/images/002.jpg")

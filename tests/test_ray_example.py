@@ -52,7 +52,7 @@ def test_folders_and_archives_become_the_files_of_export_depth(run: Path) -> Non
     fixed = ["--device", "cpu", "--precision", "fp32", "--output", str(run / "ours")]
     assert main(["predict", str(run / "run"), str(run / "photos"), *fixed, *options]) == 3
     ours, theirs = files(run / "ours"), files(run / "theirs")
-    assert len(ours) == 2 * 6 + 2
+    assert len(ours) == 2 * 6 + 3
     assert ours == theirs
     (run / "theirs/000.png").unlink()
     refused = ray_export(run, run / "theirs", str(run / "photos"), *options)
@@ -73,6 +73,10 @@ def test_parquet_of_bytes_and_of_hugging_face_images(run: Path) -> None:
     assert done.returncode == 3, done.stderr
     (failed,) = json.loads((run / "maps/failed.json").read_text())["failed"]
     assert failed["image"] == "none.jpg"
+    whole = files(run / "maps")
+    (run / f"maps/kitchen/{paths[0].stem}.png").unlink()
+    again = ray_export(run, run / "maps", str(run / "tables"), "--parquet", "image", "--name", "file", "--resume")
+    assert "2 were already there" in again.stdout and files(run / "maps") == whole
     fixed = ["--device", "cpu", "--precision", "fp32", "--output", str(run / "plain")]
     assert main(["predict", str(run / "run"), *map(str, paths), *fixed]) == 0
     for path in paths:

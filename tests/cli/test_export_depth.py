@@ -67,7 +67,7 @@ def test_all_formats_in_one_go(photos: Path, tmp_path: Path, capsys: pytest.Capt
     made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     suffixes = [".png", ".npy", ".npz", ".pfm", ".h5", ".color.png", ".ply"]
     suffixes += [".normals.png", ".normals.npy", ".normals.exr", ".glb", ".obj", ".viewer.html"]
-    assert made == {name + suffix for name in ("a", "sub/b") for suffix in suffixes} | {"export.json"}
+    assert made == {name + suffix for name in ("a", "sub/b") for suffix in suffixes} | {"export.json", "outputs.jsonl"}
     np.testing.assert_allclose(read_depth(out / "a.png"), 1.0, atol=1e-6)
     assert "2 images in" in capsys.readouterr().out
 

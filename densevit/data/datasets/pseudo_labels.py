@@ -1,15 +1,18 @@
 """`pseudo_labels`: images with a teacher's maps, as `densevit pseudo-label` writes them.
 
 DIR/manifest.json      the teacher's name and licence, and what its maps mean
-DIR/images.jsonl       where each image is; DIR/NAME.depth.npz, DIR/NAME.labels.npz beside it
-DIR/shard-000000.tar   or, packed: NAME.jpg, NAME.depth.npz, NAME.labels.npz
+DIR/images.jsonl       the images that are labelled: where each is, or the shard that holds it; nothing else is read
+DIR/NAME.depth.npz     and DIR/NAME.labels.npz, of images that are not in shards
+DIR/shard-000000.tar   NAME.jpg, NAME.depth.npz, NAME.labels.npz of each image, `.` and `%` in NAME as %2E and %25
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped
@@ -63,45 +66,53 @@ class PseudoLabels(Dataset):
         if labels := self.maps.get("labels"):
             self.classes = tuple(labels["classes"])
             self.palette = tuple(tuple(colour) for colour in labels["palette"])
-        found = self._from_shards() if manifest.get("shard_size") else self._from_folders()
-        self.parts = dict(list(found.items())[:limit])
+        sharded = bool(manifest.get("shard_size"))
+        rows = self._list_images("shard" if sharded else "image")[:limit]
+        self.parts = self._from_shards(rows) if sharded else self._from_folders(rows)
+        missing = [name for name, parts in self.parts.items() if set(parts) < {"image", *self.maps} or not exist(parts)]
+        if missing or not self.parts:
+            raise DataError(f"{self.root}: {len(missing):,} images or maps are missing:{first_five(missing)}")
         self.names = list(self.parts)
 
-    def _from_folders(self) -> dict[str, dict[str, Path | Member]]:
+    def _list_images(self, place: str) -> list[tuple[str, str]]:
+        """Return the name of each image, and its file or shard.
+
+        Raises:
+            DataError: the list is missing or damaged, or a name comes twice.
+        """
         path = self.root / IMAGES
         try:
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-            found = {
-                row["name"]: {
-                    "image": (self.root / row["image"]).resolve(),
-                    **{kind: self.root / (row["name"] + SUFFIXES[kind]) for kind in self.maps},
-                }
-                for row in rows
-            }
+            lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            rows = [(str(line["name"]), str(line[place])) for line in lines]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"{path}: cannot be read ({error}). Was the labelling finished? --resume goes on."
             ) from None
-        failed = {name for name, parts in found.items() if not all(parts[kind].is_file() for kind in self.maps)}
-        missing = [
-            parts["image"] for name, parts in found.items() if name not in failed and not parts["image"].exists()
-        ]
-        if missing or len(failed) == len(found):
-            raise DataError(f"{self.root}: {len(missing) or len(failed):,} images or maps are missing:"
-                            f"{first_five(missing or failed)}")  # fmt: skip
-        return {name: dict(parts) for name, parts in found.items() if name not in failed}
+        if twice := [name for name, count in Counter(name for name, _ in rows).items() if count > 1]:
+            raise DataError(f"{path}: {len(twice):,} names come twice:{first_five(twice)}")
+        return rows
 
-    def _from_shards(self) -> dict[str, dict[str, Path | Member]]:
-        found: dict[str, dict[str, Path | Member]] = {}
-        archives = sorted(self.root.glob("shard-*.tar"))
-        for member in (member for archive in archives for member in list_members(archive)):
-            folder, slash, file = member.name.rpartition("/")
-            stem, _, _ = file.partition(".")
-            kind = next((kind for kind, suffix in SUFFIXES.items() if file.endswith(suffix)), "image")
-            found.setdefault(folder + slash + stem, {})[kind] = member
-        if not found:
-            raise DataError(f"{self.root}: holds no shard-*.tar with images.")
-        return found
+    def _from_folders(self, rows: list[tuple[str, str]]) -> dict[str, dict[str, Path | Member]]:
+        return {
+            name: {
+                "image": (self.root / image).resolve(),
+                **{kind: self.root / (name + SUFFIXES[kind]) for kind in self.maps},
+            }
+            for name, image in rows
+        }
+
+    def _from_shards(self, rows: list[tuple[str, str]]) -> dict[str, dict[str, Path | Member]]:
+        found: dict[tuple[str, str], dict[str, Path | Member]] = {}
+        for shard in dict.fromkeys(shard for _, shard in rows):
+            for member in list_members(self.root / shard):
+                folder, slash, file = member.name.rpartition("/")
+                stem, _, _ = file.partition(".")
+                kind = next((kind for kind, suffix in SUFFIXES.items() if file.endswith(suffix)), "image")
+                parts = found.setdefault((shard, unquote(folder + slash + stem)), {})
+                if kind in parts:
+                    raise DataError(f"{member.path}: a second {kind} of one name.")
+                parts[kind] = member
+        return {name: found.get((shard, name), {}) for name, shard in rows}
 
     def files(self, index: int) -> Mapping[str, Path]:
         parts = self.parts[self.names[index]]
@@ -153,6 +164,10 @@ class PseudoLabels(Dataset):
             low, high = (stored[valid].min(), stored[valid].max()) if valid.any() else (0.0, 1.0)
             stored = np.where(valid, 1 + (stored - low) / max(float(high - low), 1e-12), 0).astype(np.float32)
         return stored, valid & (stored > 0)
+
+
+def exist(parts: Mapping[str, Path | Member]) -> bool:
+    return all(part.is_file() for part in parts.values() if isinstance(part, Path))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ h x w pixels; seconds since the first frame of the file. Frames are upright: the
 is applied.
 """
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from jaxtyping import UInt8
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.readers import read_image
 from densevit.errors import ConfigError, DataError
+from densevit.utils.atomic_io import sha256
 
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".wmv", ".flv"}
@@ -81,6 +83,10 @@ class VideoSource(ABC):
         """How many frames there should be, for a progress bar; None if unknown."""
         return None
 
+    def digest(self) -> str:
+        """Return a hash of its files; that of a camera is empty."""
+        return ""
+
 
 @dataclass
 class VideoFile(VideoSource):
@@ -109,6 +115,9 @@ class VideoFile(VideoSource):
             why = getattr(error, "strerror", None) or str(error)
             hint = " It may be truncated: an MP4 whose end is missing has no index." if self.is_mp4() else ""
             raise DataError(f"{self.path}: cannot be read as a video ({why}).{hint}") from None
+
+    def digest(self) -> str:
+        return file_digest(self.path)
 
     def is_mp4(self) -> bool:
         return self.path.suffix.lower() in (".mp4", ".m4v", ".mov") and self.path.is_file()
@@ -264,6 +273,10 @@ class FrameFolder(VideoSource):
     def length(self, span: Span = Span()) -> int | None:
         return len(self.selected(span))
 
+    def digest(self) -> str:
+        files = "".join(f"{path.name}\0{file_digest(path)}\0" for path in self.files())
+        return hashlib.sha256(files.encode(errors="surrogateescape")).hexdigest()
+
     def rate(self) -> float:
         return self.rate_per_second
 
@@ -352,6 +365,14 @@ def open_video(given: str | Path, rate: float = 30.0) -> VideoSource:
     if not path.exists():
         raise DataError(f"{path}: no such file, folder or camera (camera:0).")
     return VideoFile(path)
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file; empty where it cannot be read."""
+    try:
+        return sha256(path)
+    except OSError:
+        return ""
 
 
 def natural_order(path: Path | str) -> list[tuple[int, str]]:

@@ -17,6 +17,7 @@ from densevit.data.io.video import CAMERA as CAMERA_INPUT
 from densevit.data.io.video import VIDEO_SUFFIXES, natural_order
 from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics, Lens
+from densevit.utils.atomic_io import sha256
 
 ARCHIVE_SUFFIXES = frozenset({".tar"})
 LIST_SUFFIXES = frozenset({".txt", ".csv"})
@@ -37,6 +38,11 @@ class Item:
     def file(self) -> AbstractContextManager[Path]:
         """A path that decoders can open."""
         return nullcontext(self.source) if self.member is None else self.member.file()
+
+    def digest(self) -> str:
+        """Return the sha256 of its bytes."""
+        with self.file() as path:
+            return sha256(path)
 
 
 @dataclass(frozen=True)

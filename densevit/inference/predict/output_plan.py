@@ -1,16 +1,19 @@
 """The files that an export will write, checked against what is already there before anything is written."""
 
-import hashlib
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from densevit.errors import ConfigError, StorageError
+from densevit.data.loading.prefetch import prefetch
+from densevit.errors import ConfigError, DataError, StorageError
+from densevit.inference.predict.cameras import size_of
 from densevit.inference.predict.inputs import Item
+from densevit.inference.predict.ledger import Ledger, Rows, hash_of
 from densevit.inference.predict.point_files import PointFiles
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
@@ -45,8 +48,16 @@ class ExportPlan(ABC):
         """Return the files that are read."""
 
     @abstractmethod
-    def outputs(self) -> list[Path]:
-        """Return the files that are there when the export is complete."""
+    def units(self) -> Iterator[tuple[Any, list[Path]]]:
+        """Return each image, clip or shard with the files that are there when it is complete."""
+
+    @abstractmethod
+    def digest(self, unit: Any) -> Any:
+        """Return, as JSON, what changes with the input of an image, clip or shard.
+
+        Raises:
+            DataError, OSError: it cannot be read.
+        """
 
     @abstractmethod
     def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
@@ -59,6 +70,14 @@ class ExportPlan(ABC):
     def unfinished(self) -> list[Path]:
         """Return the folders of what is under way."""
         return []
+
+    def outputs(self) -> list[Path]:
+        """Return the files that are there when the export is complete."""
+        return [path for _, paths in self.units() for path in paths]
+
+    def ledger(self) -> Ledger:
+        """Return the ledger of the export that has begun."""
+        return Ledger(self.folder, hash_of(read_record(self.folder / self.record)))
 
     @property
     def formats(self) -> Mapping[str, Any]:
@@ -79,36 +98,77 @@ class ExportPlan(ABC):
         inputs, planned = self.inputs(), self.outputs()
         if replaced := [path for path in [*planned, *self.folders(planned)] if path.absolute() in inputs]:
             raise ConfigError(f"output {self.folder}: would replace {amount(replaced, 'input')}; choose another.")
-        if existing == "refuse" and (there := [path for path in [*planned, *self.unfinished()] if path.exists()]):
+        if existing == "overwrite":
+            return
+        there = [path for path in [*planned, *self.unfinished()] if path.exists()]
+        if there and existing == "refuse":
             raise ConfigError(
                 f"output {self.folder}: {amount(there, 'file')} already there. "
                 "--resume makes only what is missing, --overwrite makes all anew."
             )
+        if there and not (self.folder / self.record).exists():
+            raise ConfigError(
+                f"output {self.folder}: {amount(there, 'file')} already there, and no {self.record} that says what "
+                "made it. --overwrite makes all anew."
+            )
 
     def begin(self, settings: Mapping[str, Any], existing: Existing) -> None:
-        """Make the folders, remove what killed runs left, and record the settings.
+        """Make the folders, remove what is not to stay, and record the settings.
 
-        `overwrite` removes earlier outputs first: if it is interrupted, a resumed export never takes files of another
-        model for its own.
+        Planned outputs stay only where this resumes and they were made with these settings from these inputs. All
+        others are removed before the first new one is written, so that what is there afterwards is done.
 
         Raises:
             ConfigError: resuming an export that was made with other settings; maps would not be comparable.
         """
         text = json.dumps(settings, indent=1)
-        record = self.folder / self.record
+        record, settings = self.folder / self.record, json.loads(text)
         if existing == "resume" and record.exists():
-            check_same_settings(record, json.loads(text))
+            check_same_settings(record, settings)
         planned = self.outputs()
         for folder in sorted({*self.folders(planned), self.folder}):
             make_folder(folder)
             remove_stale_temporaries(folder)
-        if existing == "overwrite":
-            for path in planned:
-                path.unlink(missing_ok=True)
-            for folder in self.unfinished():
-                shutil.rmtree(folder, ignore_errors=True)
+        ledger = Ledger(self.folder, hash_of(settings))
+        rows, done = ledger.read(), set[Path]()
+        if existing == "resume":
+            done = self.done(ledger, rows)
+            self.salvage(settings, rows, done)
+        names = {ledger.name(path) for path in planned if path not in done}
+        ledger.write({name: row for name, row in rows.items() if name not in names})
+        for path in planned if existing != "refuse" else ():
+            if path not in done:
+                self.discard(path)
+        for folder in self.unfinished() if existing == "overwrite" else ():
+            shutil.rmtree(folder, ignore_errors=True)
         write_text(record, text)
         (self.folder / FAILED).unlink(missing_ok=True)
+
+    def done(self, ledger: Ledger, rows: Rows) -> set[Path]:
+        """Return the outputs that these settings made from these inputs; the inputs of those in question are read."""
+        asked = [
+            (unit, there)
+            for unit, paths in self.units()
+            if (there := [p for p in paths if p.exists() and rows.get(ledger.name(p), ("",))[0] == ledger.settings])
+        ]
+
+        def check(pair: tuple[Any, list[Path]]) -> list[Path]:
+            with suppress(DataError, OSError):
+                source = self.digest(pair[0])
+                return [path for path in pair[1] if ledger.is_done(path, source, rows)]
+            return []
+
+        return {path for paths in prefetch(check, iter(asked), threads=8, ahead=64) for path in paths}
+
+    def salvage(self, settings: Mapping[str, Any], rows: Rows, done: set[Path]) -> None:  # noqa: B027
+        """Take what can be used again out of outputs that will be removed; most exports have nothing of the kind."""
+
+    def discard(self, path: Path) -> None:
+        """Remove an earlier output."""
+        path.unlink(missing_ok=True)
+
+    def end(self) -> None:  # noqa: B027  most need none
+        """Write what lists the outputs, once all are there that will be."""
 
     def folders(self, planned: Sequence[Path]) -> set[Path]:
         """Return the folders of the outputs below that of the export."""
@@ -158,12 +218,21 @@ class OutputPlan(ExportPlan):
     def inputs(self) -> set[Path]:
         return {item.source for item in self.items}
 
-    def outputs(self) -> list[Path]:
-        return [path for item in self.items for path in self.paths(item)]
+    def units(self) -> Iterator[tuple[Any, list[Path]]]:
+        return ((item, self.paths(item)) for item in self.items)
+
+    def digest(self, unit: Item) -> Any:
+        points = None
+        if self.points is not None and (size := size_of(unit)) is not None:
+            measured = self.points.read(unit, size, alone=len(self.items) == 1)
+            points = hash_of([column.tolist() for column in astuple(measured)])
+        return hash_of([unit.digest(), unit.intrinsics and astuple(unit.intrinsics), points])
 
     def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
         points = {"points": list(map(str, astuple(self.points)))} if self.points else {}
-        return {"intrinsics": recorded_intrinsics(self.items), **points, "formats": formats}
+        given = {item.intrinsics for item in self.items if item.camera_source == "given"}
+        camera = given.pop() if len(given) == 1 else None  # `digest` has the cameras of single images
+        return {"intrinsics": camera and astuple(camera), **points, "formats": formats}
 
     def check_cameras(self, format: str) -> None:
         if unknown := [item.source for item in self.items if item.intrinsics is None]:
@@ -208,11 +277,3 @@ def read_record(record: Path) -> dict[str, Any]:
 def amount(paths: Sequence[Path], noun: str) -> str:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"{len(paths)} {noun}{'s' if len(paths) > 1 else ''} ({paths[0]}{more})"
-
-
-def recorded_intrinsics(items: Sequence[Item]) -> Any:
-    """The one camera of all images and the size that it holds for, or a hash of several."""
-    cameras = {item.name: item.intrinsics and astuple(item.intrinsics) for item in items}
-    if len(set(cameras.values())) <= 1:
-        return next(iter(cameras.values()), None)
-    return hashlib.sha256(json.dumps(cameras).encode()).hexdigest()[:16]

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from itertools import groupby
 from threading import Event
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from densevit.inference.camera import Lens, focal_of_matrix
 from densevit.inference.image_input import ImageInput
 from densevit.inference.measured_points import points_are_input
 from densevit.inference.predict.inputs import Item
+from densevit.inference.predict.ledger import Ledger
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
 from densevit.inference.predictor import Map, Predictor
@@ -113,6 +115,11 @@ class Exporter(ABC):
         plan.check(self.existing)
         self.processes.on_main(self.write_shared_files)
 
+    @cached_property
+    def ledger(self) -> Ledger:
+        plan: ExportPlan = self.plan
+        return plan.ledger()
+
     def write_shared_files(self) -> None:
         self.plan.begin(settings(self.predictor, self.plan, self.sources), self.existing)
         for format, writer in self.plan.writers.items():
@@ -142,13 +149,16 @@ def head_of_each_format(writers: Mapping[str, Any], predictor: Predictor, wanted
 
 
 def finish(summary: Summary, stopped: bool, plan: ExportPlan) -> Summary:
-    """Write `failed.json`, and raise what ends an export that is not complete."""
+    """Write `failed.json` and what lists the outputs, and raise what ends an export that is not complete."""
+    ledger = plan.ledger()
+    ledger.write(ledger.read())
     if summary.failed:
         noun, total = ("image", summary.images) if summary.clips is None else ("clip", summary.clips)
         reasons = [{noun: str(source), "reason": reason} for source, reason in summary.failed.items()]
         write_text(plan.folder / FAILED, json.dumps({f"{noun}s": total, "failed": reasons}, indent=1))
     if stopped:
         raise Preempted(f"stopped after {summary.ready}; --resume goes on.")
+    plan.end()
     if summary.failed:
         raise incomplete(summary, plan.folder / FAILED)
     return summary
@@ -181,12 +191,12 @@ class ImageExporter(Exporter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        predictor, plan, self.resume = self.predictor, self.plan, self.existing == "resume"
+        predictor, plan = self.predictor, self.plan
         self.limit: dict[str, int] = {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
         self.groups = share_of(plan.items, predictor.batch_size, self.processes)
-        items = [item for group in self.groups for item in group]
-        self.complete = {item for item in items if not plan.missing(item)} if self.resume else set[Item]()
-        self.summary = Summary(len(items), already=len(self.complete), unsupported=plan.unsupported)
+        self.summary = Summary(sum(map(len, self.groups)), unsupported=plan.unsupported)
+        self.complete: set[Item] = set()
+        self.digests: dict[Item, Any] = {}
         wanted = predictor.card.needs_camera or any(
             writer.needs_camera(plan.spec(predictor.card.outputs[self.sources[format]]))
             for format, writer in plan.writers.items()
@@ -205,6 +215,8 @@ class ImageExporter(Exporter):
     def run(self) -> None:
         """Decode, predict and write; at most a few batches are in memory at a time."""
         begun = time.perf_counter()
+        self.complete = {item for group in self.groups for item in group if not self.plan.missing(item)}
+        self.summary.already = len(self.complete)
         ahead = 2 * self.workers + self.predictor.batch_size
         total = self.summary.images - self.summary.already
         pending: deque[tuple[Item, Future[Summary]]] = deque()
@@ -247,6 +259,8 @@ class ImageExporter(Exporter):
             with item.file() as path:
                 image = read_image(path, **self.limit)
             size = (image.shape[0], image.shape[1])
+            if item not in self.complete:
+                self.digests[item] = plan.digest(item)
             if item.intrinsics is not None and predictor.card.needs_camera:
                 camera = focal_of_matrix(item.intrinsics.matrix(size))
             points = None if plan.points is None else plan.points.read(item, size, alone=len(plan.items) == 1)
@@ -304,10 +318,9 @@ class ImageExporter(Exporter):
             )
             for head in self.sources.values()
         }
-        formats = self.plan.missing(item) if self.resume else list(self.plan.writers)
         out_of_range = [
             self.plan.writers[format].write(self.plan.path(item, format), frames[self.sources[format]])
-            for format in formats
+            for format in self.plan.missing(item)
         ]
         invalid = sum(int((~frame.valid()).sum()) for frame in frames.values())
         return Summary(1, out_of_range=sum(out_of_range), invalid=invalid, fits=residuals)
@@ -318,9 +331,12 @@ class ImageExporter(Exporter):
         except DataError as error:
             self.summary.failed[item.source] = failure_reason(error, item.source)
         else:
+            source = self.digests.pop(item)
+            for path in self.plan.paths(item):
+                self.ledger.add(path, source)
             self.summary.done += 1
-            if source := "estimate" if self.estimated.pop(item, None) else item.camera_source:
-                self.summary.cameras[source] += 1
+            if camera := "estimate" if self.estimated.pop(item, None) else item.camera_source:
+                self.summary.cameras[camera] += 1
             self.summary.out_of_range += done.out_of_range
             self.summary.invalid += done.invalid
             self.summary.fits += done.fits

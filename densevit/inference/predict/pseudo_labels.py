@@ -1,7 +1,7 @@
 """Pseudo-labels: a teacher's maps with confidence, beside the images or packed with them into tar shards.
 
     DIR/manifest.json              the teacher: name, licence, what its maps mean; the data set `pseudo_labels` reads it
-    DIR/images.jsonl               without shards: where each image is, relative to DIR
+    DIR/images.jsonl               the images that are labelled: where each is, relative to DIR, or its shard
     DIR/kitchen/0001.depth.npz     `depth` (float16, or float32 where that overflows) and `confidence` (0 to 255)
     DIR/kitchen/0001.labels.npz    `labels` (class ids, 255 = none) and `confidence`
     DIR/shard-000000.tar           with shards: 0001.jpg, 0001.depth.npz, 0001.labels.npz of each image
@@ -16,18 +16,21 @@ import shutil
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
-from densevit.errors import ConfigError, StorageError
+from densevit.data.io.tar import list_members
+from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.camera import CameraNumbers
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.output_plan import Existing, OutputPlan
-from densevit.inference.predict.pipeline import Exporter, ImageExporter
+from densevit.inference.predict.ledger import Ledger, Rows, hash_of
+from densevit.inference.predict.output_plan import Existing, OutputPlan, read_record
+from densevit.inference.predict.pipeline import Exporter, ImageExporter, head_of_each_format
 from densevit.inference.predict.summary import Summary, merge_summaries
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.writers import MapWriter, PredictedMap
@@ -36,7 +39,7 @@ from densevit.model_card import Kind
 from densevit.model_inputs import NO_INPUTS, ModelInputs, mirror_inputs
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import IGNORE, Box
-from densevit.utils.atomic_io import atomic_path, write_bytes, write_text
+from densevit.utils.atomic_io import atomic_path, make_folder, remove, write_bytes, write_text
 from densevit.weights.fingerprint import weights_fingerprint
 
 MANIFEST, IMAGES = "manifest.json", "images.jsonl"
@@ -166,24 +169,30 @@ class LabelPlan(OutputPlan):
 
     Attributes:
         shard_size: images in an archive; None leaves images where they are and writes maps into folders.
+        teacher: the teacher and its maps, for the manifest.
     """
 
     record: ClassVar[str] = MANIFEST
     shard_size: int | None = None
+    teacher: Mapping[str, Any] = field(default_factory=dict)
 
-    def shards(self) -> list[tuple[Path, OutputPlan]]:
+    def shards(self) -> Iterator[tuple[Path, "LabelPlan"]]:
         """Return each archive with the plan of its images, which are labelled in a folder next to it."""
         if self.shard_size is None:
-            return []
-        groups = [self.items[i : i + self.shard_size] for i in range(0, len(self.items), self.shard_size)]
-        paths = [self.folder / f"shard-{number:06d}.tar" for number in range(len(groups))]
-        return [
-            (path, OutputPlan(items, self.writers, path.with_suffix(".parts")))
-            for path, items in zip(paths, groups, strict=True)
-        ]
+            return
+        for number, start in enumerate(range(0, len(self.items), self.shard_size)):
+            path = self.folder / f"shard-{number:06d}.tar"
+            items = self.items[start : start + self.shard_size]
+            yield path, replace(self, items=items, folder=path.with_suffix(".parts"), shard_size=None)
 
-    def outputs(self) -> list[Path]:
-        return [path for path, _ in self.shards()]
+    def units(self) -> Iterator[tuple[Any, list[Path]]]:
+        return super().units() if self.shard_size is None else ((plan, [path]) for path, plan in self.shards())
+
+    def digest(self, unit: Any) -> Any:
+        return super().digest(unit) if isinstance(unit, Item) else {item.name: unit.digest(item) for item in unit.items}
+
+    def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
+        return {**self.teacher, **super().settings(formats, batch_size), "shard_size": self.shard_size}
 
     def unfinished(self) -> list[Path]:
         return [plan.folder for _, plan in self.shards()]
@@ -191,7 +200,7 @@ class LabelPlan(OutputPlan):
     def check(self, existing: Existing = "refuse") -> None:
         """
         Raises:
-            ConfigError: something is there and is not to be replaced; images in archives, without shards.
+            ConfigError: something is there and is not to be replaced.
             StorageError: the folder cannot be written to.
         """
         if existing == "refuse" and (self.folder / MANIFEST).exists():
@@ -199,8 +208,56 @@ class LabelPlan(OutputPlan):
                 f"output {self.folder}: holds pseudo-labels. --resume goes on, --overwrite makes all anew."
             )
         super().check(existing)
-        if self.shard_size is None and any(item.member for item in self.items):
-            raise ConfigError("images in .tar archives are labelled into shards: set --shard-size.")
+
+    def begin(self, settings: Mapping[str, Any], existing: Existing) -> None:
+        """Remove also the list of the images and, with `overwrite`, shards that are not planned."""
+        if existing == "overwrite" and (self.folder / MANIFEST).exists():
+            for path in self.folder.glob("shard-*"):
+                remove(path)
+        super().begin(settings, existing)
+        (self.folder / IMAGES).unlink(missing_ok=True)
+
+    def salvage(self, settings: Mapping[str, Any], rows: Rows, done: set[Path]) -> None:
+        """Unpack the maps of unchanged images from archives that will be packed anew with others."""
+        inner, outer = {**settings, "shard_size": None}, hash_of(settings)
+        shards = [(path, plan, plan.folder / MANIFEST) for path, plan in self.shards() if path not in done]
+        for _, plan, record in shards:
+            if record.exists() and read_record(record) != inner:  # half done with other settings
+                shutil.rmtree(plan.folder, ignore_errors=True)
+        wanted = {item.name: (plan, item) for _, plan, _ in shards for item in plan.items}
+        ledgers = {plan.folder: Ledger(plan.folder, hash_of(inner)) for _, plan, _ in shards}
+        for path, _, _ in shards:
+            made_with, inside = rows.get(path.name, ("", {}))
+            if made_with != outer or not path.exists():
+                continue
+            with suppress(DataError):
+                members = {member.name: member for member in list_members(path)}
+                for plan, item in (wanted[name] for name in inside if name in wanted):
+                    if plan.digest(item) != inside[item.name]:
+                        continue
+                    make_folder(plan.folder)
+                    write_text(plan.folder / MANIFEST, json.dumps(inner, indent=1))
+                    for format, writer in plan.writers.items():
+                        target = plan.path(item, format)
+                        make_folder(target.parent)
+                        write_bytes(target, members[sample_key(item.name) + writer.suffix].read())
+                        ledgers[plan.folder].add(target, inside[item.name])
+
+    def end(self) -> None:
+        """Write the list of the images that are labelled: what the data set reads."""
+        rows = self.ledger().read()
+        try:
+            images: list[dict[str, str]] = [
+                {"name": item.name, "image": os.path.relpath(item.source, self.folder)}
+                for item in (self.items if self.shard_size is None else ())
+                if not self.missing(item)
+            ]
+        except ValueError as error:  # another drive
+            raise StorageError(f"{self.folder}: {error}") from None
+        for path, plan in self.shards():
+            inside = rows[path.name][1]
+            images += [{"name": item.name, "shard": path.name} for item in plan.items if item.name in inside]
+        write_text(self.folder / IMAGES, "".join(f"{json.dumps(row)}\n" for row in images))
 
 
 def write_pseudo_labels(
@@ -213,24 +270,22 @@ def write_pseudo_labels(
         options: of `Exporter`.
 
     Raises:
-        ConfigError: the teacher has no head for depth or classes of pixels, or was another one where this resumes.
+        ConfigError: the teacher has no head for depth or classes of pixels, or was another one where this resumes;
+            images in archives, without shards.
         PartialError: some images failed; the others are labelled, and `failed.json` names the failed ones.
         Preempted: `stop` was set; what is written is whole.
     """
+    if plan.shard_size is None and any(item.member for item in plan.items):
+        raise ConfigError("images in .tar archives are labelled into shards: set --shard-size.")
     teacher = Teacher(predictor)
     kinds = {teacher.card.outputs[teacher.card.head(head)].kind for head in heads or teacher.card.outputs}
     writers = {name: writer for name, writer in plan.writers.items() if kinds & set(writer.kinds)}
     if not writers:
         raise ConfigError(f"the teacher gives {', '.join(sorted(kinds))}: no depth, and no classes of pixels.")
-    plan = replace(plan, writers=writers)
-    shards = ShardExporter(teacher, plan, heads=heads, existing=existing, **options)
-    shards.processes.on_main(lambda: plan.begin(manifest(name, plan.shard_size, teacher, shards.sources), existing))
-    if plan.shard_size is not None:
-        return shards.run_and_finish()
-    chosen, images = list(shards.sources.values()), OutputPlan(plan.items, writers, plan.folder)
-    summary = ImageExporter(teacher, images, heads=chosen, existing=existing, **options).export()
-    shards.processes.on_main(lambda: write_image_list(plan))
-    return summary
+    sources = head_of_each_format(writers, teacher, heads)
+    plan = replace(plan, writers=writers, teacher=manifest(name, teacher, sources))
+    kind = ImageExporter if plan.shard_size is None else ShardExporter
+    return kind(teacher, plan, heads=list(sources.values()), existing=existing, **options).export()
 
 
 class ShardExporter(Exporter):
@@ -240,7 +295,7 @@ class ShardExporter(Exporter):
 
     def run(self) -> None:
         begun, parts = time.perf_counter(), [Summary(0)]
-        shards = self.plan.shards()[self.processes.rank :: self.processes.size]
+        shards = list(self.plan.shards())[self.processes.rank :: self.processes.size]
         for path, plan in shards:
             self.stopped |= self.stop.is_set()
             if self.stopped:
@@ -250,7 +305,7 @@ class ShardExporter(Exporter):
         self.summary.images = sum(len(plan.items) for _, plan in shards)
         self.summary.seconds = time.perf_counter() - begun
 
-    def write(self, path: Path, plan: OutputPlan) -> Summary:
+    def write(self, path: Path, plan: LabelPlan) -> Summary:
         """Label the images of a shard, then pack both."""
         if path.exists():
             return Summary(len(plan.items), already=len(plan.items))
@@ -262,12 +317,16 @@ class ShardExporter(Exporter):
         images.run()
         self.stopped = images.stopped
         if not self.stopped:
+            rows = images.ledger.read()
             pack(path, plan)
+            inside = [(item, images.ledger.name(plan.paths(item)[0])) for item in plan.items if not plan.missing(item)]
+            self.ledger.add(path, {item.name: rows[name][1] for item, name in inside})
+            shutil.rmtree(plan.folder, ignore_errors=True)
         return images.summary
 
 
 def pack(path: Path, plan: OutputPlan) -> None:
-    """Write the images of a shard and their maps into its archive, and remove the folder of the maps."""
+    """Write the images of a shard and their maps into its archive."""
     with atomic_path(path) as temporary, tarfile.open(temporary, "w") as tar:
         for item in plan.items:
             if not plan.missing(item):
@@ -275,18 +334,21 @@ def pack(path: Path, plan: OutputPlan) -> None:
                     info = tarfile.TarInfo(name)
                     info.size = len(content)
                     tar.addfile(info, io.BytesIO(content))
-    shutil.rmtree(plan.folder, ignore_errors=True)
 
 
 def members(item: Item, plan: OutputPlan) -> Iterator[tuple[str, bytes]]:
-    name = item.name.replace(".", "_")  # a sample is what shares a name up to its first dot
     with item.file() as file:
-        yield name + item.source.suffix.lower(), file.read_bytes()
+        yield sample_key(item.name) + item.source.suffix.lower(), file.read_bytes()
     for format, writer in plan.writers.items():
-        yield name + writer.suffix, plan.path(item, format).read_bytes()
+        yield sample_key(item.name) + writer.suffix, plan.path(item, format).read_bytes()
 
 
-def manifest(name: str, shard_size: int | None, teacher: Teacher, sources: Mapping[str, str]) -> dict[str, Any]:
+def sample_key(name: str) -> str:
+    """Return a name without dots: what shares a name up to its first dot is one sample of an archive."""
+    return name.replace("%", "%25").replace(".", "%2E")
+
+
+def manifest(name: str, teacher: Teacher, sources: Mapping[str, str]) -> dict[str, Any]:
     """Return what the data set `pseudo_labels` reads, and what a resumed run must agree with."""
     card = teacher.card
     return {
@@ -307,13 +369,4 @@ def manifest(name: str, shard_size: int | None, teacher: Teacher, sources: Mappi
             for kind, head in sources.items()
         },
         "views": [list(view) for view in teacher.views],
-        "shard_size": shard_size,
     }
-
-
-def write_image_list(plan: LabelPlan) -> None:
-    lines = [json.dumps({"name": item.name, "image": os.path.relpath(item.source, plan.folder)}) for item in plan.items]
-    try:
-        write_text(plan.folder / IMAGES, "".join(f"{line}\n" for line in lines))
-    except ValueError as error:  # another drive
-        raise StorageError(f"{plan.folder}: {error}") from None

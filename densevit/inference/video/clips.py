@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,8 +98,19 @@ class ClipPlan(ExportPlan):
     def inputs(self) -> set[Path]:
         return {Path(clip.given).absolute() for clip in self.clips}
 
-    def outputs(self) -> list[Path]:
-        return [path for clip in self.clips for path in self.finals(clip)]
+    def units(self) -> Iterator[tuple[Any, list[Path]]]:
+        return ((clip, self.finals(clip)) for clip in self.clips)
+
+    def digest(self, unit: Clip) -> Any:
+        return unit.source.digest()
+
+    def discard(self, path: Path) -> None:
+        """Remove an earlier output; with the times of single frames those frames, too."""
+        if path.name == TIMES and path.exists():
+            for row in path.read_text(errors="replace").splitlines()[1:]:
+                for writer in self.writers.values():
+                    (path.parent / (row.rpartition(",")[0] + writer.suffix)).unlink(missing_ok=True)
+        super().discard(path)
 
     def unfinished(self) -> list[Path]:
         return [self.work(clip) for clip in self.clips]
@@ -127,6 +139,7 @@ class ClipPlan(ExportPlan):
 class Progress:
     """How far a clip is written."""
 
+    made_from: str = ""  # the settings and the clip, by their hashes
     frames: int = 0  # so many of the source are, those that could not be read included
     segments: int = 0  # parts that are complete
     times: list[float] = field(default_factory=list)
@@ -137,9 +150,10 @@ class Progress:
     focal: float | None = None  # of all frames, in pixels, where the model estimated it in the first
 
     @classmethod
-    def read(cls, path: Path) -> "Progress":
-        """What is noted; nothing where it is damaged."""
-        try:
-            return cls(**json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError):
-            return cls()
+    def read(cls, path: Path, made_from: str) -> "Progress":
+        """What is noted; nothing where it is damaged, or of another clip or model."""
+        with suppress(OSError, ValueError, TypeError):
+            noted = cls(**json.loads(path.read_text()))
+            if noted.made_from == made_from:
+                return noted
+        return cls(made_from)

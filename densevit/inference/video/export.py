@@ -24,6 +24,7 @@ from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError
 from densevit.inference.camera import CameraNumbers, focal_numbers, focal_of_matrix
+from densevit.inference.predict.ledger import hash_of
 from densevit.inference.predict.pipeline import Exporter, Maps
 from densevit.inference.predict.summary import Summary
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
@@ -52,7 +53,7 @@ class ClipExporter(Exporter):
         self.summary = Summary(0, clips=len(clips))
         begun = time.perf_counter()
         for clip in clips:
-            if self.existing == "resume" and self.plan.is_complete(clip):
+            if self.plan.is_complete(clip):
                 continue
             job = ClipExport(self, clip)
             job.run()
@@ -73,7 +74,8 @@ class ClipExport:
         predictor, plan, sources = self.predictor, self.plan, self.sources
         self.work = plan.work(clip)
         self.stopped = False
-        self.done = Progress.read(self.work / PROGRESS)
+        self.ledger, self.source = exporter.ledger, plan.digest(clip)
+        self.done = Progress.read(self.work / PROGRESS, hash_of([self.ledger.settings, self.source]))
         self.resumed, self.written = self.done.frames, len(self.done.times)
         self.boundary = self.resumed + SEGMENT
         self.live = isinstance(clip.source, LiveCamera)
@@ -287,6 +289,8 @@ class ClipExport:
         if self.plan.writers:
             lines = [f"{name},{seconds:.6f}" for name, seconds in zip(self.done.names, self.done.times, strict=True)]
             write_text(self.plan.folder / self.clip.name / TIMES, "\n".join(["name,seconds", *lines, ""]))
+        for path in self.plan.finals(self.clip):
+            self.ledger.add(path, self.source)
         shutil.rmtree(self.work, ignore_errors=True)
 
 

@@ -162,7 +162,7 @@ def test_what_a_killed_run_left_half_written_is_swept_away(tmp_path: Path) -> No
     left.write_bytes(b"half")
     photos(root, 1)  # so that the structure below `sub` is kept
     export(predictor(), plan(root, tmp_path / "out"), existing="resume")
-    assert set(contents(tmp_path / "out")) == {"0.png", "sub/0.png", "export.json"}
+    assert set(contents(tmp_path / "out")) == {"0.png", "sub/0.png", "export.json", "outputs.jsonl"}
 
 
 def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:

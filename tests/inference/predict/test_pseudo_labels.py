@@ -113,7 +113,7 @@ def test_resuming_makes_what_is_missing_by_the_same_teacher_only(
     assert "2 images in" in (told := capsys.readouterr().out) and "4 were already there" in told
     assert shard.read_bytes() == before
     assert label(teacher, labelled[1], "--shard-size", "4", "--resume", "--scales", "1,1.5") == 2
-    assert "cannot resume with other settings (views was" in capsys.readouterr().err
+    assert "cannot resume with other settings (scales was" in capsys.readouterr().err
 
 
 def test_an_image_that_cannot_be_read_costs_itself_only(teacher: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_two_processes_write_the_bytes_of_one_and_one_summary(photos: Path, tmp_
     assert (
         names
         == {path.name for path in (tmp_path / "two").iterdir()}
-        == {*(f"{i}.png" for i in range(7)), "export.json", "failed.json"}
+        == {*(f"{i}.png" for i in range(7)), "export.json", "outputs.jsonl", "failed.json"}
     )
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
