@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
+from densevit.engine import fsdp
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
 from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
 from densevit.models.decoders.base import Decoder
@@ -253,6 +256,19 @@ def test_all_decoders_become_one_onnx_graph(specs: list[ComponentConfig]) -> Non
 @pytest.mark.parametrize("encoder", OTHER_ENCODERS)
 def test_an_encoder_becomes_one_onnx_graph(encoder: str) -> None:
     assert_onnx_agrees(build(small(encoder), decoder_for(encoder), small("metric")))
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_a_sharded_model_computes_the_same() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    for encoder, spec in [("vit", spec) for spec in PLAIN_DECODERS] + [(name, decoder_for(name)) for name in PYRAMIDS]:
+        model, image = build(small(encoder), spec, small("metric")).eval(), torch.rand(2, 3, 37, 50)
+        expected = model(image)["depth"].detach()
+        depth = fsdp.shard(model, mesh)(image)["depth"]
+        torch.testing.assert_close(depth.detach(), expected)
+        depth.mean().backward()
+    dist.destroy_process_group()
 
 
 @pytest.mark.slow

@@ -57,7 +57,9 @@ def test_dpts_levels_have_dinov2s_widths_and_strides_and_few_feature_maps_are_sp
     # D/8, D/4, D/2, D; x4, x2, x1, /2 (5 x 7 tokens -> 20 x 28, 10 x 14, 5 x 7, 3 x 4)
     decoder = DPT(specs(4, channels=64), 1, channels=8)
     assert [part.project.out_channels for part in decoder.reassemble] == [8, 16, 32, 64]
-    sizes = [part(torch.randn(1, 64, 5, 7), torch.zeros(1, 1, 64)).shape[-2:] for part in decoder.reassemble]
+    sizes = [
+        part(torch.randn(1, 64, 5, 7), torch.zeros(1, 1, 64), nn.Identity()).shape[-2:] for part in decoder.reassemble
+    ]
     assert [tuple(size) for size in sizes] == [(20, 28), (10, 14), (5, 7), (3, 4)]
     assert decoder.fusions[3].level is None  # no weights that never run
     sources = [DPT(specs(levels), 1, channels=8).sources for levels in (1, 2, 3, 4)]

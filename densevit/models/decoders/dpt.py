@@ -3,8 +3,9 @@
 b images, c channels, h x w cells of a level, gh x gw tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Literal
 
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from densevit.models.layers.norms import Norm, build_norm
 from densevit.structures import EncoderOutput, FeatureSpec, MapAdapter
 
 Positive = Annotated[int, Field(gt=0)]
+Adapt = Callable[[Tensor], Tensor]  # a level before its last convolution -> the same with further inputs
 LEVELS = 4
 
 
@@ -107,13 +109,10 @@ class DPT(Decoder):
 
     def levels(self, features: EncoderOutput) -> list[Tensor]:
         """The pyramid, finest first."""
-        levels = []
-        for level, (source, reassemble) in enumerate(zip(self.sources, self.reassemble, strict=True)):
-            x = reassemble.resized(features.maps[source], features.prefix[source])  # type: ignore[operator]
-            for adapter in features.adapters:
-                x = adapter.level(level, x)
-            levels.append(reassemble.conv(x))  # type: ignore[operator]
-        return levels
+        return [
+            reassemble(features.maps[source], features.prefix[source], partial(adapt_level, features.adapters, level))
+            for level, (source, reassemble) in enumerate(zip(self.sources, self.reassemble, strict=True))
+        ]
 
     def fuse_levels(
         self, levels: list[Tensor], adapters: Sequence[MapAdapter] = ()
@@ -130,6 +129,12 @@ class DPT(Decoder):
             yield x
 
 
+def adapt_level(adapters: Sequence[MapAdapter], level: int, x: Tensor) -> Tensor:
+    for adapter in adapters:
+        x = adapter.level(level, x)
+    return x
+
+
 class Reassemble(nn.Module):
     """Patch tokens as one level of the pyramid: readout, norm, 1x1, resize, 3x3."""
 
@@ -144,12 +149,10 @@ class Reassemble(nn.Module):
         self.conv = nn.Conv2d(hidden, channels, 3, padding=1, bias=False)
         self.width = hidden
 
-    def resized(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b hidden h w"]:
-        """Up to the last convolution."""
-        return self.resize(self.project(self.norm(self.readout(x, prefix))))
-
-    def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b c h w"]:
-        return self.conv(self.resized(x, prefix))
+    def forward(
+        self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"], adapt: Adapt
+    ) -> Float[Tensor, "b c h w"]:
+        return self.conv(adapt(self.resize(self.project(self.norm(self.readout(x, prefix))))))
 
 
 class PyramidLevel(nn.Module):
@@ -161,11 +164,10 @@ class PyramidLevel(nn.Module):
         self.conv = nn.Conv2d(spec.channels, channels, 3, padding=1, bias=False)
         self.width = spec.channels
 
-    def resized(self, x: Float[Tensor, "b d _ _"], prefix: Float[Tensor, "b _ _"]) -> Float[Tensor, "b d h w"]:
-        return self.resize(x)
-
-    def forward(self, x: Float[Tensor, "b d _ _"], prefix: Float[Tensor, "b _ _"]) -> Float[Tensor, "b c h w"]:
-        return self.conv(self.resized(x, prefix))
+    def forward(
+        self, x: Float[Tensor, "b d _ _"], prefix: Float[Tensor, "b _ _"], adapt: Adapt
+    ) -> Float[Tensor, "b c h w"]:
+        return self.conv(adapt(self.resize(x)))
 
 
 def resize_layer(factor: Fraction, channels: int) -> nn.Module:

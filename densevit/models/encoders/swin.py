@@ -60,7 +60,7 @@ class SwinEncoder(Encoder):
         from densevit.models.timm_adapters import swin as timm_swin
 
         swin = timm_swin.create(name, pretrained, factory.create_model_kwargs(arguments, drop_path, image_size))
-        self.weights, self.lora, self.checkpointing, self.prefix_tokens = weights, lora, False, 0
+        self.weights, self.lora, self.prefix_tokens = weights, lora, 0
         self.licence = factory.licence_of(name, pretrained, weights)
         card = swin.pretrained_cfg
         self.set_normalisation(mean or card["mean"], std or card["std"])
@@ -77,7 +77,7 @@ class SwinEncoder(Encoder):
         from densevit.models.timm_adapters.swin import forward_stages
 
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
-        found = forward_stages(self.swin, x, self.out_indices[-1], self.checkpointing)
+        found = forward_stages(self.swin, x)
         maps = tuple(found[index] for index in self.out_indices)
         none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in maps)
         return EncoderOutput(maps, none, (x.shape[-2], x.shape[-1]))
@@ -105,4 +105,5 @@ class SwinEncoder(Encoder):
         return {name for name in names if name.rpartition(".")[2] in NO_WEIGHT_DECAY or ".cpb_mlp." in name}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        self.checkpointing = enable
+        for stage in self.swin.layers:
+            stage.grad_checkpointing = enable

@@ -6,11 +6,9 @@ b images, h x w pixels.
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from timm.models import SwinTransformer, SwinTransformerV2
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
 from densevit.models.timm_adapters import factory
@@ -32,14 +30,10 @@ def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
     return swin
 
 
-def forward_stages(
-    swin: Any, image: Float[Tensor, "b 3 h w"], last: int, checkpointing: bool
-) -> list[Float[Tensor, "b _ _ _"]]:
-    """The maps after the stages up to `last`."""
+def forward_stages(swin: Any, image: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
+    """Return the map after each stage."""
     x, maps = swin.patch_embed(image), []
-    for stage in swin.layers[: last + 1]:
-        x = stage.downsample(x)
-        for block in stage.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if checkpointing and torch.is_grad_enabled() else block(x)
+    for stage in swin.layers:
+        x = stage(x)
         maps.append(x.permute(0, 3, 1, 2))
     return maps
