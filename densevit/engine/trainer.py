@@ -80,7 +80,7 @@ class Trainer:
         world.check(run, self.precision)
         self.model = model.to(world.device).to(memory_format=torch.channels_last)
         if run.compile:
-            self.model.compile()
+            self.model.compile(dynamic=False)  # padding to patches: torch 2.10 fails on symbolic sizes
         for task in tasks.values():
             task.to(world.device)
         self.objective = objective.to(world.device)

@@ -95,7 +95,7 @@ class Predictor:
             precisions.cast_weights(self.model, self.precision)
         self.cast_weights = cast_weights
         if compile:
-            self.model.compile()
+            self.model.compile(dynamic=False)  # as in training
         self.compiled = compile
         self.network, self.runtime = self.network_for(runtime)
 
