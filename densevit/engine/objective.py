@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.engine.train_state import Scores, TrainState
+from densevit.errors import ConfigError
 from densevit.model_card import ModelCard
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
@@ -97,11 +98,15 @@ class TrainingObjective(nn.Module, ABC):
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
-        """Check a run and its open data sets before the model is built.
+        """Check a run and its open data sets before the model is built; by default, that none needs a teacher.
 
         Raises:
             ConfigError: the objective cannot learn from them.
         """
+        for i, source in enumerate(data["train"].sources):
+            if source.strong is not None:
+                where, objective = f"data.train.sources.{i}.consistency", run.objective["type"]
+                raise ConfigError(f"{where}: objective '{objective}' has no teacher of images; leave it out.")
 
     @property
     def model(self) -> nn.Module:

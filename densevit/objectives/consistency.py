@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +64,8 @@ class ConsistencyTeacher:
         model, ema = runtime.state.model, runtime.state.ema
         assert ema is not None
         image = image.contiguous(memory_format=torch.channels_last)
-        predictions = functional_call(model, ema.average, (image,), model_inputs(model, batch))
+        inputs = model_inputs(model, replace(batch, features=None))  # cached ones are those of the strong view
+        predictions = functional_call(model, ema.average, (image,), inputs)
         return {head: y.float() for head, y in predictions.items() if "/" not in head}
 
 

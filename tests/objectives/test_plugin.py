@@ -4,7 +4,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import onnx
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 from small import small_config
@@ -105,8 +106,12 @@ def test_the_model_is_evaluated_and_exported_without_it(folder: Path, capsys: py
     best = min(row["abs_rel"] for row in read_csv(folder / "whole/val.csv"))
     assert evaluation.scores["abs_rel"] == pytest.approx(best, rel=1e-5)
     densevit.export(folder / "whole", folder / "model.onnx", image_size=(48, 64))
-    graph = onnx.load(folder / "model.onnx").graph
-    assert [value.name for value in graph.input] == ["image"]
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    assert [value.name for value in session.get_inputs()] == ["image"]
+    image = np.random.default_rng(0).integers(0, 255, (48, 64, 3), dtype=np.uint8)
+    (depth,) = session.run(["depth"], {"image": image[None]})
+    predictor = densevit.load(folder / "whole", device="cpu", precision="fp32")
+    np.testing.assert_allclose(depth[0, 0], predictor(image), rtol=1e-4)
 
 
 def test_what_it_does_not_go_with_is_refused_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,9 @@ class FeatureCache:
         """Yield what in a run does not go with cached features."""
         if run.data.cache_features is None:
             return
-        if not run.model.freeze_encoder:
+        if (run.model.encoder or {}).get("lora"):
+            yield "data.cache_features: model.encoder.lora changes what the encoder gives; leave one of them out."
+        elif not run.model.freeze_encoder:
             yield "data.cache_features: the encoder must stay as it is; set model.freeze_encoder."
         if run.parallel == "fsdp":
             yield "data.cache_features: goes with parallel ddp; fsdp would shard an encoder that never runs."

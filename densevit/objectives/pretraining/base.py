@@ -54,8 +54,10 @@ class PretrainingMethod(nn.Module, ABC):
             yield "align_features: belongs to a supervised training; leave it out."
         if run.data.clip > 1:
             yield "data.clip: a pre-training learns from single images."
-        if run.model.conditioning:
-            yield "model.conditioning: a pre-training learns from images alone; leave it out."
+        if run.data.cache_features is not None:
+            yield "data.cache_features: a pre-training changes the encoder, which no cache follows; leave it out."
+        if names := [name for name, options in run.model.conditioning.items() if options is not None]:
+            yield f"model.conditioning: a pre-training learns from images alone; leave out {', '.join(names)}."
 
     @classmethod
     def build(cls, setup: TrainingSetup, **options: Any) -> "Pretraining":
