@@ -1,7 +1,7 @@
 """A first config for a user's folder: small, commented, ready to train."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
 from typing import Any
@@ -32,7 +32,8 @@ class FolderFacts:
     # the 1st, 50th and 99th percentile of depth; None without depth
     depth_metres: tuple[float, float, float] | None = None
     classes: tuple[str, ...] | int | None = None  # names of the classes, or how many there are; None without labels
-    video: bool = False  # whether names are numbered frames of few folders
+    type: str = "folder"  # the data set that reads it
+    facts: Sequence[str] = ()  # further lines about it
 
     def lines(self) -> Iterator[str]:
         """What was found, for a terminal."""
@@ -41,7 +42,7 @@ class FolderFacts:
         yield f"images   {self.images:,} to train, {self.val_images:,} to validate, {size} (h x w)"
         if self.depth_metres is not None:
             near, median, far = self.depth_metres
-            scale = "float metres" if self.depth_scale is None else f"{self.depth_scale:g} stored units per metre"
+            scale = "metres" if self.depth_scale is None else f"{self.depth_scale:g} stored units per metre"
             yield f"depth    {scale}; {near:.2f} to {far:.2f} m, median {median:.2f} m"
         if self.depth_guess:
             yield f"check    data.depth_scale: {self.depth_guess}"
@@ -50,16 +51,15 @@ class FolderFacts:
         elif self.classes is not None:
             more = ", ..." if len(self.classes) > 6 else ""
             yield f"labels   {len(self.classes)} classes: {', '.join(self.classes[:6])}{more}"
-        if self.video and not self.splits:
-            yield "check    the names look like frames of a video: make folders train and val of different videos"
+        yield from (f"data     {fact}" for fact in self.facts)
 
 
 def starter_config(name: str, facts: FolderFacts) -> str:
     """The config as YAML with comments."""
     depth, labels = facts.depth_metres is not None, facts.classes is not None
-    data = {"type": "folder", **facts.options}
+    data = {"type": facts.type, **facts.options}
     splits: list[dict[str, Any]] = [{**data, "split": split} for split in ("train", "val")]
-    if not facts.splits:
+    if not facts.splits and facts.val_fraction:
         splits = [{**split, "val_fraction": facts.val_fraction} for split in splits]
     if depth and labels:
         splits = [{**split, "require_depth": False, "require_labels": False} for split in splits]

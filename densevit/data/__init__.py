@@ -13,6 +13,7 @@ from densevit.data.datasets.depth.kitti import Kitti
 from densevit.data.datasets.depth.make3d import Make3d
 from densevit.data.datasets.depth.nyu.dataset import Nyu
 from densevit.data.datasets.depth.scannet import Scannet
+from densevit.data.datasets.depth.seven_scenes import SevenScenes
 from densevit.data.datasets.depth.sintel import Sintel
 from densevit.data.datasets.depth.sunrgbd import SunRgbd
 from densevit.data.datasets.depth.tum import Tum
@@ -22,6 +23,7 @@ from densevit.data.datasets.huggingface import HuggingFace
 from densevit.data.datasets.mix import Mix
 from densevit.data.datasets.motorcycle import Motorcycle
 from densevit.data.datasets.pseudo_labels import PseudoLabels
+from densevit.data.datasets.recording import Recording
 from densevit.data.datasets.rooms import Rooms
 from densevit.data.datasets.segmentation.ade20k import Ade20k
 from densevit.data.datasets.segmentation.camvid import CamVid
@@ -59,8 +61,10 @@ __all__ = [
     "Nyu",
     "PascalContext",
     "PseudoLabels",
+    "Recording",
     "Rooms",
     "Scannet",
+    "SevenScenes",
     "Sintel",
     "SunRgbd",
     "Tum",

@@ -1,6 +1,5 @@
 """A look at a user's folder: which folders hold what, sizes, the unit of depth, classes."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,13 @@ import numpy as np
 
 from densevit.config.starter import FolderFacts
 from densevit.data.datasets.folder import Folder, hash_fraction
-from densevit.data.datasets.named import SPLITS
+from densevit.data.datasets.named import SPLITS, type_of_folder
+from densevit.data.datasets.recording import Recording
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.arrays import READERS
 from densevit.data.io.images import Raster, file_format
 from densevit.data.io.readers import SCALE_KEY, image_size, read_stored_labels, read_values
+from densevit.data.recordings.blocks import is_consecutive
 from densevit.errors import DataError
 from densevit.structures import IGNORE
 
@@ -27,7 +28,6 @@ NAMES = {
 LOOKED_AT = 48  # samples, evenly spaced
 VAL_FRACTION, FEWEST = 0.1, 4  # share of validation images, and how many there are at least
 SPARSE = 0.4  # share of valid pixels below which depth is a laser scanner's
-FRAMES = re.compile(r"\d{3,}$")
 
 
 def look_at_folder(root: Path) -> FolderFacts:
@@ -36,6 +36,8 @@ def look_at_folder(root: Path) -> FolderFacts:
     root = root.expanduser().absolute()
     if not root.is_dir():
         raise DataError(f"{root}: no such folder.")
+    if type_of_folder(root) == "recording":
+        return look_at_recording(root)
     splits = tuple(split for split in SPLITS if any((root / split / name).is_dir() for name in NAMES["images"]))
     if splits and "train" not in splits:
         raise DataError(f"{root}: has folders {', '.join(splits)}, and no 'train'.")
@@ -49,7 +51,9 @@ def look_at_folder(root: Path) -> FolderFacts:
         **options,
     }
     train = Folder(**given, split="train" if splits else "all")
-    val = Folder(**given, split="val") if "val" in splits else None
+    video = is_consecutive(train.names)
+    fraction = max(VAL_FRACTION, min(FEWEST, len(train) / 2) / len(train)) if video else val_fraction(train.names)
+    val = Folder(**given, split="val", val_fraction=0.0 if "val" in splits else fraction)
     chosen = [train.samples[i] for i in np.unique(np.linspace(0, len(train) - 1, LOOKED_AT).astype(int))]
     depths = [files for files in chosen if files.depth is not None]
     labels = [files for files in chosen if files.labels is not None]
@@ -57,21 +61,39 @@ def look_at_folder(root: Path) -> FolderFacts:
         raise DataError(f"{root}: {len(train):,} images and no maps; depth lies in 'depths', classes in 'labels'.")
     sizes = tuple(dict.fromkeys(image_size(files.image) for files in chosen))
     scale, guess, metres = depth_facts(depths) if depths else (None, "", None)
-    fraction = val_fraction(train.names)
-    drawn = sum(hash_fraction(name) < fraction for name in train.names)
     return FolderFacts(
         root=str(root),
         options=options,
-        splits=splits if val is not None else (),
-        images=len(train) - (0 if val is not None else drawn),
-        val_images=drawn if val is None else len(val),
+        splits=splits if "val" in splits else (),
+        images=len(train if "val" in splits else Folder(**given, split="train", val_fraction=fraction)),
+        val_images=len(val),
         val_fraction=fraction,
         sizes=sizes,
         depth_scale=scale,
         depth_guess=guess,
         depth_metres=metres,
         classes=class_facts(train, labels) if labels else None,
-        video=len(train) > LOOKED_AT and all(FRAMES.search(name) for name in train.names),
+        facts=() if "val" in splits else val.facts[1:],
+    )
+
+
+def look_at_recording(root: Path) -> FolderFacts:
+    """Opens a recording and decodes some of its frames."""
+    train, val = (Recording(root=root, split=split) for split in ("train", "val"))
+    chosen = [train.read(int(i)) for i in np.unique(np.linspace(0, len(train) - 1, LOOKED_AT).astype(int))]
+    depths = np.concatenate([s.depth[s.valid][::50] for s in chosen if s.depth is not None and s.valid is not None])
+    if not depths.size:
+        raise DataError(f"{root}: none of {len(chosen)} depth maps has a value over 0.")
+    near, median, far = np.quantile(depths, (0.01, 0.5, 0.99)).tolist()
+    return FolderFacts(
+        type="recording",
+        root=str(root),
+        images=len(train),
+        val_images=len(val),
+        val_fraction=0.0,
+        sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in chosen)),
+        depth_metres=(near, median, far),
+        facts=Recording(root=root).facts,
     )
 
 

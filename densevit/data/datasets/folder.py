@@ -17,21 +17,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
-from jaxtyping import Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, folder_of, resolve_root
 from densevit.data.index import matching
 from densevit.data.index.manifest import CAMERA, read_manifest
 from densevit.data.index.matching import to_nfc
 from densevit.data.index.paths import MissingItem, SampleFiles, Subset, first_five, record_missing
 from densevit.data.io.normals import Axes
+from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
+from densevit.data.recordings.blocks import is_consecutive, split_blocks
+from densevit.data.recordings.layouts import camera_of_json
 from densevit.errors import DataError
-from densevit.ops.geometry import is_camera, pinhole
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ MapKind = Literal["depth", "labels"]
 @DATASETS.register("folder")
 class Folder(FileDataset):
     """A user's own images with depth maps, label maps or both."""
+
+    depth_of_any_size = True
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Folder(FileDataset):
         val_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
         depth_range: DepthRange = (1e-3, 80.0),
+        invalid: Invalid = (65535,),
         require_depth: bool | None = None,
         require_labels: bool | None = None,
         subset: Subset = "full",
@@ -78,7 +81,9 @@ class Folder(FileDataset):
                 either; where it is missing, intrinsics are not known.
             manifest: CSV or JSONL table under `root`, instead of the folders.
             split: a folder of that name, or the table's column; else `val_fraction` decides.
-            val_fraction: share of `val`, drawn by a hash of the name, so that it stays when files are added.
+            val_fraction: share of `val`. Of a folder whose images are numbered like the frames of a video its end, with
+                a gap before it (densevit.data.recordings.blocks); else drawn by a hash of the name, so that it stays
+                when files are added.
             depth_scale: stored units per metre: 1000 for millimetres. Float files need none.
             depth_range: metres that the ground truth can have.
             require_depth: false takes images without depth, too. Default: true, unless there are labels and no depth.
@@ -88,7 +93,7 @@ class Folder(FileDataset):
         """
         self.root = resolve_root(root, "folder")
         self.depth_scale = depth_scale
-        self.depth_range = depth_range
+        self.depth_range, self.invalid = depth_range, invalid
         self.normal_axes = normal_axes
         self.table = find_classes(self.root, classes)
         if self.table is not None:
@@ -104,16 +109,25 @@ class Folder(FileDataset):
             where = {"images": images, "depths": depths, "labels": labels, "normals": normals}
             samples = find_samples(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
         samples = with_intrinsics(samples, self.root / intrinsics)
-        self.split_by_hash = bool(val_fraction)  # a folder is then in both splits
-        self.video = not self.split_by_hash
+        self.split_by_fraction = bool(val_fraction)  # a folder is then in both splits
+        self.video = not val_fraction or is_consecutive([files.name for files in samples])
         samples = pick_split(samples, split, val_fraction, what)
         for kind in required(samples, require_depth, require_labels):
             samples = _with_map(kind, samples, subset, what)
         _check_names(samples, what)
+        self.facts = folder_facts(samples, self.root / intrinsics, blocks=bool(val_fraction) and self.video)
         super().__init__(samples, subset, what)
 
     def scene(self, index: int) -> str:
-        return "" if self.split_by_hash else folder_of(self.names[index])
+        return "" if self.split_by_fraction else folder_of(self.names[index])
+
+
+def folder_facts(samples: Sequence[SampleFiles], camera: Path, *, blocks: bool) -> list[str]:
+    """Return what was found, for `check-data`."""
+    known = sum(files.intrinsics is not None for files in samples)
+    source = camera.name if camera.is_file() else "the table" if known else f"unknown, without {camera.name}"
+    drawn = ["val is the last block of each folder of numbered images, behind a gap"] if blocks else []
+    return [f"camera of {known:,} of {len(samples):,} images: {source}", *drawn]
 
 
 def find_samples(
@@ -152,7 +166,15 @@ def pick_split(samples: list[SampleFiles], split: Split, val_fraction: float, wh
     elif split == "test" or not val_fraction:
         raise DataError(f"{what}: no folder '{split}' in it. Make one, or set `val_fraction` to draw train and val.")
     else:
-        picked = [files for files in samples if (hash_fraction(files.name) < val_fraction) == (split == "val")]
+        folders: dict[str, list[SampleFiles]] = {}
+        for files in samples:
+            folders.setdefault(folder_of(files.name), []).append(files)
+        picked = []
+        for group in folders.values():
+            if is_consecutive([files.name for files in group]):
+                picked += split_blocks(sorted(group, key=lambda files: natural_order(files.name)), split, val_fraction)
+            else:
+                picked += [files for files in group if (hash_fraction(files.name) < val_fraction) == (split == "val")]
         came = f"val_fraction is {val_fraction} of {len(samples)} samples"
     if not picked:
         raise DataError(f"{what}: no samples; {came}.")
@@ -218,23 +240,10 @@ def with_intrinsics(samples: list[SampleFiles], file: Path) -> list[SampleFiles]
         tree = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: is not readable JSON ({error}).") from error
-    per_name = isinstance(tree, dict) and not set(CAMERA) <= set(tree)
-    cameras = {to_nfc(name): _camera(file, value) for name, value in tree.items()} if per_name else {}
-    shared = None if per_name else _camera(file, tree)
+    per_name = isinstance(tree, dict) and not (set(CAMERA) <= set(tree) or "intrinsic_matrix" in tree)
+    cameras = {to_nfc(name): camera_of_json(value, file) for name, value in tree.items()} if per_name else {}
+    shared = None if per_name else camera_of_json(tree, file)
     missing = [files.name for files in samples if per_name and files.name not in cameras]
     if missing:
         log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(missing), len(samples), first_five(missing))
     return [r if r.intrinsics is not None else replace(r, intrinsics=cameras.get(r.name, shared)) for r in samples]
-
-
-def _camera(file: Path, value: Any) -> Float64[np.ndarray, "3 3"]:
-    """A camera as JSON has it: fx, fy, cx, cy by name, or three rows."""
-    try:
-        matrix = pinhole(*(float(value[key]) for key in CAMERA)) if isinstance(value, dict) else np.array(value, float)
-    except (KeyError, TypeError, ValueError):
-        matrix = np.empty(0)
-    if matrix.shape != (3, 3) or not is_camera(matrix):
-        raise DataError(
-            f"{file}: expected fx, fy, cx, cy or a 3 x 3 matrix, in pixels and fx and fy over 0, got {str(value)[:80]}."
-        )
-    return matrix

@@ -7,6 +7,7 @@ from typing import Any
 
 from densevit.config.yaml_document import YamlDocument
 from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.recordings.layouts import find_sequences
 from densevit.registry import ComponentConfig, choices, default
 
 SPLITS = ("train", "val", "test")
@@ -18,16 +19,29 @@ def named_spec(
     options: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> ComponentConfig:
-    """Return the data set as a config would name it; a path to a folder is data set `folder` in it. `overrides`:
-    `key=value`, after `options`."""
-    if root is None and name not in DATASETS.components and Path(name).is_dir():
-        name, root = "folder", Path(name)
+    """Return the data set as a config would name it; a path to a folder is the data set that it holds.
+
+    Args:
+        overrides: `key=value`, after `options`.
+    """
+    if root is None and Path(name).is_dir():
+        if name in DATASETS.components:
+            print(f"data: {name} is the data set of that name; for the folder here say ./{name}", file=sys.stderr)
+        else:
+            name, root = type_of_folder(Path(name)), Path(name)
     document = YamlDocument({"type": name, **(options or {})})
     for item in overrides:
         document.override(item)
     if root is not None:
         document.tree["root"] = str(root.absolute())
     return document.tree
+
+
+def type_of_folder(root: Path) -> str:
+    """Return the data set that a folder is: rooms, a recording, or a user's own images and maps."""
+    if (root / "dataset.json").is_file():
+        return "rooms"
+    return "recording" if find_sequences(root) else "folder"
 
 
 def split_folders(spec: ComponentConfig) -> list[str]:

@@ -1,7 +1,8 @@
 """A list of samples as a table: CSV with a header, or JSONL with one object a line.
 
-Columns: image (required), depth, labels, normals, name, split, fx, fy, cx, cy. Paths are relative to the table's root
-and may not lead out of it; intrinsics are in pixels of that image.
+Columns: image (required), depth, labels, normals, name, split, fx, fy, cx, cy, time, tx, ty, tz, qx, qy, qz, qw. Paths
+are relative to the table's root and may not lead out of it; intrinsics are in pixels of that image, times in seconds;
+the pose is from camera to world, in metres (`densevit.data.recordings.poses`).
 """
 
 import csv
@@ -15,12 +16,13 @@ import numpy as np
 from jaxtyping import Float64
 
 from densevit.data.index.paths import SampleFiles, confine
+from densevit.data.recordings.poses import QUATERNION, Pose, pose_of_cells
 from densevit.errors import DataError
 from densevit.ops.geometry import is_camera, pinhole
 from densevit.registry import did_you_mean
 
 CAMERA = ("fx", "fy", "cx", "cy")
-COLUMNS = ("image", "depth", "labels", "normals", "name", "split", *CAMERA)
+COLUMNS = ("image", "depth", "labels", "normals", "name", "split", *CAMERA, "time", *QUATERNION)
 
 
 def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[SampleFiles]:
@@ -92,6 +94,8 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
         paths.get("labels"),
         paths.get("normals"),
         intrinsics=camera_of(filled),
+        pose=None if filled.keys().isdisjoint(QUATERNION) else _pose(filled),
+        time=_time(filled["time"]) if "time" in filled else None,
         split=filled.get("split"),
     )
 
@@ -101,6 +105,23 @@ def _name(root: Path, image: Path) -> str:
     path = image.relative_to(root) if image.is_relative_to(root) else image
     parts = PurePosixPath(os.path.normpath(path.with_suffix(""))).parts
     return "/".join(part for part in parts if part not in (path.anchor, ".."))
+
+
+def _pose(cells: Mapping[str, str]) -> Pose:
+    try:
+        return pose_of_cells(cells)
+    except (KeyError, ValueError):
+        came = {key: cells[key] for key in QUATERNION if key in cells}
+        raise DataError(
+            f"a pose needs the numbers {', '.join(QUATERNION)}, and a quaternion over 0; got {came}."
+        ) from None
+
+
+def _time(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f"time is seconds, got {text!r}.") from None
 
 
 def camera_of(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:

@@ -38,6 +38,9 @@ class SampleFiles:
     normals: Path | None = None
     masks: tuple[Path, ...] = ()  # depth is valid where all of them are above 0
     intrinsics: Float64[np.ndarray, "3 3"] | Path | None = None  # a file of them need not be there
+    depth_intrinsics: Float64[np.ndarray, "3 3"] | None = None  # where another camera took the depth map
+    pose: Float64[np.ndarray, "4 4"] | None = None  # camera to world, in metres
+    time: float | None = None  # in seconds
     split: str | None = None
 
     def paths(self) -> dict[str, Path]:

@@ -9,6 +9,7 @@ from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_labels, read_stored_labels
 from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
+from densevit.ops.geometry import scale
 from densevit.structures import Sample
 
 
@@ -35,6 +36,40 @@ def make_sample(
         name=files.name, image=image, depth=depth, valid=valid, labels=labels, normals=normals, intrinsics=intrinsics,
         pose=pose,
     )  # fmt: skip
+
+
+def depth_at_image(
+    files: SampleFiles,
+    depth: Float32[np.ndarray, "_ _"],
+    size: tuple[int, ...],
+    intrinsics: Float64[np.ndarray, "3 3"] | None,
+) -> Float32[np.ndarray, "_ _"]:
+    """Return a depth map at the size of its image; each pixel has the depth of the nearest one of the map.
+
+    Where the depth map has a camera of its own, pixels are found by both cameras, which are taken to stand in one
+    place; else by scale.
+
+    Raises:
+        DataError: the map has no camera, and another shape than the image.
+    """
+    h, w = size[:2]
+    rows, columns = depth.shape
+    if files.depth_intrinsics is not None and intrinsics is not None:
+        step = files.depth_intrinsics @ np.linalg.inv(intrinsics)
+    elif (rows, columns) == (h, w):
+        return depth
+    elif abs(h * columns / (w * rows) - 1) > 0.02:
+        raise DataError(
+            f"sizes differ: {files.image} is {h} x {w}, {files.depth} is {rows} x {columns} (h x w), of another "
+            "shape, and the camera of the depth map is not known."
+        )
+    else:
+        step = scale(columns / w, rows / h)
+    u = np.rint(step[0, 0] * np.arange(w) + step[0, 2]).astype(int)
+    v = np.rint(step[1, 1] * np.arange(h) + step[1, 2]).astype(int)
+    inside = ((v >= 0) & (v < rows))[:, None] & ((u >= 0) & (u < columns))
+    found = depth[v.clip(0, rows - 1)[:, None], u.clip(0, columns - 1)]
+    return np.where(inside, found, np.float32(0))
 
 
 def valid_depth(

@@ -19,7 +19,7 @@ from densevit.utils.atomic_io import write_text
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 4  # a new number when the statistics change their meaning
+SCHEMA = 5  # a new number when the statistics change their meaning
 
 
 class StatsCache:

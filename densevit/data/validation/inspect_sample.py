@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from jaxtyping import UInt8
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.io.images import HEAD, SUFFIX_FORMATS, Raster, detect_format, file_format
+from densevit.data.io.readers import image_size
 from densevit.data.labels.errors import LabelError
 from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.file_checks import check_files
@@ -69,7 +71,11 @@ def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: 
     except Exception as error:  # a bug of the reader; the sample is unusable all the same
         return SampleStats(problems=(_unreadable(f"{type(error).__name__}: {error}", paths),))
     problems = (*_exif_problems(paths, has_exif, True), *_truncated_jpeg(paths, sample.image))
-    return compute_stats(sample, paths, problems)
+    stats = compute_stats(sample, paths, problems)
+    if sample.depth is not None and "depth" in paths and getattr(dataset, "depth_of_any_size", False):
+        with suppress(DataError):  # a format that only its data set reads
+            stats = replace(stats, depth_size=image_size(paths["depth"]))
+    return stats
 
 
 def _truncated_jpeg(paths: Mapping[str, Path], image: UInt8[np.ndarray, "h w 3"]) -> list[Problem]:

@@ -33,6 +33,11 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
         "empty_depth": ("depth maps without any valid depth", "Remove these samples, or export them again."),
         "negative_depth": ("negative depth", "Write 0 where depth is invalid; look for a wrong sign."),
         "units": ("depth in a wrong unit", "Set `depth_scale` to the units per metre of the files."),
+        "invalid_marker": ("a value that marks missing depth", "Name it as stored: `invalid: [65535]`."),
+        "mixed_units": (
+            "folders in different units",
+            "Export them in one unit, or make them two sources of a mixture.",
+        ),
         "label_beyond_classes": ("labels beyond the classes", "Map them, or set them to 255 (ignored)."),
         "no_labels": ("no label map has any class", "Check which list of classes they are read by."),
         "duplicate_image": ("one image stands for several samples", "Keep one of them."),
@@ -65,6 +70,7 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
     },
     "note": {
         "no_ground_truth": ("images without ground truth", "They are not scored; nothing is to be done."),
+        "scaled_depth": ("depth of another size than the image", "State `depth_camera` if another camera took it."),
         "absent_class": ("classes that no image has", "They cannot be learned or scored here."),
         "unknown_depth": ("NaN or infinite depth", "It is read as invalid; nothing is to be done."),
     },

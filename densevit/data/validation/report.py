@@ -17,7 +17,9 @@ SHOWN = 5  # issues of a type in the text
 
 def format_text(report: ValidationReport) -> str:
     """All types of issues with their first five, the numbers of each split, and the verdict."""
-    lines = [line for summary in report.summaries for line in summary_lines(summary)]
+    lines = []
+    for summary in report.summaries:
+        lines += [*summary_lines(summary), *(f"  {fact}" for fact in report.data[summary.split].facts)]
     for level in LEVELS:
         for type_, issues in issues_by_type(report.issues, level).items():
             lines += ["", f"{level}: {ISSUE_TYPES[type_].title} ({len(issues):,})"]

@@ -1,11 +1,11 @@
 """Turns sample statistics into issues: of each sample by itself, and of the dataset as a whole."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from statistics import median
 
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, FileDataset, folder_of
 from densevit.data.validation.issues import Issue
 from densevit.data.validation.sample_stats import InspectedSample, Problem, SampleStats, label_pixels
 from densevit.structures import IGNORE
@@ -16,6 +16,8 @@ OUTLIER = 30.0  # times the dataset's usual depth
 SPARSE = 1e-3  # share of pixels
 BORDER_FRACTION = 0.5  # of the images, with a white border of MIN_BORDER pixels
 MIN_BORDER = 4
+MARKER_SHARE, MARKER_GAP = 2e-3, 1.5  # of the valid pixels; times the next lower value
+MIXED_UNITS = 3.5  # times; 1/256, 1/1000 and 1/5000 m differ by 3.9 and more
 # Photographs mostly show the ground in front: depth falls towards the bottom, inverse depth and disparity rise. The
 # median rank correlation of depth and row is -0.25 and -0.35 in `rooms` of the mounts robot and hand, where 79% and 84%
 # of the maps are below 0, and -0.66 in the Middlebury motorcycle.
@@ -34,8 +36,11 @@ def apply_rules(data: Dataset, split: str, samples: Sequence[InspectedSample], c
         for type_, role, reason in (*sample.stats.problems, *_sample_problems(data, sample.stats, usual, classes)):
             path = sample.paths.get(role)
             yield Issue(type_, split, reason, str(path or ""), data.names[index], index)
+    yield from _other_sizes(data, split, samples)
     yield from _duplicates(data, split, samples)
     yield from _dataset_issues(data, split, samples, usual)
+    if isinstance(data, FileDataset) and data.typical_depth is None:
+        yield from _mixed_units(data, split, samples)
 
 
 def _usual_depth(samples: Sequence[InspectedSample]) -> float | None:
@@ -154,6 +159,7 @@ def _depth_issues(data: Dataset, split: str, maps: Sequence[SampleStats], usual:
             f" {max(stats.depth_max for stats in far):,.4g} m at most"
         )
         yield Issue("far_depth", split, reason)
+    yield from _marker(data, split, maps)
     correlations = [stats.depth_row_correlation for stats in maps if stats.depth_row_correlation is not None]
     rising = sum(correlation > 0 for correlation in correlations)
     if (
@@ -175,6 +181,61 @@ def _depth_issues(data: Dataset, split: str, maps: Sequence[SampleStats], usual:
         ]
         factor = f"; `depth_scale` may be {fits[0]:g} times too {'large' if usual < low else 'small'}" if fits else ""
         yield Issue("unusual_depth", split, f"the median depth is {usual:.3g} m{factor}")
+
+
+def _other_sizes(data: Dataset, split: str, samples: Sequence[InspectedSample]) -> Iterator[Issue]:
+    """Depth maps whose size is another share of their image's than that of most; a note where all are alike."""
+    shares = Counter(_size_share(sample.stats) for sample in samples if sample.stats.depth_size)
+    if not shares:
+        return
+    usual = shares.most_common(1)[0][0]
+    for index, sample in enumerate(samples):
+        stats = sample.stats
+        if stats.size and stats.depth_size and _size_share(stats) != usual:
+            reason = "is {} x {}, its image {} x {} (h x w), unlike most".format(*stats.depth_size, *stats.size)
+            yield Issue("size_mismatch", split, reason, str(sample.paths["depth"]), data.names[index], index)
+    if usual != 1:
+        reason = f"depth maps have {usual:g} times the height of their images; each pixel takes the nearest value"
+        yield Issue("scaled_depth", split, reason)
+
+
+def _size_share(stats: SampleStats) -> float:
+    return 1.0 if stats.size is None or stats.depth_size is None else round(stats.depth_size[0] / stats.size[0], 3)
+
+
+def _marker(data: Dataset, split: str, maps: Sequence[SampleStats]) -> Iterator[Issue]:
+    """One large value that stands for missing depth: many pixels hold it, and none comes near it."""
+    tops = Counter(stats.depth_max for stats in maps if stats.depth_top >= MARKER_SHARE)
+    value, count = max(tops.items(), key=lambda item: item[1], default=(0.0, 0))
+    holding = [stats for stats in maps if stats.depth_max == value]
+    below = max((stats.depth_below_top for stats in holding), default=0.0)
+    if count < min(2, len(maps)) or not 0 < below * MARKER_GAP < value:
+        return
+    stored = value * (getattr(data, "depth_scale", None) or 1.0)
+    reason = (
+        f"{value:.6g} m ({stored:.6g} as stored) fills {median(s.depth_top for s in holding):.1%} of the valid pixels "
+        f"of {len(holding):,} maps, and the next lower value is {below:.3g} m: it marks pixels without measurement"
+    )
+    yield Issue("invalid_marker", split, reason)
+
+
+def _mixed_units(data: Dataset, split: str, samples: Sequence[InspectedSample]) -> Iterator[Issue]:
+    """Folders whose usual and whose largest depths differ by the same large factor."""
+    depths: dict[str, list[SampleStats]] = defaultdict(list)
+    for index, sample in enumerate(samples):
+        if sample.stats.valid_fraction:
+            depths[folder_of(data.names[index])].append(sample.stats)
+    usual = {name: median(s.depth_median for s in found) for name, found in depths.items()}
+    if len(usual) < 2:
+        return
+    near, far = min(usual, key=lambda name: usual[name]), max(usual, key=lambda name: usual[name])
+    largest = {name: max(s.depth_max for s in depths[name]) for name in (near, far)}
+    if min(usual[far] / usual[near], largest[far] / largest[near]) >= MIXED_UNITS:
+        reason = (
+            f"the median depth in '{near}' is {usual[near]:.3g} m (at most {largest[near]:.3g}), in '{far}' "
+            f"{usual[far]:.3g} m (at most {largest[far]:.3g}): {usual[far] / usual[near]:.1f} times as much"
+        )
+        yield Issue("mixed_units", split, reason)
 
 
 def _class_issues(data: Dataset, split: str, readable: Sequence[SampleStats]) -> Iterator[Issue]:

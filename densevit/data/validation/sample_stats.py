@@ -26,12 +26,15 @@ class SampleStats:
     """What the rules need to know of a sample; plain values, so that they can be cached."""
 
     size: tuple[int, int] | None = None  # h, w of the upright image
+    depth_size: tuple[int, int] | None = None  # of the file, where that of the image may differ; None where not read
     white_border: int = 0  # pixels, on its thinnest side
     thumbnail: str = ""  # 16 x 16 gray values, base64
     valid_fraction: float | None = None  # of the pixels, that have depth; None without a depth map
     depth_min: float = 0.0  # metres
     depth_median: float = 0.0
     depth_max: float = 0.0
+    depth_top: float = 0.0  # share of the valid pixels that hold the maximum
+    depth_below_top: float = 0.0  # the largest value below it; 0 where there is none
     depth_row_correlation: float | None = None  # of depth and row, by rank; None where too few pixels are valid
     non_finite: int = 0  # NaN and infinite values as stored
     negative: int = 0  # values below zero as stored
@@ -41,9 +44,9 @@ class SampleStats:
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> "SampleStats":
         """Statistics that were stored as JSON."""
-        size, labels = tree["size"], tree["labels"]
+        labels = tree["labels"]
         plain = {
-            "size": tuple(size) if size else None,
+            **{name: tuple(tree[name]) if tree[name] else None for name in ("size", "depth_size")},
             "labels": None if labels is None else tuple(map(tuple, labels)),
             "problems": tuple(map(tuple, tree["problems"])),
         }
@@ -112,11 +115,14 @@ def depth_stats(depth: Float32[np.ndarray, "h w"]) -> dict[str, Any]:
         few = depth
     rows, _ = np.nonzero(few > 0)
     values = few[few > 0]
+    top = depth.max()
     return {
         "valid_fraction": count / depth.size,
         "depth_min": float(values.min()),
         "depth_median": float(np.median(values)),
-        "depth_max": float(depth.max()),
+        "depth_max": float(top),
+        "depth_top": np.count_nonzero(depth == top) / count,
+        "depth_below_top": float(depth.max(where=depth < top, initial=0)),
         "depth_row_correlation": row_correlation(values, rows),
     }
 

@@ -3,6 +3,7 @@
     [scans/]scene0000_00/{color,depth}/0.{jpg,png}              depth: 16 bits, millimetres; 0 = none
     [scans/]scene0000_00/intrinsic/intrinsic_depth.txt          4 x 4
     [scannet_frames_25k/]scene0000_00/{color,depth}/000000.*    the small export; intrinsics_depth.txt in the scene
+    [scans/]scene0000_00/pose/0.txt                             optional: 4 x 4, camera to world; inf where it was lost
     scannetv2_{train,val,test}.txt                              the official split, a scene a line
 
 Dai et al. 2017. The two cameras were aligned by the recording; a sample has the size and the intrinsics of the depth
@@ -21,6 +22,7 @@ from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, 
 from densevit.data.index.paths import SampleFiles, Subset, find_files, glob_visible, read_names
 from densevit.data.io.readers import read_image
 from densevit.data.io.samples import make_sample
+from densevit.data.recordings.poses import read_pose_file
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -63,7 +65,12 @@ class Scannet(FileDataset):
         depth = self.decode_depth(files)
         assert depth is not None
         image = _resized(files, read_image(files.image), depth.shape)
-        return make_sample(files, image, depth=depth, intrinsics=self.decode_intrinsics(files))
+        pose = self.decode_pose(files)
+        return make_sample(files, image, depth=depth, intrinsics=self.decode_intrinsics(files), pose=pose)
+
+    def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
+        path = files.image.parents[1] / f"pose/{files.image.stem}.txt"
+        return read_pose_file(path) if path.is_file() else None
 
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
         return read_matrix(files.intrinsics, 4) if isinstance(files.intrinsics, Path) else None

@@ -15,7 +15,7 @@ from photo_samples import assert_damage_is_named, sample
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.depth.hypersim import planar_depth
 from densevit.data.datasets.depth.sunrgbd import rotate_right
-from densevit.data.datasets.depth.tum import associate
+from densevit.data.recordings.layouts import associate
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -177,13 +177,13 @@ def test_ibims_depth_counts_where_both_masks_say_so(tmp_path: Path) -> None:
 
 def test_time_stamps_are_paired_nearest_first_and_once() -> None:
     # 0.02 may go to 0.01 or to 0.025; 0.005 away is nearer. What then is left for 0.0 lies 0.01 away.
-    pairs = associate(np.array([0.0, 0.02, 0.5]), np.array([0.025, 0.01, 0.7]), 0.02)
+    pairs = associate([0.0, 0.02, 0.5], [0.025, 0.01, 0.7], 0.02)
     assert pairs == [(0, 1), (1, 0)]
-    assert associate(np.array([0.0]), np.array([0.02]), 0.02) == []  # "less than", as in associate.py
-    assert associate(np.array([0.0]), np.array([]), 1.0) == []
+    assert associate([0.0], [0.02], 0.02) == []  # "less than", as in associate.py
+    assert associate([0.0], [], 1.0) == []
     # Two that want the same one: the nearer has it, and the other has none.
-    assert associate(np.array([0.0, 0.004]), np.array([0.003]), 0.02) == [(1, 0)]
-    assert associate(np.array([0.003]), np.array([0.0, 0.004]), 0.02) == [(0, 1)]
+    assert associate([0.0, 0.004], [0.003], 0.02) == [(1, 0)]
+    assert associate([0.003], [0.0, 0.004], 0.02) == [(0, 1)]
 
 
 def test_tum_sequences_have_their_own_camera(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""`recording`: sequences of a camera with measured depth, and with the times, poses and cameras that recorders write.
+
+    ROOT/SEQUENCE/...        or ROOT itself, in one of the layouts of densevit.data.recordings.layouts
+    ROOT/intrinsics.json     optional, there or in a sequence: one camera for images of which the layout has none
+
+`train` and `val` are blocks of time of every sequence, with a gap between them, since neighbouring frames show the
+same.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from jaxtyping import Float64
+from pydantic import Field
+
+from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, Root, resolve_root
+from densevit.data.index.paths import SampleFiles, Subset
+from densevit.data.recordings.blocks import ValFraction, split_blocks
+from densevit.data.recordings.layouts import LAYOUTS, Layout, camera_of_json, find_sequences, read_json
+from densevit.errors import DataError
+from densevit.ops.geometry import pinhole
+
+Pinhole = tuple[float, float, float, float]
+
+CAMERA_FILES = ("intrinsics.json", "camera.json", "camera_intrinsic.json", "cam*.json")
+
+
+@DATASETS.register("recording")
+class Recording(FileDataset):
+    """Recordings of a camera with depth: TUM RGB-D, 7-Scenes, ScanNet, ARKit, COLMAP and the like."""
+
+    video = True
+    depth_of_any_size = True
+
+    def __init__(
+        self,
+        *,
+        root: Root = None,
+        sequences: tuple[str, ...] = (),
+        split: Literal["all", "train", "val"] = "all",
+        val_fraction: ValFraction = 0.15,
+        depth_scale: Annotated[float, Field(gt=0)] | None = None,
+        depth_range: DepthRange = (1e-3, 80.0),
+        invalid: Invalid = (65535,),
+        camera: Pinhole | None = None,
+        depth_camera: Pinhole | None = None,
+        every: Annotated[int, Field(ge=1)] = 1,
+        max_gap: Annotated[float, Field(ge=0)] = 0.02,
+        subset: Subset = "full",
+    ) -> None:
+        """Lists and pairs the frames; nothing is decoded.
+
+        Args:
+            sequences: folders of the root, in this order; none names all.
+            split: of each sequence; all takes every frame.
+            val_fraction: share of `val`: the end of each sequence, and a quarter of it before is in neither.
+            depth_scale: stored units per metre; default: the layout's, 5000 for tum and 1000 for others.
+            depth_range: metres that the ground truth can have.
+            camera: fx, fy, cx, cy of the images in pixels, where no file has them.
+            depth_camera: those of the depth maps, where another camera took them.
+            every: takes only every n-th frame.
+            max_gap: seconds that may lie between an image and its depth or pose.
+
+        Raises:
+            DataError: no sequence in a known layout, or a damaged one; naming the file.
+        """
+        self.root = resolve_root(root, "recording")
+        self.depth_range, self.invalid = depth_range, invalid
+        found = find_sequences(self.root)
+        if sequences:
+            found = [(path, layout) for name in sequences for path, layout in found if path == self.root / name]
+            if len(found) < len(sequences):
+                raise DataError(f"{self.root}: no sequences {', '.join(sequences)} in a known layout.")
+        if not found:
+            known = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS))
+            raise DataError(
+                f"{self.root}: no recording in a known layout ({known}); `densevit list components data_set recording`."
+            )
+        self.depth_scale = depth_scale or found[0][1].depth_scale
+        samples = []
+        for path, layout in found:
+            frames = [frame for frame in layout.read(path, max_gap) if frame.depth is not None][::every]
+            own = camera_file(path)
+            fallback = pinhole(*camera) if camera else camera_file(self.root) if own is None else own
+            other = pinhole(*depth_camera) if depth_camera else None
+            prefix = path.name if path == self.root else path.relative_to(self.root).as_posix()
+            samples += [
+                SampleFiles(
+                    f"{prefix}/{frame.name}", frame.image, frame.depth, time=frame.time, pose=frame.pose,
+                    intrinsics=fallback if frame.camera is None else frame.camera,
+                    depth_intrinsics=other if frame.depth_camera is None else frame.depth_camera,
+                )
+                for frame in split_blocks(frames, split, val_fraction)
+            ]  # fmt: skip
+        self.facts = recording_facts(found, samples, split)
+        super().__init__(samples, subset, f"recording '{split}' in {self.root}")
+
+
+def recording_facts(found: Sequence[tuple[Path, Layout]], samples: Sequence[SampleFiles], split: str) -> list[str]:
+    """Return what was found, for `check-data`."""
+    layouts = ", ".join(dict.fromkeys(layout.name for _, layout in found))
+    posed, known = (sum(getattr(files, key) is not None for files in samples) for key in ("pose", "intrinsics"))
+    blocks = "" if split == "all" else f"; {split} is a block of each, by time"
+    camera = "unknown: write intrinsics.json or set `camera`" if not known else f"known for {known:,} of them"
+    return [
+        f"{len(found):,} sequences, layout {layouts}{blocks}",
+        f"poses of {posed:,} of {len(samples):,} images; camera {camera}",
+    ]
+
+
+def camera_file(folder: Path) -> Float64[np.ndarray, "3 3"] | None:
+    """Return the camera in a JSON file of a folder; None where there is none."""
+    for path in (path for pattern in CAMERA_FILES for path in sorted(folder.glob(pattern))):
+        tree = read_json(path)
+        if path.name == CAMERA_FILES[0] or {"fx", "intrinsic_matrix"} & tree.keys():
+            return camera_of_json(tree, path)
+    return None

@@ -1,0 +1,1 @@
+"""Recordings of a camera: the layouts that recorders write, poses and trajectories, splits by blocks of time."""

@@ -1,0 +1,398 @@
+"""The layouts in which recorders write a sequence of images with depth, poses and cameras.
+
+| layout  | what is in the folder of a sequence                                                                     |
+| tum     | rgb.txt, depth.txt (`TIME FILE` a line), groundtruth.txt: TUM RGB-D and programs that write like it     |
+| frames  | frame-000000.color.png or .jpg, .depth.png, .pose.txt: 7-Scenes, tsdf-fusion                            |
+| scannet | color/0.jpg, depth/0.png, pose/0.txt, intrinsic/intrinsic_{color,depth}.txt: ScanNet's exporter         |
+| arkit   | frame_00000.jpg beside .json with `intrinsics` and `cameraPoseARFrame`, depth_00000.png                 |
+| stray   | depth/000000.png, odometry.csv, camera_matrix.csv, and the frames of rgb.mp4 in rgb/: Stray Scanner     |
+| nerf    | transforms.json: Polycam, nerfstudio, Record3D's converter                                              |
+| colmap  | images/, depths/, and COLMAP's text model in sparse/0/ or colmap/                                       |
+| folders | images/ (rgb, color) and depths/ (depth), of equal names or named by time; poses in groundtruth.txt,    |
+|         | trajectory.txt (TUM's format), poses.csv or poses/NAME.txt                                              |
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from densevit.data.index.manifest import read_table
+from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, match_names
+from densevit.data.index.paths import check_inside
+from densevit.data.io.video import natural_order
+from densevit.data.recordings.poses import (
+    OPENGL,
+    QUATERNION,
+    Pose,
+    check_pose,
+    pose_of_cells,
+    poses_at,
+    read_colmap,
+    read_pose_file,
+    read_trajectory,
+)
+from densevit.errors import DataError
+from densevit.ops.geometry import is_camera, pinhole
+
+Camera = Float64[np.ndarray, "3 3"]
+
+IMAGE_FOLDERS, DEPTH_FOLDERS = ("images", "rgb", "color", "image"), ("depths", "depth")
+MODELS = ("sparse/0", "sparse", "colmap")  # of COLMAP
+TRAJECTORIES = ("groundtruth.txt", "trajectory.txt", "poses.txt")
+TUM_SCALE, MILLIMETRES = 5000.0, 1000.0
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One image of a sequence.
+
+    Attributes:
+        name: unique in the sequence.
+        time: in seconds; None where the recorder wrote none.
+        pose: camera to world; None where it is not known.
+        camera: intrinsics of the image, in pixels.
+        depth_camera: those of the depth map, where it was taken by another camera or at another size.
+    """
+
+    name: str
+    image: Path
+    depth: Path | None
+    time: float | None = None
+    pose: Pose | None = None
+    camera: Camera | None = None
+    depth_camera: Camera | None = None
+
+
+def associate(first: Sequence[float], second: Sequence[float], max_gap: float) -> list[tuple[int, int]]:
+    """Return pairs of positions whose times lie less than `max_gap` apart, by time: the nearest first, none used twice
+    (as associate.py of the TUM RGB-D benchmark)."""
+    a, b = np.array(first), np.array(second)
+    order = np.argsort(b, kind="stable")
+    start = np.searchsorted(b[order], a - max_gap, "left")
+    stop = np.searchsorted(b[order], a + max_gap, "right")
+    near = [(i, int(order[k])) for i in range(len(a)) for k in range(start[i], stop[i])]
+    gaps = {pair: abs(a[pair[0]] - b[pair[1]]) for pair in near}
+    free_first, free_second = set(range(len(a))), set(range(len(b)))
+    pairs = []
+    for i, j in sorted((pair for pair in near if gaps[pair] < max_gap), key=lambda pair: (gaps[pair], pair)):
+        if i in free_first and j in free_second:
+            free_first.remove(i)
+            free_second.remove(j)
+            pairs.append((i, j))
+    return sorted(pairs, key=lambda pair: a[pair[0]])
+
+
+def with_trajectory(frames: list[Frame], path: Path, max_gap: float) -> list[Frame]:
+    """Return the frames with their poses of a trajectory, by time, where there is such a file.
+
+    Raises:
+        DataError: no frame lies within `max_gap` seconds of it.
+    """
+    if not path.is_file() or any(frame.time is None for frame in frames):
+        return frames
+    times = np.array([frame.time for frame in frames], np.float64)
+    poses = poses_at(times, *read_trajectory(path), max_gap)
+    if all(pose is None for pose in poses):
+        raise DataError(
+            f"{path}: its times lie nowhere within {max_gap:g} s of the images', which begin at {times[0]:.6f}."
+        )
+    return [replace(frame, pose=pose) for frame, pose in zip(frames, poses, strict=True)]
+
+
+def read_tum(folder: Path, max_gap: float) -> list[Frame]:
+    images, depths = read_stamps(folder / "rgb.txt"), read_stamps(folder / "depth.txt")
+    pairs = associate(list(images), list(depths), max_gap)
+    if not pairs:
+        raise DataError(f"{folder}: no image and depth map within {max_gap} s of each other.")
+    times, image_files, depth_files = list(images), list(images.values()), list(depths.values())
+    frames = [Frame(image_files[i].stem, image_files[i], depth_files[j], times[i]) for i, j in pairs]
+    return with_trajectory(frames, folder / "groundtruth.txt", max_gap)
+
+
+def read_stamps(path: Path) -> dict[float, Path]:
+    """Return time -> file of a list in TUM RGB-D's format.
+
+    Raises:
+        DataError: it cannot be read; naming the line.
+    """
+    found: dict[float, Path] = {}
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the list cannot be read ({error}).") from error
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or line.startswith("#"):
+            continue
+        try:
+            time, name = float(words[0]), words[1]
+        except (ValueError, IndexError):
+            raise DataError(f"{path}:{number}: expected TIME FILE, got {line[:80]!r}.") from None
+        found[time] = path.parent / check_inside([name], path)[0]
+    return found
+
+
+def read_frames(folder: Path, max_gap: float = 0) -> list[Frame]:
+    return [
+        Frame(
+            base,
+            image,
+            folder / f"{base}.depth.png",
+            pose=read_pose_file(file) if (file := folder / f"{base}.pose.txt").is_file() else None,
+        )
+        for image in sorted(folder.glob("frame-*.color.*"))
+        for base in [image.name.split(".")[0]]
+    ]
+
+
+def read_scannet(folder: Path, max_gap: float) -> list[Frame]:
+    cameras = [_matrix_file(folder / f"intrinsic/intrinsic_{kind}.txt") for kind in ("color", "depth")]
+    return [
+        Frame(
+            image.stem,
+            image,
+            folder / f"depth/{image.stem}.png",
+            pose=read_pose_file(folder / f"pose/{image.stem}.txt"),
+            camera=cameras[0],
+            depth_camera=cameras[1],
+        )
+        for image in sorted((folder / "color").glob("*.jpg"), key=natural_order)
+    ]
+
+
+def read_arkit(folder: Path, max_gap: float) -> list[Frame]:
+    frames = []
+    for file in sorted(folder.glob("frame_*.json"), key=natural_order):
+        facts = read_json(file)
+        image = next(
+            (path for s in (".jpg", ".png") if (path := file.with_suffix(s)).is_file()), file.with_suffix(".jpg")
+        )
+        depth = folder / f"depth_{file.stem.partition('_')[2]}.png"
+        pose = check_pose(facts.get("cameraPoseARFrame"), str(file))
+        frames.append(
+            Frame(
+                file.stem,
+                image,
+                depth if depth.is_file() else None,
+                facts.get("time"),
+                None if pose is None else pose @ OPENGL,
+                camera_of_json(facts.get("intrinsics"), file),
+            )
+        )
+    return frames
+
+
+def read_stray(folder: Path, max_gap: float) -> list[Frame]:
+    camera = _matrix_file(folder / "camera_matrix.csv")
+    rows = [{key.strip(): value for key, value in row.items()} for _, row in read_table(folder / "odometry.csv")]
+    columns = dict(zip(("tx", "ty", "tz"), "xyz", strict=True))
+    images = {path.stem: path for path in (folder / "rgb").glob("*") if path.suffix.lower() in IMAGE_SUFFIXES}
+    if not images:
+        raise DataError(
+            f"{folder}: no frames in rgb/. Unpack the video: ffmpeg -i rgb.mp4 -start_number 0 rgb/%06d.jpg"
+        )
+    frames = []
+    for row in rows:
+        try:
+            name, time = str(row["frame"]).strip(), float(row["timestamp"])
+            pose = pose_of_cells(row | {key: row[axis] for key, axis in columns.items()})
+        except (KeyError, TypeError, ValueError):
+            raise DataError(
+                f"{folder / 'odometry.csv'}: expected timestamp, frame, x, y, z, qx ... qw, got {row}."
+            ) from None
+        if name in images:
+            frames.append(Frame(name, images[name], folder / f"depth/{name}.png", time, pose @ OPENGL, camera))
+    return frames
+
+
+def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
+    file = folder / "transforms.json"
+    facts = read_json(file)
+    frames = []
+    for number, entry in enumerate(facts.get("frames") or ()):
+        own = {**facts, **entry}
+        image, depth = (_inside(folder, own.get(key), file) for key in ("file_path", "depth_file_path"))
+        pose = check_pose(own.get("transform_matrix"), f"{file}: frame {number}")
+        if image is None or pose is None:
+            raise DataError(f"{file}: frame {number} needs file_path and transform_matrix.")
+        if not image.suffix:
+            image = image.with_suffix(".png")
+        keys = ("fl_x", "fl_y", "cx", "cy")
+        camera = pinhole(*(float(own[key]) for key in keys)) if all(key in own for key in keys) else None
+        frames.append(Frame(image.stem, image, depth, own.get("timestamp"), pose @ OPENGL, camera))
+    return frames
+
+
+def read_colmap_folder(folder: Path, max_gap: float) -> list[Frame]:
+    poses = read_colmap(next(folder / model for model in MODELS if (folder / model / "images.txt").is_file()))
+    frames = read_folders(folder, max_gap)
+    names = {frame.image.relative_to(folder / _present(folder, IMAGE_FOLDERS)).as_posix(): frame for frame in frames}
+    return [replace(frame, pose=poses[n][0], camera=poses[n][1]) for n, frame in names.items() if n in poses]
+
+
+def read_folders(folder: Path, max_gap: float) -> list[Frame]:
+    found = []
+    for choices, suffixes in ((IMAGE_FOLDERS, IMAGE_SUFFIXES), (DEPTH_FOLDERS, DEPTH_SUFFIXES)):
+        base = folder / _present(folder, choices)
+        files = [path for path in base.rglob("*") if path.suffix.lower() in suffixes]
+        found.append(
+            {
+                path.relative_to(base).with_suffix("").as_posix(): path
+                for path in sorted(files, key=lambda path: (path.parent, natural_order(path)))
+            }
+        )
+    images, depths = found
+    times = [_time(list(files)) for files in found]
+    pairs = match_names(list(images), list(depths))
+    if not pairs and None not in times:
+        names, others = list(images), list(depths)
+        pairs = {names[i]: others[j] for i, j in associate(times[0] or [], times[1] or [], max_gap)}
+    stamps = dict(zip(images, times[0] or [], strict=False))
+    frames = [Frame(name, images[name], depths[other], stamps.get(name)) for name, other in pairs.items()]
+    for name in TRAJECTORIES:
+        frames = with_trajectory(frames, folder / name, max_gap)
+    table = read_pose_table(folder / "poses.csv") if (folder / "poses.csv").is_file() else {}
+    poses = {f.name: read_pose_file(p) for f in frames if (p := folder / f"poses/{f.name}.txt").is_file()}
+    poses |= {f.name: table[key] for f in frames for key in (f.image.name, f.name) if key in table}
+    return [replace(frame, pose=poses.get(frame.name, frame.pose)) for frame in frames]
+
+
+def read_pose_table(path: Path) -> dict[str, Pose]:
+    """Return the pose of each image named in a CSV or JSONL with the columns name, tx, ty, tz, qx, qy, qz, qw.
+
+    Raises:
+        DataError: a column or number is missing; naming the line.
+    """
+    found = {}
+    for number, cells in read_table(path):
+        try:
+            found[str(cells["name"]).strip()] = pose_of_cells(cells)
+        except (KeyError, TypeError, ValueError):
+            columns = ", ".join(("name", *QUATERNION))
+            raise DataError(f"{path}:{number}: expected the columns {columns}, got {dict(cells)}.") from None
+    return found
+
+
+def _time(names: Sequence[str]) -> list[float] | None:
+    """Return the times that names are, in seconds: 1305031452.79 as it is, whole numbers of 16 digits and more in
+    microseconds or nanoseconds; None where names are only numbered."""
+    try:
+        values = [float(name.rpartition("/")[2]) for name in names]
+    except ValueError:
+        return None
+    digits = min((len(name.rpartition("/")[2].partition(".")[0]) for name in names), default=0)
+    if any("." in name for name in names):
+        return values
+    unit = {16: 1e6, 19: 1e9, 13: 1e3}.get(digits)
+    return None if unit is None else [value / unit for value in values]
+
+
+def _present(folder: Path, names: Sequence[str]) -> str:
+    return next((name for name in names if (folder / name).is_dir()), "")
+
+
+def _matrix_file(path: Path) -> Camera | None:
+    if not path.is_file():
+        return None
+    try:
+        numbers = [float(word) for word in path.read_text().replace(",", " ").split()]
+        size = {9: 3, 16: 4}[len(numbers)]
+    except (OSError, ValueError, KeyError):
+        raise DataError(f"{path}: expected a camera of 3 x 3 or 4 x 4 numbers.") from None
+    return np.array(numbers).reshape(size, size)[:3, :3].copy()
+
+
+def _inside(folder: Path, name: Any, source: Path) -> Path | None:
+    return None if name is None else folder / check_inside([str(name)], source)[0]
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """Return the object in a JSON file.
+
+    Raises:
+        DataError: it is none, or not readable.
+    """
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is not readable JSON ({error}).") from error
+    if not isinstance(tree, dict):
+        raise DataError(f"{path}: expected an object, got {str(tree)[:60]}.")
+    return tree
+
+
+def camera_of_json(value: Any, where: Path) -> Camera | None:
+    """Return a camera as recorders write it: fx, fy, cx, cy by name, 9 numbers or 3 rows by row, or Open3D's
+    `intrinsic_matrix`, by column; None where there is none.
+
+    Raises:
+        DataError: it is something else.
+    """
+    if value is None:
+        return None
+    try:
+        if isinstance(value, Mapping) and "intrinsic_matrix" in value:
+            matrix = np.array(value["intrinsic_matrix"], float).reshape(3, 3).T
+        elif isinstance(value, Mapping):
+            matrix = pinhole(*(float(value[key]) for key in ("fx", "fy", "cx", "cy")))
+        else:
+            matrix = np.array(value, float).reshape(3, 3)
+    except (KeyError, TypeError, ValueError):
+        matrix = np.zeros((3, 3))
+    if not is_camera(matrix):
+        raise DataError(
+            f"{where}: expected fx, fy, cx, cy or a 3 x 3 matrix, in pixels and fx and fy over 0, "
+            f"got {str(value)[:80]}."
+        )
+    return matrix
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a recorder writes a sequence.
+
+    Attributes:
+        signs: of each of these one pattern fits a file or folder of the sequence.
+        read: the folder and the seconds that may lie between an image and its depth or pose -> its frames, by time.
+        depth_scale: stored units per metre of whole numbers.
+    """
+
+    name: str
+    signs: tuple[tuple[str, ...], ...]
+    read: Callable[[Path, float], list[Frame]]
+    depth_scale: float = MILLIMETRES
+
+    def fits(self, folder: Path) -> bool:
+        return all(any(any(folder.glob(pattern)) for pattern in patterns) for patterns in self.signs)
+
+
+LAYOUTS = [
+    Layout("tum", (("rgb.txt",), ("depth.txt",)), read_tum, TUM_SCALE),
+    Layout("frames", (("frame-*.color.*",), ("frame-*.depth.png",)), read_frames),
+    Layout("scannet", (("color",), ("depth",), ("pose",)), read_scannet),
+    Layout("arkit", (("frame_*.json",), ("depth_*.png",)), read_arkit),
+    Layout("stray", (("odometry.csv",), ("camera_matrix.csv",)), read_stray),
+    Layout("nerf", (("transforms.json",),), read_nerf),
+    Layout("colmap", (IMAGE_FOLDERS, DEPTH_FOLDERS, tuple(f"{m}/images.txt" for m in MODELS)), read_colmap_folder),
+    Layout("folders", (IMAGE_FOLDERS, DEPTH_FOLDERS, (*TRAJECTORIES, "poses.csv", "poses")), read_folders),
+]
+
+
+def layout_of(folder: Path) -> Layout | None:
+    """Return the layout of the folder of one sequence; None where it is none."""
+    return next((layout for layout in LAYOUTS if layout.fits(folder)), None)
+
+
+def find_sequences(root: Path) -> list[tuple[Path, Layout]]:
+    """Return the sequences of a root, which is one itself or holds them at most two folders down."""
+    for pattern in (".", "*", "*/*"):
+        folders = [root] if pattern == "." else sorted((p for p in root.glob(pattern) if p.is_dir()), key=natural_order)
+        found = [(path, layout) for path in folders if (layout := layout_of(path)) is not None]
+        if found:
+            return found
+    return []

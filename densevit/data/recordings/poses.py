@@ -1,0 +1,169 @@
+"""Camera poses as recorders and SLAM programs write them; read as 4 x 4 matrices, camera to world, in metres.
+
+Camera axes are right, down, forward. n poses, in order of time.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.spatial.transform import Rotation, Slerp
+
+from densevit.errors import DataError
+
+log = logging.getLogger(__name__)
+
+Pose = Float64[np.ndarray, "4 4"]
+
+QUATERNION = ("tx", "ty", "tz", "qx", "qy", "qz", "qw")
+"""A pose in tables: the position in metres and a unit quaternion, w last (TUM RGB-D's order)."""
+
+OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
+"""From our camera axes to those of ARKit, NeRF and Blender (right, up, back); its own inverse."""
+
+
+def pose_of(position: Sequence[float], quaternion: Sequence[float]) -> Pose:
+    """Return the matrix of a position and a quaternion x, y, z, w.
+
+    Raises:
+        ValueError: the quaternion is zero, or a number is missing or not finite.
+    """
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = Rotation.from_quat(np.array(quaternion, float)).as_matrix(), position
+    if not np.isfinite(pose).all():
+        raise ValueError("numbers that are not finite")
+    return pose
+
+
+def pose_of_cells(cells: Mapping[str, Any]) -> Pose:
+    """Return the pose in the columns QUATERNION of a table's row.
+
+    Raises:
+        KeyError, TypeError, ValueError: one is missing or no number.
+    """
+    values = [float(cells[key]) for key in QUATERNION]
+    return pose_of(values[:3], values[3:])
+
+
+def poses_at(
+    wanted: Float64[np.ndarray, " m"],
+    times: Float64[np.ndarray, " n"],
+    poses: Float64[np.ndarray, "n 4 4"],
+    max_gap: float,
+) -> list[Pose | None]:
+    """Return the pose at each time, interpolated between the poses before and after it.
+
+    Args:
+        times: in seconds, ascending.
+        max_gap: seconds to the nearest pose, above which there is none.
+    """
+    at = wanted.clip(times[0], times[-1])
+    after = np.searchsorted(times, at).clip(max=len(times) - 1)
+    gaps = np.minimum(np.abs(times[after] - wanted), np.abs(times[(after - 1).clip(0)] - wanted))
+    found = np.tile(poses[0], (len(wanted), 1, 1))
+    if len(times) > 1:
+        found[:, :3, :3] = Slerp(times, Rotation.from_matrix(poses[:, :3, :3]))(at).as_matrix()
+        found[:, :3, 3] = np.stack([np.interp(at, times, poses[:, axis, 3]) for axis in range(3)], axis=1)
+    return [pose if gap <= max_gap else None for pose, gap in zip(found, gaps, strict=True)]
+
+
+def check_pose(values: Any, where: str) -> Pose | None:
+    """Return 16 numbers as a pose; None where the recorder lost track (numbers that are not finite).
+
+    Raises:
+        DataError: they are no rigid motion; naming `where`.
+    """
+    try:
+        pose = np.array(values, np.float64).reshape(4, 4)
+    except (TypeError, ValueError):
+        raise DataError(f"{where}: expected a pose of 4 x 4 numbers, got {str(values)[:60]}.") from None
+    if not np.isfinite(pose).all():
+        return None
+    turn = pose[:3, :3]
+    if not np.allclose(turn @ turn.T, np.eye(3), atol=1e-2) or np.linalg.det(turn) < 0:
+        raise DataError(f"{where}: its upper left 3 x 3 numbers are no rotation, so this is no pose.")
+    return pose
+
+
+def read_pose_file(path: Path) -> Pose | None:
+    """Return the pose in a text file of 4 x 4 numbers (7-Scenes, ScanNet); None where tracking was lost.
+
+    Raises:
+        DataError: it is missing or holds something else.
+    """
+    try:
+        return check_pose([float(word) for word in path.read_text().replace(",", " ").split()], str(path))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: no readable pose ({error}).") from error
+
+
+def read_trajectory(path: Path) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, "n 4 4"]]:
+    """Return times in seconds and poses of a trajectory in TUM RGB-D's format: `time tx ty tz qx qy qz qw` a line.
+
+    Raises:
+        DataError: it cannot be read; naming the line.
+    """
+    times, poses = [], []
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the trajectory cannot be read ({error}).") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            time, *values = (float(word) for word in line.replace(",", " ").split())
+            poses.append(pose_of(values[:3], values[3:]))
+        except (ValueError, IndexError):
+            raise DataError(f"{path}:{number}: expected TIME TX TY TZ QX QY QZ QW, got {line[:80]!r}.") from None
+        times.append(time)
+    if not times:
+        raise DataError(f"{path}: no poses in it.")
+    order = np.argsort(times, kind="stable")
+    order = order[np.concatenate([[True], np.diff(np.array(times)[order]) > 0])]
+    return np.array(times)[order], np.array(poses)[order]
+
+
+def read_colmap(folder: Path) -> dict[str, tuple[Pose, Float64[np.ndarray, "3 3"]]]:
+    """Return pose and intrinsics of each image of a COLMAP model in text form (cameras.txt, images.txt).
+
+    COLMAP has no unit: depth of another source fits only where the model was scaled to metres. The first pixel's
+    centre is (0.5, 0.5) there and (0, 0) here.
+
+    Raises:
+        DataError: a file is missing or damaged, or a camera model is not a pinhole's.
+    """
+    cameras = {}
+    for name, model, _, _, *numbers in filter(None, _colmap_rows(folder / "cameras.txt")):
+        one_focal = model.startswith("SIMPLE") or model == "RADIAL"
+        try:
+            fx, fy, cx, cy = (float(x) for x in (numbers[:1] * 2 + numbers[1:3] if one_focal else numbers[:4]))
+        except ValueError:
+            raise DataError(
+                f"{folder / 'cameras.txt'}: camera {name} ({model}) has no focal length and centre."
+            ) from None
+        if "PINHOLE" not in model and any(float(x) for x in numbers[3 if one_focal else 4 :]):
+            log.warning("%s: camera %s has lens distortion (%s); undistort its images first.", folder, name, model)
+        cameras[name] = np.array([[fx, 0, cx - 0.5], [0, fy, cy - 0.5], [0, 0, 1.0]])
+    found = {}
+    for words in _colmap_rows(folder / "images.txt")[::2]:
+        try:
+            w, x, y, z, *position = (float(word) for word in words[1:8])
+            pose = np.linalg.inv(pose_of(position, (x, y, z, w)))
+            found[" ".join(words[9:])] = (pose, cameras[words[8]])
+        except (ValueError, KeyError, IndexError):
+            line = " ".join(words)
+            raise DataError(
+                f"{folder / 'images.txt'}: expected ID QW QX QY QZ TX TY TZ CAMERA NAME, got {line[:80]!r}."
+            ) from None
+    return found
+
+
+def _colmap_rows(path: Path) -> list[list[str]]:
+    try:
+        return [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: COLMAP's text model cannot be read ({error}).") from error

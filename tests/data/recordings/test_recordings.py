@@ -1,0 +1,294 @@
+"""The same walk in every layout of a recorder gives the same images, depth, cameras, poses and times."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from densevit.api.data import init
+from densevit.data.datasets.depth.scannet import Scannet
+from densevit.data.datasets.depth.seven_scenes import SevenScenes
+from densevit.data.datasets.depth.tum import CAMERAS, Tum
+from densevit.data.datasets.folder import Folder
+from densevit.data.datasets.named import named_spec
+from densevit.data.datasets.recording import Recording
+from densevit.data.recordings.blocks import is_consecutive, split_blocks
+from densevit.data.recordings.poses import OPENGL, pose_of, poses_at, read_trajectory
+from densevit.data.validation import SplitToValidate, validate
+from densevit.errors import DataError
+from densevit.ops.geometry import backproject, pinhole
+
+H, W, N = 24, 32, 8
+K = pinhole(40.0, 41.0, 15.0, 12.0)
+TIMES = 1305031452.5 + 0.1 * np.arange(N)
+
+
+def pose(i: int) -> np.ndarray:
+    turned = np.eye(4)
+    turned[:3, :3] = Rotation.from_euler("yxz", [5 * i, 3, -2 * i], degrees=True).as_matrix()
+    turned[:3, 3] = 0.1 * i, 0.02, -0.05 * i
+    return turned
+
+
+def image(i: int) -> np.ndarray:
+    return np.random.default_rng(i).integers(0, 255, (H, W, 3), np.uint8)
+
+
+def metres(i: int) -> np.ndarray:
+    depth = np.random.default_rng(100 + i).integers(500, 6000, (H, W)) / 1000
+    depth[:2] = 0
+    return depth
+
+
+def put(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert cv2.imwrite(str(path), pixels)
+
+
+def put_pair(image_path: Path, depth_path: Path, i: int, units: float = 1000) -> None:
+    put(image_path, image(i)[..., ::-1])
+    stored = np.rint(metres(i) * units).astype(np.uint16)
+    stored[-1, -1] = 65535
+    put(depth_path, stored)
+
+
+def quaternion(i: int) -> str:
+    return " ".join(f"{x:.9f}" for x in (*pose(i)[:3, 3], *Rotation.from_matrix(pose(i)[:3, :3]).as_quat()))
+
+
+def text(matrix: np.ndarray) -> str:
+    return "\n".join(" ".join(f"{x:.9f}" for x in row) for row in matrix)
+
+
+def write_tum(root: Path) -> None:
+    for name, shift in (("rgb", 0.0), ("depth", 0.004)):
+        lines = "".join(f"{t + shift:.6f} {name}/{t + shift:.6f}.png\n" for t in TIMES)
+        root.mkdir(exist_ok=True)
+        (root / f"{name}.txt").write_text(f"# time file\n{lines}")
+    for i, t in enumerate(TIMES):
+        put_pair(root / f"rgb/{t:.6f}.png", root / f"depth/{t + 0.004:.6f}.png", i, 5000)
+    (root / "groundtruth.txt").write_text("".join(f"{t:.6f} {quaternion(i)}\n" for i, t in enumerate(TIMES)))
+
+
+def write_frames(root: Path) -> None:
+    for i in range(N):
+        put_pair(root / f"frame-{i:06d}.color.png", root / f"frame-{i:06d}.depth.png", i)
+        (root / f"frame-{i:06d}.pose.txt").write_text(text(pose(i)))
+
+
+def write_scannet(root: Path) -> None:
+    for i in range(N):
+        put(root / f"color/{i}.jpg", image(i)[..., ::-1])
+        put_pair(root / f"x/{i}.png", root / f"depth/{i}.png", i)
+        (root / "pose").mkdir(exist_ok=True)
+        (root / f"pose/{i}.txt").write_text(text(pose(i)))
+    (root / "intrinsic").mkdir()
+    for kind in ("color", "depth"):
+        (root / f"intrinsic/intrinsic_{kind}.txt").write_text(text(np.block([[K, np.zeros((3, 1))], [0, 0, 0, 1]])))
+
+
+def write_arkit(root: Path) -> None:
+    for i, t in enumerate(TIMES):
+        put_pair(root / f"frame_{i:05d}.png", root / f"depth_{i:05d}.png", i)
+        facts = {"cameraPoseARFrame": (pose(i) @ OPENGL).ravel().tolist(), "intrinsics": K.ravel().tolist(), "time": t}
+        (root / f"frame_{i:05d}.json").write_text(json.dumps(facts))
+
+
+def write_stray(root: Path) -> None:
+    rows = []
+    for i, t in enumerate(TIMES):
+        put_pair(root / f"rgb/{i:06d}.png", root / f"depth/{i:06d}.png", i)
+        turned = Rotation.from_matrix((pose(i) @ OPENGL)[:3, :3]).as_quat()
+        rows.append(", ".join(map(str, (t, f"{i:06d}", *pose(i)[:3, 3], *turned))))
+    (root / "odometry.csv").write_text("timestamp, frame, x, y, z, qx, qy, qz, qw\n" + "\n".join(rows))
+    (root / "camera_matrix.csv").write_text("\n".join(", ".join(map(str, row)) for row in K))
+
+
+def write_nerf(root: Path) -> None:
+    frames = []
+    for i, t in enumerate(TIMES):
+        put_pair(root / f"images/{i}.png", root / f"depth/{i}.png", i)
+        frames.append(
+            {"file_path": f"images/{i}.png", "depth_file_path": f"depth/{i}.png", "timestamp": t}
+            | {"transform_matrix": (pose(i) @ OPENGL).tolist()}
+        )
+    camera = {"fl_x": K[0, 0], "fl_y": K[1, 1], "cx": K[0, 2], "cy": K[1, 2]}
+    (root / "transforms.json").write_text(json.dumps({**camera, "frames": frames}))
+
+
+def write_colmap(root: Path) -> None:
+    lines = []
+    for i in range(N):
+        put_pair(root / f"images/{i}.png", root / f"depths/{i}.png", i)
+        inverse = np.linalg.inv(pose(i))
+        x, y, z, w = Rotation.from_matrix(inverse[:3, :3]).as_quat()
+        lines += [" ".join(map(str, (i + 1, w, x, y, z, *inverse[:3, 3], 1, f"{i}.png"))), "1.0 2.0 -1"]
+    (root / "sparse/0").mkdir(parents=True)
+    (root / "sparse/0/images.txt").write_text("# images\n" + "\n".join(lines) + "\n")
+    camera = f"1 PINHOLE {W} {H} {K[0, 0]} {K[1, 1]} {K[0, 2] + 0.5} {K[1, 2] + 0.5}\n"
+    (root / "sparse/0/cameras.txt").write_text(camera)
+
+
+def write_folders(root: Path) -> None:
+    for i, t in enumerate(TIMES):
+        put_pair(root / f"rgb/{t:.6f}.png", root / f"depth/{t + 0.004:.6f}.png", i)
+    (root / "trajectory.txt").write_text("".join(f"{t:.6f} {quaternion(i)}\n" for i, t in enumerate(TIMES)))
+
+
+def write_table(root: Path) -> None:
+    rows = []
+    for i in range(N):
+        put_pair(root / f"images/{i}.png", root / f"depths/{i}.png", i)
+        rows.append(",".join([f"{i}.png", *quaternion(i).split()]))
+    (root / "poses.csv").write_text("name,tx,ty,tz,qx,qy,qz,qw\n" + "\n".join(rows))
+
+
+LOSSLESS = {"tum", "arkit", "stray", "nerf", "colmap", "folders", "table", "frames"}
+TIMED = {"tum", "arkit", "stray", "nerf", "folders"}
+WRITERS: Sequence[Callable[[Path], None]] = (
+    write_tum, write_frames, write_scannet, write_arkit, write_stray, write_nerf, write_colmap, write_folders,
+    write_table,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_every_layout_gives_the_same_walk(write: Callable[[Path], None], tmp_path: Path) -> None:
+    name = write.__name__.removeprefix("write_")
+    (tmp_path / "walk").mkdir()
+    write(tmp_path / "walk")
+    (tmp_path / "intrinsics.json").write_text(json.dumps({"intrinsic_matrix": K.T.ravel().tolist()}))  # Open3D's
+    data = Recording(root=tmp_path)
+    assert len(data) == N and {data.scene(i) for i in range(N)} == {"walk"}
+    for i in range(N):
+        sample, files = data.read(i), data.samples[i]
+        assert sample.pose is not None and sample.intrinsics is not None and sample.depth is not None
+        np.testing.assert_allclose(sample.pose, pose(i), atol=1e-6)
+        np.testing.assert_allclose(sample.intrinsics, K, atol=1e-6)
+        truth = metres(i)
+        truth[-1, -1] = 0  # stored 65535
+        np.testing.assert_allclose(sample.depth, truth, atol=1e-3)
+        assert name not in LOSSLESS or np.array_equal(sample.image, image(i))
+        assert files.time == (pytest.approx(TIMES[i], abs=1e-4) if name in TIMED else None)
+
+
+def test_official_layouts_have_poses_of_their_own(tmp_path: Path) -> None:
+    write_frames(tmp_path / "7/chess/seq-03")
+    (tmp_path / "7/chess/TestSplit.txt").write_text("sequence3\n")
+    write_scannet(tmp_path / "scannet/scene0000_00")
+    (tmp_path / "scannet/scene0000_00/pose/2.txt").write_text(text(np.full((4, 4), -np.inf)))  # tracking was lost
+    write_tum(tmp_path / "rgbd_dataset_freiburg3_walk")
+    scenes, scannet = SevenScenes(root=tmp_path / "7"), Scannet(root=tmp_path / "scannet")
+    tum = Tum(root=tmp_path / "rgbd_dataset_freiburg3_walk")
+    assert scenes.names[1] == "chess/seq-03/frame-000001" and scenes.read(1).depth[-1, -1] == 0
+    assert scannet.read(2).pose is None
+    for data in (scenes, scannet, tum):
+        np.testing.assert_allclose(data.read(3).pose, pose(3), atol=1e-6)
+    assert np.array_equal(tum.read(0).intrinsics, CAMERAS["freiburg3"])
+
+
+def test_tum_says_when_it_does_not_know_the_camera(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_tum(tmp_path / "desk")
+    assert Tum(root=tmp_path / "desk").read(0).intrinsics is None
+    assert "camera=freiburg1" in caplog.text
+    assert np.array_equal(Tum(root=tmp_path / "desk", camera="freiburg1").read(0).intrinsics, CAMERAS["freiburg1"])
+
+
+def test_depth_of_a_second_camera_lies_where_both_cameras_see_it(tmp_path: Path) -> None:
+    """A plane of points 2 m away, 12 x 16 from a wider lens: each pixel has the depth of the ray it shares."""
+    small, other = (12, 16), pinhole(14.0, 14.0, 7.5, 5.5)
+    x = backproject(np.ones(small), other)[..., 0]
+    put(tmp_path / "images/0.png", image(0))
+    put(tmp_path / "depths/0.png", np.rint(1000 * (2 + x)).astype(np.uint16))
+    (tmp_path / "poses.csv").write_text("name,tx,ty,tz,qx,qy,qz,qw\n0.png,0,0,0,0,0,0,1\n")
+    options = {"root": tmp_path, "camera": (40.0, 40.0, 15.5, 11.5), "val_fraction": 0.0}
+    sample = Recording(**options, depth_camera=(14.0, 14.0, 7.5, 5.5)).read(0)
+    ours = 2 + backproject(np.ones((H, W)), pinhole(*options["camera"]))[..., 0]
+    assert np.abs(sample.depth - ours).max() <= 0.5 / 14 + 1e-3  # half a pixel of the depth map
+    scaled = Recording(**options).read(0)
+    assert np.array_equal(scaled.depth[::2, ::2], scaled.depth[1::2, 1::2])
+    put(tmp_path / "depths/0.png", np.ones((12, 12), np.uint16))
+    with pytest.raises(DataError, match="of another shape, and the camera of the depth map is not known"):
+        Recording(**options).read(0)
+
+
+def test_val_is_the_end_of_each_sequence_behind_a_gap(tmp_path: Path) -> None:
+    assert split_blocks(range(100), "val", 0.2) == [*range(80, 100)]
+    assert split_blocks(range(100), "train", 0.2) == [*range(75)]
+    assert split_blocks(range(3), "all", 0.2) == [0, 1, 2] and split_blocks(range(3), "val", 0.1) == [2]
+    assert is_consecutive([f"a/{i:03d}" for i in range(20)]) and not is_consecutive([f"IMG{i}x" for i in range(20)])
+    for i in range(20):
+        put_pair(tmp_path / f"images/walk/{i}.png", tmp_path / f"depths/walk/{i}.png", i)
+    splits = [
+        [
+            int(name.rpartition("/")[2])
+            for name in Folder(root=tmp_path, depth_scale=1000, split=s, val_fraction=0.2).names
+        ]
+        for s in ("train", "val")
+    ]
+    assert splits == [[*range(15)], [16, 17, 18, 19]]
+
+
+def test_poses_between_those_of_a_trajectory_are_interpolated(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("# time\n1 0 0 0 0 0 0 1\n2 2 0 0 0 0 0.70710678 0.70710678\n")
+    found = poses_at(np.array([1.5, 2.03, 2.5]), *read_trajectory(tmp_path / "t.txt"), 0.5)
+    expected = pose_of([1, 0, 0], [0, 0, np.sin(np.pi / 8), np.cos(np.pi / 8)])
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+    assert found[1] is not None and poses_at(np.array([3.0]), np.array([1.0]), np.eye(4)[None], 0.5) == [None]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("groundtruth.txt", "1 2 3\n", r"groundtruth.txt:1: expected TIME TX TY TZ QX QY QZ QW, got '1 2 3'"),
+        ("groundtruth.txt", "5 0 0 0 0 0 0 1\n", r"nowhere within 0.02 s of the images', which begin at 1305031452.5"),
+        ("rgb.txt", "1305031452.5 ../../x.png\n", r"rgb.txt: expected names in the data set"),
+        ("depth.txt", "now x.png\n", r"depth.txt:1: expected TIME FILE"),
+    ],
+)
+def test_damaged_lists_are_named_with_their_line(name: str, content: str, message: str, tmp_path: Path) -> None:
+    write_tum(tmp_path / "walk")
+    (tmp_path / "walk" / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        Recording(root=tmp_path)
+
+
+def test_a_pose_that_is_no_rotation_is_refused(tmp_path: Path) -> None:
+    write_frames(tmp_path / "walk")
+    (tmp_path / "walk/frame-000000.pose.txt").write_text(text(2 * np.eye(4)))
+    with pytest.raises(DataError, match=r"frame-000000.pose.txt: its upper left 3 x 3 numbers are no rotation"):
+        Recording(root=tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no recording in a known layout"):
+        Recording(root=tmp_path / "empty")
+
+
+def test_check_data_finds_markers_and_folders_of_two_units(tmp_path: Path) -> None:
+    for i in range(6):
+        stored = np.rint(metres(i) * (1000 if i < 3 else 5000)).astype(np.uint16)
+        stored[:, :2] = 60000  # 60 m
+        put(tmp_path / f"images/{'ab'[i // 3]}/{i}.png", image(i))
+        put(tmp_path / f"depths/{'ab'[i // 3]}/{i}.png", stored)
+
+    def found(**options: object) -> dict[str, str]:
+        splits = [SplitToValidate("all", lambda: Folder(root=tmp_path, depth_scale=1000, **options))]
+        return {issue.type: issue.reason for issue in validate(splits).issues}
+
+    assert "60 m (60000 as stored) fills 6." in found()["invalid_marker"]
+    report = found(invalid=(60000,))
+    assert "invalid_marker" not in report
+    assert "4.9 times as much" in report["mixed_units"] and "'a'" in report["mixed_units"]
+
+
+def test_init_takes_a_recording_for_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_frames(tmp_path / "walk")
+    (tmp_path / "walk/intrinsics.json").write_text('{"fx": 40, "fy": 41, "cx": 15, "cy": 12}')
+    assert named_spec("walk")["type"] == "recording"
+    text = init("walk")
+    config = (tmp_path / "walk.yaml").read_text()
+    assert "{type: recording, split: train}" in config and "5000" not in config
+    assert "poses of 8 of 8 images; camera known for 8 of them" in text
