@@ -109,38 +109,37 @@ def test_the_source_has_no_call_that_runs_hides_or_opens_what_it_should_not() ->
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import pickle\npickle.load(f)",
-        "import pickle as p\np.loads(b)",
-        "from pickle import Unpickler\nUnpickler(f).load()",
-        "import joblib\njoblib.load(f)",
-        "import torch\ntorch.load(f, weights_only=True)",
-        "import torch as t\nt.load(f)",
-        "from torch import load\nload(f, weights_only=False)",
-        "import torch.hub\ntorch.hub.load('a/b', 'c')",
-        "import numpy as np\nnp.load(f, allow_pickle=True)",
-        "import numpy as np\nnp.load(f, allow_pickle=trusted)",
-        "import yaml\nyaml.load(f, yaml.SafeLoader)",
-        "import yaml\nyaml.unsafe_load(f)",
-        "eval('1')",
-        "exec(text)",
-        "import os\nos.system('ls')",
-        "import subprocess\nsubprocess.run('ls', shell=True)",
-        "archive.extractall(folder)",
-        "AutoModel.from_pretrained('x', trust_remote_code=True)",
-        "from PIL import ImageFile\nImageFile.LOAD_TRUNCATED_IMAGES = True",
-        "from PIL import Image\nImage.MAX_IMAGE_PIXELS = None",
-        "import torchvision.io\ntorchvision.io.read_image(f)",
-        "from torchvision.io import decode_png",
-        "import torchvision\ntorchvision.io.decode_image(b)",
-        "try:\n    x()\nexcept:\n    y()",
-        "try:\n    x()\nexcept Exception:\n    pass",
-    ],
-)
-def test_the_search_finds_each_of_them(code: str) -> None:
-    assert list(faults(ast.parse(code), "densevit/x.py"))
+CAUGHT = [
+    "import pickle\npickle.load(f)",
+    "import pickle as p\np.loads(b)",
+    "from pickle import Unpickler\nUnpickler(f).load()",
+    "import joblib\njoblib.load(f)",
+    "import torch\ntorch.load(f, weights_only=True)",
+    "import torch as t\nt.load(f)",
+    "from torch import load\nload(f, weights_only=False)",
+    "import torch.hub\ntorch.hub.load('a/b', 'c')",
+    "import numpy as np\nnp.load(f, allow_pickle=True)",
+    "import numpy as np\nnp.load(f, allow_pickle=trusted)",
+    "import yaml\nyaml.load(f, yaml.SafeLoader)",
+    "import yaml\nyaml.unsafe_load(f)",
+    "eval('1')",
+    "exec(text)",
+    "import os\nos.system('ls')",
+    "import subprocess\nsubprocess.run('ls', shell=True)",
+    "archive.extractall(folder)",
+    "AutoModel.from_pretrained('x', trust_remote_code=True)",
+    "from PIL import ImageFile\nImageFile.LOAD_TRUNCATED_IMAGES = True",
+    "from PIL import Image\nImage.MAX_IMAGE_PIXELS = None",
+    "import torchvision.io\ntorchvision.io.read_image(f)",
+    "from torchvision.io import decode_png",
+    "import torchvision\ntorchvision.io.decode_image(b)",
+    "try:\n    x()\nexcept:\n    y()",
+    "try:\n    x()\nexcept Exception:\n    pass",
+]
+
+
+def test_the_search_finds_each_of_them() -> None:
+    assert [code for code in CAUGHT if not list(faults(ast.parse(code), "densevit/x.py"))] == []
 
 
 def test_torch_load_is_free_where_it_belongs_and_only_when_sure() -> None:
@@ -178,18 +177,8 @@ def test_training_evaluation_and_export_open_no_connection(tmp_path: Path, monke
     config, run, root = small_config(tmp_path), tmp_path / "run", small_folder(tmp_path / "data")
     assert main(["check-data", str(config), "--no-cache"]) in (0, 2)
     assert main(["train", str(config), "steps=2", "data.workers=1"]) == 0
-    assert (
-        main(
-            [
-                "train",
-                str(config),
-                "steps=1",
-                f"output={tmp_path / 'timm'}",
-                "model.encoder={type: timm, name: test_vit}",
-            ]
-        )
-        == 0
-    )
+    timm = [f"output={tmp_path / 'timm'}", "model.encoder={type: timm, name: test_vit}"]
+    assert main(["train", str(config), "steps=1", *timm]) == 0
     data = ["--data", "folder", "--root", str(root), "--data-options", "depth_scale=1000"]
     assert main(["eval", "--task", "depth", str(run), *data, "--output", str(tmp_path / "scores")]) == 0
     assert main(["predict", str(run), str(root / "images"), "--output", str(tmp_path / "maps")]) == 0

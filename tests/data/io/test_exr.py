@@ -19,18 +19,15 @@ def put(path: Path, channels: dict[str, np.ndarray]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["Z", "V", "Y", "Depth.V", "View Layer.Depth.Z", "anything"])
-def test_the_channel_of_depth_is_found_by_its_usual_names_or_alone(name: str, tmp_path: Path) -> None:
-    assert np.array_equal(read_depth(put(tmp_path / "a.exr", {name: DEPTH})), DEPTH)
-
-
-def test_depth_stands_beside_colours(tmp_path: Path) -> None:
-    channels = {"RGB": np.random.default_rng(0).random((5, 7, 3), np.float32), "Z": DEPTH}
-    assert np.array_equal(read_depth(put(tmp_path / "a.exr", channels)), DEPTH)
-
-
-def test_a_gray_picture_of_three_equal_channels_is_one_map(tmp_path: Path) -> None:
-    assert np.array_equal(read_values(put(tmp_path / "a.exr", {"RGB": np.stack([DEPTH] * 3, -1)})), DEPTH)
+def test_the_channel_of_depth_is_found_by_its_usual_names_alone_or_beside_colours(tmp_path: Path) -> None:
+    colours, path = np.random.default_rng(0).random((5, 7, 3), np.float32), tmp_path / "a.exr"
+    for name in ("Z", "V", "Y", "Depth.V", "View Layer.Depth.Z", "anything"):
+        assert np.array_equal(read_depth(put(path, {name: DEPTH})), DEPTH)
+    assert np.array_equal(read_depth(put(path, {"RGB": colours, "Z": DEPTH})), DEPTH)
+    # A gray picture of three equal channels is one map; colours are none.
+    assert np.array_equal(read_values(put(path, {"RGB": np.stack([DEPTH] * 3, -1)})), DEPTH)
+    with pytest.raises(DataError, match=r"a\.exr: holds .*B.*G.*R"):
+        read_depth(put(path, {"RGB": colours}))
 
 
 def test_half_precision_is_read_and_what_is_no_depth_is_0(tmp_path: Path) -> None:
@@ -38,12 +35,6 @@ def test_half_precision_is_read_and_what_is_no_depth_is_0(tmp_path: Path) -> Non
     stored[0, :2] = np.inf, np.nan
     read = read_depth(put(tmp_path / "a.exr", {"Z": stored}))
     assert read[0, :2].tolist() == [0, 0] and np.array_equal(read[1:], stored[1:].astype(np.float32))
-
-
-def test_colours_are_refused_as_depth(tmp_path: Path) -> None:
-    path = put(tmp_path / "a.exr", {"RGB": np.random.default_rng(0).random((5, 7, 3), np.float32)})
-    with pytest.raises(DataError, match=r"a\.exr: holds .*B.*G.*R"):
-        read_depth(path)
 
 
 def test_a_cut_file_and_a_huge_one_are_named(tmp_path: Path) -> None:

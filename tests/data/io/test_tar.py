@@ -26,35 +26,26 @@ def test_a_decoders_error_names_the_archive_and_the_file_in_it(tmp_path: Path) -
         raise DataError(f"{path}: is no picture")
 
 
-@pytest.mark.parametrize("name", ["../out.jpg", "/etc/out.jpg", "a/../../out.jpg", "a\\..\\out.jpg"])
-def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="leads out"):
-        list_members(pack(tmp_path / "s.tar", {name: b"x"}))
+def test_names_that_lead_out_links_and_devices_are_refused(tmp_path: Path) -> None:
+    for name in ("../out.jpg", "/etc/out.jpg", "a/../../out.jpg", "a\\..\\out.jpg"):
+        with pytest.raises(DataError, match="leads out"):
+            list_members(pack(tmp_path / "s.tar", {name: b"x"}))
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+        with tarfile.open(tmp_path / "s.tar", "w") as tar:
+            info = tarfile.TarInfo("a.jpg")
+            info.type, info.linkname = kind, "/etc/passwd"
+            tar.addfile(info)
+        with pytest.raises(DataError, match="no ordinary file"):
+            list_members(tmp_path / "s.tar")
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
-def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
-    with tarfile.open(tmp_path / "s.tar", "w") as tar:
-        info = tarfile.TarInfo("a.jpg")
-        info.type, info.linkname = kind, "/etc/passwd"
-        tar.addfile(info)
-    with pytest.raises(DataError, match="no ordinary file"):
-        list_members(tmp_path / "s.tar")
-
-
-@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
-def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path, kept: float) -> None:
-    path = pack(tmp_path / "s.tar", {f"{i}.jpg": bytes(3000) for i in range(5)})
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
-    with pytest.raises(DataError, match=r"s\.tar: (is cut short|.*damaged)"):
-        list_members(path)
-
-
-def test_an_archive_cut_between_two_files_is_refused_too(tmp_path: Path) -> None:
-    path = pack(tmp_path / "s.tar", {"a.jpg": bytes(512), "b.jpg": bytes(512)})
-    path.write_bytes(path.read_bytes()[:1024])  # exactly the first file
-    with pytest.raises(DataError, match="cut short"):
-        list_members(path)
+def test_an_archive_that_is_cut_short_is_refused_also_between_two_files(tmp_path: Path) -> None:
+    path = pack(tmp_path / "s.tar", {f"{i}.jpg": bytes(512) for i in range(5)})
+    whole = path.read_bytes()
+    for kept in (1024, *(int(len(whole) * share) for share in (0.1, 0.2, 0.3))):  # 1024: exactly the first file
+        path.write_bytes(whole[:kept])
+        with pytest.raises(DataError, match=r"s\.tar: (is cut short|.*damaged)"):
+            list_members(path)
 
 
 def test_an_archive_that_goes_on_behind_its_end_is_refused_and_not_read_in_part(tmp_path: Path) -> None:

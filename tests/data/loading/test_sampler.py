@@ -30,42 +30,28 @@ def test_each_epoch_is_a_permutation_and_epochs_differ() -> None:
     assert [i for _, i in first] != [i for _, i in second]
 
 
-def test_a_batch_may_span_two_epochs() -> None:
-    stream = InfiniteBatchSampler(3, seed=0, batch_size=4)
-    assert [epoch for epoch, _ in next(iter(stream))] == [0, 0, 0, 1]
+def test_a_batch_may_span_two_epochs_and_the_seed_alone_decides_the_order() -> None:
+    assert [epoch for epoch, _ in next(iter(InfiniteBatchSampler(3, seed=0, batch_size=4)))] == [0, 0, 0, 1]
+    same, other_seed, other_epoch = (list(permutation(*key, 100)) for key in ((5, 2), (6, 2), (5, 3)))
+    assert list(permutation(5, 2, 100)) == same and same not in (other_seed, other_epoch)
 
 
-def test_the_seed_alone_decides_the_order() -> None:
-    assert list(permutation(5, 2, 100)) == list(permutation(5, 2, 100))
-    assert list(permutation(5, 2, 100)) != list(permutation(6, 2, 100))
-    assert list(permutation(5, 2, 100)) != list(permutation(5, 3, 100))
-
-
-@pytest.mark.parametrize("start", [4, 8, 20, 40])
-def test_start_resumes_where_the_stream_was(start: int) -> None:
+def test_start_resumes_where_the_stream_was() -> None:
     whole = list(islice(InfiniteBatchSampler(11, seed=1, batch_size=4), 20))
-    assert (
-        list(islice(InfiniteBatchSampler(11, seed=1, batch_size=4, start=start), 5))
-        == whole[start // 4 : start // 4 + 5]
-    )
+    for start in (4, 8, 20, 40):
+        later = islice(InfiniteBatchSampler(11, seed=1, batch_size=4, start=start), 5)
+        assert list(later) == whole[start // 4 : start // 4 + 5]
 
 
 @pytest.mark.parametrize(("world_size", "grad_accum_steps"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 3), (12, 1)])
 def test_any_launch_sees_the_same_samples_in_each_step(world_size: int, grad_accum_steps: int) -> None:
-    alone = positions(InfiniteBatchSampler(17, seed=2, batch_size=12), 6)
-    ranks = [
-        positions(
-            InfiniteBatchSampler(
-                17, seed=2, batch_size=12, grad_accum_steps=grad_accum_steps, rank=r, world_size=world_size
-            ),
-            6,
-        )
-        for r in range(world_size)
-    ]
+    options = {"seed": 2, "batch_size": 12}
+    alone, launch = positions(InfiniteBatchSampler(17, **options), 6), {**options, "grad_accum_steps": grad_accum_steps}
+    streams = [InfiniteBatchSampler(17, **launch, rank=r, world_size=world_size) for r in range(world_size)]
+    ranks = [positions(stream, 6) for stream in streams]
     for step in range(6):
         together = flat(rank[step] for rank in ranks)
-        assert sorted(together) == sorted(alone[step])
-        assert len(together) == 12
+        assert sorted(together) == sorted(alone[step]) and len(together) == 12
 
 
 def test_micro_batches_of_two_ranks_take_turns() -> None:
@@ -97,27 +83,19 @@ def test_the_order_is_not_the_noise_of_sample_zero() -> None:
     assert list(noise) != list(permutation(7, 1, 50))
 
 
-def test_an_uneven_batch_says_what_would_fit() -> None:
-    with pytest.raises(ConfigError, match=r"10 samples .* 2 ranks x 2 .* 8 or 12 would fit"):
-        InfiniteBatchSampler(100, seed=0, batch_size=10, grad_accum_steps=2, world_size=2)
-    with pytest.raises(ConfigError, match="8 would fit"):
-        InfiniteBatchSampler(100, seed=0, batch_size=3, world_size=8)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
+def test_what_cannot_be_streamed_is_refused_with_what_would_fit() -> None:
+    for options, says in (
         ({"length": 0}, "empty"),
         ({"seed": -1}, "seed"),
         ({"start": -4}, "start"),
         ({"grad_accum_steps": 0}, "grad_accum_steps"),
         ({"batch_size": 0}, "batch_size"),
-    ],
-)
-def test_what_cannot_be_streamed_is_refused(options: dict[str, int], says: str) -> None:
-    given = {"length": 10, "seed": 0, "batch_size": 2} | options
-    with pytest.raises(ConfigError, match=says):
-        InfiniteBatchSampler(given.pop("length"), **given)
+        ({"batch_size": 10, "grad_accum_steps": 2, "world_size": 2}, r"10 samples .* 2 ranks x 2 .* 8 or 12 would fit"),
+        ({"batch_size": 3, "world_size": 8}, "8 would fit"),
+    ):
+        given = {"length": 100, "seed": 0, "batch_size": 2} | options
+        with pytest.raises(ConfigError, match=says):
+            InfiniteBatchSampler(given.pop("length"), **given)
 
 
 @pytest.mark.parametrize("group", [1, 8])
