@@ -11,7 +11,7 @@ from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.cli.main import main
 from densevit.engine.distributed import DistributedContext
-from densevit.losses.alignment import feature_alignment
+from densevit.objectives.feature_alignment import feature_alignment
 
 ENCODER = "{type: vit, dim: 32, depth: 1, heads: 2, patch_size: 8, image_size: 64, out_indices: 1}"
 WORLD = DistributedContext(torch.device("cpu"))

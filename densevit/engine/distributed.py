@@ -62,6 +62,12 @@ class DistributedContext(ProcessGroup):
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return values
 
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """The sum over all processes, element by element and in place; the host does not wait for it."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
     def all_reduce_mean(self, values: dict[str, float]) -> dict[str, float]:
         """Each value averaged over the processes; all must name the same."""
         if self.size == 1:

@@ -144,7 +144,8 @@ def memory_advice(run: Run, processes: int, *, total: int, fixed: int, used: int
         fitting = min(images // 2, int((SPARE * total - fixed) / each)) if total else images // 2
         fewer = max(n for n in range(1, max(1, fitting) + 1) if share % n == 0)
         options.append(
-            f"grad_accum_steps={share // fewer} ({fewer} images at once, the same step unless the model has batch norm)"
+            f"grad_accum_steps={share // fewer} ({fewer} images at once, the same step but for batch norm and what "
+            "docs/scale.md lists)"
         )
     if not run.model.grad_checkpointing:
         options.append("model.grad_checkpointing=true (the encoder's blocks twice: about a third more time)")

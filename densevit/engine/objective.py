@@ -1,7 +1,7 @@
 """The interface of training objectives: what a training minimises, trains beside the model, and scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -67,7 +67,10 @@ class TrainingObjective(nn.Module, ABC):
     Attributes:
         validates_start: whether the initial weights are scored before the first step.
         trains: what later trainings take from this one; of `encoder` the weights are written as a file, too.
+        looks_ahead: whether `look_ahead` is called before the first micro-batch of each step.
     """
+
+    looks_ahead: bool = False
 
     validates_start: ClassVar[bool] = False
     trains: ClassVar[Literal["model", "encoder"]] = "model"
@@ -116,6 +119,9 @@ class TrainingObjective(nn.Module, ABC):
     def attach(self, runtime: Runtime) -> None:
         """Take what the trainer lends; called once, before the first step."""
         self.runtime = runtime
+
+    def look_ahead(self, batches: Iterable[Batch], step: int) -> None:
+        """See all micro-batches of this process's next step; random states and running statistics are set back."""
 
     @abstractmethod
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:

@@ -1,8 +1,9 @@
 """The training loop, on one page. It is handed an objective and the data, and knows none of their types."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
+from itertools import islice
 from threading import Event
 from typing import Any
 
@@ -158,7 +159,6 @@ class Trainer:
             one before, empty and False before the first.
         """
         state = self.state
-        state.begin_step()
         with self.checkpointer.save_on_exception(undo=True), explain_out_of_memory(self.run, self.world):
             tensors = self.forward_backward_step(batches)
         numbers = tensors.numbers()
@@ -208,6 +208,7 @@ class Trainer:
 
     def forward_backward_step(self, batches: Batches) -> StepTensors:
         """Losses and clipped gradients of the next step's images; weights and moving average stay as they are."""
+        self.state.begin_step()
         if not self.model.training:  # after a validation
             self._set_training_mode()
         self._set_progress(self._updates())
@@ -216,8 +217,13 @@ class Trainer:
         names: list[str] = []
         indices: list[int] = []
         count = self.run.grad_accum_steps
-        for number in range(1, count + 1):
-            batch = self.upload(next(batches))
+        micro_batches: Iterable[Batch] = islice(batches, count)
+        if self.objective.looks_ahead:
+            micro_batches = list(micro_batches)
+            with torch.no_grad(), gpu_products(tf32=self.precision != "fp32", benchmark=False):
+                self.objective.look_ahead(map(self.upload, micro_batches), self._updates())
+            self.state.undo_step()
+        for number, batch in enumerate(map(self.upload, micro_batches), 1):
             names += batch.names
             indices += batch.indices
             # Under mixed precision, what autocast leaves in fp32 needs no more than TF32.
@@ -239,7 +245,7 @@ class Trainer:
             image = image.contiguous(memory_format=torch.channels_last)
             outputs: dict[str, Tensor] = self.parallel_model(image, **inputs)
         step = self.state.step + 1
-        if self.world.is_main and step % self.run.log_every == 0:
+        if self.world.is_main and torch.is_grad_enabled() and step % self.run.log_every == 0:
             for warning in self.saturation(outputs):
                 self._warn(step, warning)
         return outputs

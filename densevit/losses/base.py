@@ -7,16 +7,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from densevit.losses.masked_reduction import Depth, Scalar, Valid
+from densevit.losses.masked_reduction import Depth, PooledLoss, Scalar, Valid
 from densevit.registry import Registry
 from densevit.structures import DepthKind
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class DepthLoss(nn.Module, ABC):
+class DepthLoss(PooledLoss, ABC):
     """One number from a prediction and its ground truth; computed in fp32 for half precision.
 
     Value and gradient are finite on empty masks (then exactly 0, attached to the graph), perfect predictions, zeros,
@@ -48,6 +48,7 @@ class FunctionLoss(DepthLoss):
         super().__init__()
         self.function, self.depth_kinds = function, frozenset(depth_kinds)
         self.takes_clips = "clip_length" in inspect.signature(function).parameters
+        self.pool = getattr(function, "keywords", {}).get("pool", "image")
 
     def forward(self, pred: Depth, target: Depth, valid: Valid) -> Scalar:
         clips = {"clip_length": self.clip_length} if self.takes_clips else {}

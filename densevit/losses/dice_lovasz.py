@@ -13,10 +13,17 @@ from torch import Tensor
 
 from densevit.losses.masked_reduction import Pool
 from densevit.losses.segmentation import LABEL_LOSSES, FunctionLoss, Labels, Logits, Scalar
+from densevit.losses.step_totals import over_step
 from densevit.structures import IGNORE
 
 
-@LABEL_LOSSES.register_function("dice", FunctionLoss)
+class DiceLoss(FunctionLoss):
+    """A function of sums over predictions."""
+
+    sums_predictions = True
+
+
+@LABEL_LOSSES.register_function("dice", DiceLoss)
 def dice(
     logits: Logits,
     labels: Labels,
@@ -32,7 +39,6 @@ def dice(
         exponent: of probabilities in the denominator; 2 in the paper.
         smooth: pixels added to numerator and denominator.
         classes: those that occur in the labels, or all.
-        pool: the labelled pixels of the batch as one image, or each image by itself.
     """
 
     labelled = labels != IGNORE
@@ -41,11 +47,13 @@ def dice(
     overlap = torch.zeros_like(probs[..., 0, 0]).scatter_add(1, target.flatten(1), probs.gather(1, target).flatten(1))
     true = torch.zeros_like(overlap).scatter_add(1, target.flatten(1), labelled.flatten(1).to(probs.dtype))
     sums = torch.stack([overlap, probs.pow(exponent).sum((2, 3)), true])  # 3 b k
-    overlap, predicted, true = sums.sum(1, keepdim=True) if pool == "batch" else sums
+    if pool != "image":
+        sums = sums.sum(1, keepdim=True)
+    overlap, predicted, true = over_step(sums) if pool == "batch" else sums
     losses = 1 - (2 * overlap + smooth) / (predicted + true + smooth)
     # Masks, not indices: a GPU need not be asked which classes there are.
     counted = true > 0 if classes == "present" else (true.sum(1, keepdim=True) > 0).expand_as(true)
-    loss: Scalar = ((losses * counted).sum(1) / counted.sum(1).clamp_min(1)).mean()
+    loss: Scalar = ((losses * counted).sum(1) / counted.sum(1).clamp_min(1)).mean().to(probs.dtype)
     return loss
 
 
@@ -53,7 +61,8 @@ def dice(
 def lovasz(logits: Logits, labels: Labels, *, pool: Pool = "batch") -> Scalar:
     """Lovasz-Softmax: the Lovasz extension of 1 - IoU, mean over the classes that occur (Berman et al. 2018).
 
-    For the last part of a training, or with cross entropy.
+    For the last part of a training, or with cross entropy. It sorts pixels, those of a micro-batch at once: with `pool`
+    batch, too, it depends on how a step is split.
     """
 
     def one(probs: Float[Tensor, "n k"], target: Int64[Tensor, " n"]) -> Scalar:

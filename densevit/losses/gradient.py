@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.losses.base import depth_loss
-from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, rows
+from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, pooled_mean, rows
 
 Stride = Annotated[int, Field(ge=1)]
 
@@ -50,7 +50,7 @@ def _at_stride(errors: Depth, mask: Valid, reach: int, pool: Pool) -> Scalar:
     down = _differences(errors, mask, 2, reach)
     across = _differences(errors, mask, 3, reach)
     total = rows(down, pool).sum(1) + rows(across, pool).sum(1)
-    return (total / rows(mask, pool).sum(1).clamp_min(1)).mean()
+    return pooled_mean(total, rows(mask, pool).sum(1), pool)
 
 
 def _differences(errors: Depth, mask: Valid, dim: int, reach: int) -> Float[Tensor, "b 1 _ _"]:

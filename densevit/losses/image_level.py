@@ -9,14 +9,18 @@ from typing import Annotated
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
+from densevit.losses.masked_reduction import PooledLoss
+from densevit.losses.step_totals import mean_over_step
 from densevit.registry import Registry
 from densevit.structures import NO_LABEL
 
 
-class ClassLoss(nn.Module, ABC):
+class ClassLoss(PooledLoss, ABC):
     """One number from logits and classes; computed in fp32. Exactly 0, attached to the graph, if no class is known."""
+
+    pool = "batch"
 
     @abstractmethod
     def forward(self, logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"]) -> Float[Tensor, ""]: ...
@@ -33,7 +37,7 @@ def cross_entropy(
     total = F.cross_entropy(
         logits.float(), target, ignore_index=NO_LABEL, label_smoothing=label_smoothing, reduction="sum"
     )
-    return total / (target != NO_LABEL).sum().clamp(min=1)
+    return mean_over_step(total, (target != NO_LABEL).sum())
 
 
 @CLASS_LOSSES.register("cross_entropy")
@@ -48,8 +52,10 @@ class CrossEntropy(ClassLoss):
         return cross_entropy(logits, target, label_smoothing=self.label_smoothing)
 
 
-class FocalLoss(nn.Module, ABC):
+class FocalLoss(PooledLoss, ABC):
     """One number from estimated and true focal lengths; exactly 0, attached to the graph, if none is known."""
+
+    pool = "batch"
 
     @abstractmethod
     def forward(self, prediction: Float[Tensor, " b"], target: Float[Tensor, " b"]) -> Float[Tensor, ""]: ...
@@ -65,4 +71,4 @@ class LogL1(FocalLoss):
     def forward(self, prediction: Float[Tensor, " b"], target: Float[Tensor, " b"]) -> Float[Tensor, ""]:
         known = target.isfinite() & (target > 0)
         ratio = prediction.float().log() - target.where(known, 1.0).float().log()
-        return (ratio.abs() * known).sum() / known.sum().clamp(min=1)
+        return mean_over_step((ratio.abs() * known).sum(), known.sum())

@@ -1,11 +1,13 @@
 """Masks, precision and averaging that all losses over valid pixels share."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
+
+from densevit.losses.step_totals import mean_over_step
 
 Depth: TypeAlias = Float[Tensor, "b 1 h w"]  # metres, unless a loss says otherwise
 Valid: TypeAlias = Bool[Tensor, "b 1 h w"]
@@ -13,15 +15,30 @@ Scalar: TypeAlias = Float[Tensor, ""]
 
 Eps = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Pool = Annotated[
-    Literal["image", "batch"],
-    Field(description="how pixels become one number: a value per image, then their mean, or all pixels at once"),
+    Literal["image", "batch", "micro_batch"],
+    Field(description="which pixels become one number: those of an image (then their mean), a step, or a micro-batch"),
 ]
 """How the pixels of a batch become one number.
 
 image: a value per image, then their mean; an image without ground truth counts as 0. The gradient of an image does not
 depend on the others, so it is the same however a batch is split over processes or accumulation steps.
-batch: the measured pixels of all images as if they were one image, as most published codes do.
+batch: the measured pixels of all images of the step as if they were one image. Sums go over all micro-batches and
+processes (losses.step_totals), so that this gradient does not depend on the split, either.
+micro_batch: those of the images that one process computes at once, as most published codes do on several GPUs.
 """
+
+
+class PooledLoss(nn.Module):
+    """What a training needs to know of a loss before its first micro-batch.
+
+    Attributes:
+        pool: which images it is computed of; of a step's it takes sums (losses.step_totals).
+        sums_predictions: whether these depend on predictions, and not on the ground truth alone.
+    """
+
+    pool: Pool = "micro_batch"
+    sums_predictions: ClassVar[bool] = False
+
 
 MIN_DEPTH = 1e-3
 """Metres; predictions are clamped here before a logarithm, as `min_depth` of every published protocol."""
@@ -50,14 +67,18 @@ def log_ratio(pred: Depth, target: Depth, valid: Valid, eps: float = 0.0) -> tup
 
 
 def rows(pixels: Shaped[Tensor, "b 1 h w"], pool: Pool) -> Shaped[Tensor, "n p"]:
-    """One row of pixels for each value that the loss is the mean of: an image, or the batch."""
+    """One row of pixels for each value that the loss is the mean of: of an image, or of all."""
     return pixels.flatten(1) if pool == "image" else pixels.reshape(1, -1)
 
 
 def masked_mean(errors: Depth, mask: Valid, pool: Pool) -> Scalar:
     """Mean of errors that are 0 outside the mask; 0, attached to the graph, where the mask is empty."""
-    counts = rows(mask, pool).sum(1).clamp_min(1)
-    return (rows(errors, pool).sum(1) / counts).mean()
+    return pooled_mean(rows(errors, pool).sum(1), rows(mask, pool).sum(1), pool)
+
+
+def pooled_mean(total: Float[Tensor, " n"], count: Shaped[Tensor, " n"], pool: Pool) -> Scalar:
+    """Mean of the means of the rows, 0 for one without pixels."""
+    return (mean_over_step(total, count) if pool == "batch" else total / count.clamp_min(1)).mean()
 
 
 def best_pixels(errors: Float[Tensor, "b *h_w"], mask: Bool[Tensor, "b *h_w"], share: float) -> Bool[Tensor, "b *h_w"]:

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from densevit.losses.masked_reduction import Pool, Scalar, Valid, masked_mean
+from densevit.losses.masked_reduction import Pool, PooledLoss, Scalar, Valid, masked_mean
 from densevit.registry import Registry
 
 Normals: TypeAlias = Float[Tensor, "b 3 h w"]
@@ -17,7 +17,7 @@ Normals: TypeAlias = Float[Tensor, "b 3 h w"]
 EPS = 1e-12  # under the root: the gradient of a length is not defined at 0, which is a perfect prediction
 
 
-class NormalsLoss(nn.Module, ABC):
+class NormalsLoss(PooledLoss, ABC):
     """One number from predicted and true normals; 0, attached to the graph, where no normal is known."""
 
     step: int = 0  # optimiser steps done, set by the trainer before each step
@@ -35,6 +35,7 @@ class FunctionLoss(NormalsLoss):
     def __init__(self, function: Callable[..., Scalar], **options: Any) -> None:
         super().__init__()
         self.function = partial(function, **options)
+        self.pool = options.get("pool", "image")
 
     def forward(self, pred: Normals, target: Normals, valid: Valid) -> Scalar:
         return self.function(pred, target, valid)

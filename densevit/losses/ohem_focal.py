@@ -53,7 +53,7 @@ def focal(
 
 @LABEL_LOSSES.register("ohem")
 class Ohem(WeightedLoss):
-    """Cross entropy over the hard pixels of a batch.
+    """Cross entropy over the hard pixels of a micro-batch; it depends on how a step is split.
 
     Its default of `keep` are the usual 100,000 pixels of an image of 512 x 1024.
     """

@@ -41,8 +41,8 @@ def berhu(
 ) -> Scalar:
     """Reverse Huber, in metres (Laina et al. 2016): |r| up to c, (r^2 + c^2) / 2c above it.
 
-    c is `threshold` times the largest |r| of the image, or of the batch with pool="batch". It has no gradient: through
-    c, the worst pixel would be pushed further out, to lower the loss of all others.
+    c is `threshold` times the largest |r| of the image, of the micro-batch unless `pool` is image. It has no gradient:
+    through c, the worst pixel would be pushed further out, to lower the loss of all others.
 
     Args:
         threshold: the error between the two, as a share of the largest error.

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses.masked_reduction import Pool
+from densevit.losses.masked_reduction import Pool, PooledLoss, pooled_mean
 from densevit.registry import Registry
 from densevit.structures import IGNORE
 
@@ -23,7 +23,7 @@ Weights = Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=
 """One number for each class, in the order of the ids; `densevit check-data --class-weights` computes them."""
 
 
-class LabelLoss(nn.Module, ABC):
+class LabelLoss(PooledLoss, ABC):
     """One number from logits and labels; computed in fp32.
 
     Exactly 0, attached to the graph, where no pixel has a label.
@@ -45,6 +45,7 @@ class FunctionLoss(LabelLoss):
     def __init__(self, function: Callable[..., Scalar], **options: Any) -> None:
         super().__init__()
         self.function = partial(function, **options)
+        self.pool = options.get("pool", "micro_batch")
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
         return self.function(logits, labels)
@@ -84,8 +85,8 @@ def pixel_losses(
 
 def labelled_mean(losses: Float[Tensor, "b h w"], labelled: Bool[Tensor, "b h w"], pool: Pool) -> Scalar:
     """Mean over labelled pixels of losses that are 0 elsewhere; an image without any counts as 0."""
-    rows, counts = (t.reshape(1 if pool == "batch" else len(t), -1).sum(1) for t in (losses, labelled))
-    return (rows / counts.clamp(min=1)).mean()
+    totals, counts = (t.reshape(len(t) if pool == "image" else 1, -1).sum(1) for t in (losses, labelled))
+    return pooled_mean(totals, counts, pool)
 
 
 class WeightedLoss(LabelLoss):

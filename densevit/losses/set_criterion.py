@@ -6,7 +6,7 @@ mask, h x w pixels; n pairs of a query and a class, over all images and layers; 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch import Tensor
 from densevit.errors import ConfigError
 from densevit.losses.point_sampling import point_sample, random_points, sample_label_masks, uncertain_points
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss, Labels, Logits, Scalar
+from densevit.losses.step_totals import mean_over_step
 from densevit.structures import IGNORE
 from densevit.utils.device import upload
 
@@ -42,8 +43,11 @@ class SetCriterion(LabelLoss):
     """Class cross entropy, mask cross entropy and Dice of matched queries; all other queries are `no object`.
 
     Summed over the layers that the decoder supervises, as in EoMT, with Mask2Former's weights. Ignored pixels do not
-    count; in the published code they are outside of every mask. Sums are divided by the pairs of this process.
+    count; in the published code they are outside of every mask. Sums are divided by the pairs of the step; published
+    code divides that of the classes by those of a micro-batch.
     """
+
+    sums_predictions = True  # more exactly, it takes the decoder's queries
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class SetCriterion(LabelLoss):
         points: Annotated[int, Field(gt=0)] = 12544,
         oversample: Annotated[float, Field(ge=1)] = 3.0,
         importance: Annotated[float, Field(ge=0, le=1)] = 0.75,
+        pool: Literal["batch", "micro_batch"] = "batch",
     ) -> None:
         """
         Args:
@@ -62,10 +67,12 @@ class SetCriterion(LabelLoss):
             no_object: weight of unmatched queries, of which there are many.
             points: sampled per mask; 112 x 112.
             oversample, importance: how they are chosen; see `uncertain_points`.
+            pool: whether sums are divided by the pairs of the step or of a micro-batch.
         """
         super().__init__()
         self.weights = (class_weight, mask_weight, dice_weight)
         self.no_object, self.points, self.oversample, self.importance = no_object, points, oversample, importance
+        self.pool = pool
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
         """Raises ConfigError if the decoder has no queries."""
@@ -74,14 +81,15 @@ class SetCriterion(LabelLoss):
         masks, classes = extras["masks"], extras["classes"]
         labels = padded(labels, (int(extras["covers"][0]), int(extras["covers"][1])))
         pairs = self.match(masks.detach(), classes.detach(), labels)
-        if not len(pairs.image):  # 0, and attached to the graph
-            return masks[:0].sum().float() + classes[:0].sum().float()
         by_class, by_mask, by_dice = self.weights
-        bce, dice = self.mask_losses(masks, labels, pairs)
-        return by_class * self.class_loss(classes.float(), labels, pairs) + by_mask * bce + by_dice * dice
+        zero = masks[:0].sum().float()  # attached to the graph
+        sums = self.mask_losses(masks, labels, pairs) if len(pairs.image) else (zero, zero)
+        occurring = masks.new_full((), len(pairs.image) / masks.shape[1], dtype=torch.float32)
+        means = self.mean(torch.stack(sums), occurring, 1)
+        return by_class * self.class_loss(classes.float(), labels, pairs) + by_mask * means[0] + by_dice * means[1]
 
     def mask_losses(self, masks: Masks, labels: Labels, pairs: Pairs) -> tuple[Scalar, Scalar]:
-        """Cross entropy and dice at points, summed over layers and averaged over the classes that occur."""
+        """Cross entropy and dice at points, summed over layers and the classes that occur."""
         chosen = masks[pairs.image, pairs.layer, pairs.query].float()
         with torch.no_grad():
             points = uncertain_points(
@@ -93,8 +101,7 @@ class SetCriterion(LabelLoss):
         bce = bce / known.sum(1).clamp_min(1)
         probs = logits.sigmoid() * known
         dice = 1 - (2 * (probs * target).sum(1) + 1) / (probs.sum(1) + (target * known).sum(1) + 1)
-        count = len(pairs.image) / masks.shape[1]
-        return bce.sum() / count, dice.sum() / count
+        return bce.sum(), dice.sum()
 
     def class_loss(self, classes: Classes, labels: Labels, pairs: Pairs) -> Scalar:
         """Weighted cross entropy, averaged over the queries of the images that have labels, summed over layers."""
@@ -104,7 +111,11 @@ class SetCriterion(LabelLoss):
         weight = torch.where(target == no_object, self.no_object, 1.0)
         weight = weight * (labels != IGNORE).flatten(1).any(1)[:, None, None]
         losses = F.cross_entropy(classes.flatten(0, 2), target.flatten(), reduction="none").view(target.shape)
-        return ((losses * weight).sum((0, 2)) / weight.sum((0, 2)).clamp_min(1e-6)).sum()
+        return self.mean((losses * weight).sum((0, 2)), weight.sum((0, 2)), 1e-6).sum()
+
+    def mean(self, total: Tensor, count: Tensor, least: float) -> Tensor:
+        """Return total / count, with the count of the step or of the micro-batch."""
+        return mean_over_step(total, count, least) if self.pool == "batch" else total / count.clamp_min(least)
 
     @torch.no_grad()
     def match(self, masks: Masks, classes: Classes, labels: Labels) -> Pairs:

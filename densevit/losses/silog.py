@@ -8,6 +8,7 @@ from pydantic import Field
 
 from densevit.losses.base import DEPTH_LOSSES, FunctionLoss
 from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, rows
+from densevit.losses.step_totals import over_step_centred
 from densevit.structures import DepthKind
 
 EPS = 1e-12  # under the root: the gradient of sqrt is infinite at 0, which is a perfect prediction
@@ -41,12 +42,14 @@ def silog(
     errors, mask = (rows(pixels, pool) for pixels in log_ratio(pred, target, valid, eps))
     n = mask.sum(1)
     mean = errors.sum(1) / n.clamp_min(1)
+    # Centred: mean(e^2) - mean(e)^2 comes out negative in fp32 where the errors are nearly constant.
+    squares = torch.where(mask, errors - mean[:, None], 0.0).square().sum(1)
+    if pool == "batch":
+        n, mean, squares = over_step_centred(n, mean, squares)
     square = (1 - variance_focus) * mean.square()
     if not scale_only:
-        # Centred: mean(e^2) - mean(e)^2 comes out negative in fp32 where the errors are nearly constant.
-        deviations = torch.where(mask, errors - mean[:, None], 0.0)
-        square = square + deviations.square().sum(1) / (n - int(unbiased)).clamp_min(1)
-    return torch.where(n > 0, (square + EPS).sqrt(), 0.0).mean()
+        square = square + squares / (n - int(unbiased)).clamp_min(1)
+    return torch.where(n > 0, (square + EPS).sqrt(), 0.0).mean().to(errors.dtype)
 
 
 @DEPTH_LOSSES.register("silog")
@@ -61,6 +64,8 @@ class SILog(FunctionLoss):
             unstable while predictions are far off (SigLoss: 100).
         eps: metres added inside both logarithms (SigLoss: 1e-3); without it, predictions are clamped at 1e-3.
     """
+
+    sums_predictions = True
 
     def __init__(
         self,

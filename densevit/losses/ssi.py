@@ -13,7 +13,7 @@ from torch import Tensor
 
 from densevit.losses.base import depth_loss
 from densevit.losses.gradient import Stride, roughness
-from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, rows
+from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, pooled_mean, rows
 from densevit.structures import DepthKind
 
 Space = Literal["disparity", "depth"]
@@ -52,7 +52,8 @@ def ssi(
     Args:
         space: what the head's output is affine to.
         align: how an image's scale and shift are found.
-        trim: share of the pixels, those with the largest error, that the loss ignores.
+        trim: share of the pixels, those with the largest error, that the loss ignores; chosen in each image, in each
+            micro-batch unless `pool` is image.
         per_clip: one scale and shift for all frames of a clip (`data.clip`), not one for each.
     """
     together = clip_length if per_clip else 1
@@ -62,7 +63,7 @@ def ssi(
     n = inside.sum(1, keepdim=True)
     ordered = torch.where(inside, size, torch.inf).sort(1).values
     kept = torch.arange(ordered.shape[1], device=n.device) < (n * (1 - trim)).floor()
-    return (torch.where(kept, ordered, 0.0).sum(1) / (2 * n[:, 0].clamp_min(1))).mean()
+    return pooled_mean(torch.where(kept, ordered, 0.0).sum(1) / 2, n[:, 0], pool)
 
 
 @depth_loss("ssi_gradient", lambda *, space, **options: KINDS[space])

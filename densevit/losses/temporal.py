@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.losses.base import depth_loss
-from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured
+from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, pooled_mean
 from densevit.losses.ssi import KINDS, as_clips, fitted
 from densevit.structures import DepthKind
 
@@ -57,8 +57,8 @@ def temporal_gradient(
     changes = g.diff(dim=1)
     still = m[:, 1:] & m[:, :-1] & (changes.abs() < threshold * (1.0 if space == "log_depth" else extent(g, m)[:, 1:]))
     errors = torch.where(still, p.diff(dim=1) - changes, 0.0).abs()
-    together = (1, -1) if pool == "batch" else (len(p), -1)
-    loss: Scalar = (errors.reshape(together).sum(1) / still.reshape(together).sum(1).clamp_min(1)).mean()
+    together = (len(p), -1) if pool == "image" else (1, -1)
+    loss = pooled_mean(errors.reshape(together).sum(1), still.reshape(together).sum(1), pool)
     return loss + 0 * p.sum()  # a NaN prediction is not hidden by pixels that do not count
 
 

@@ -3,11 +3,12 @@
 from typing import Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.config.schema import AlignFeatures
 from densevit.errors import ConfigError
-from densevit.losses.alignment import feature_alignment
 from densevit.structures import Batch, EncoderOutput, FeatureSpec
 from densevit.utils.precision import Precision, autocast
 
@@ -62,3 +63,15 @@ class HasFeatures(Protocol):
 def last_features(encoder: nn.Module) -> FeatureSpec:
     assert isinstance(encoder, HasFeatures)
     return encoder.features[-1]
+
+
+def feature_alignment(
+    student: Float[Tensor, "b c h w"], frozen: Float[Tensor, "b c h w"], margin: float = 0.85
+) -> Float[Tensor, ""]:
+    """1 - cosine of each cell's features, 0 where the cosine is the margin or more, averaged over all cells.
+
+    Depth Anything (arXiv:2401.10891, eq. 9 and its tolerance margin alpha): a frozen DINOv2 gives all parts of an
+    object alike features, so that depth, which differs inside it, must not be held to them exactly.
+    """
+    cosine = F.cosine_similarity(student.float(), frozen.float(), dim=1)
+    return ((1 - cosine) * (cosine < margin)).mean()

@@ -1,6 +1,6 @@
 """Supervised training: the losses of all tasks, weighted, with those of unlabelled images and of a frozen encoder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -9,6 +9,8 @@ from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import check_source_names
 from densevit.engine.objective import AllReduceMean, Runtime, TrainingObjective, TrainingSetup
+from densevit.losses.step_totals import StepTotals
+from densevit.model_card import HeadSpec
 from densevit.objectives.base import OBJECTIVES
 from densevit.objectives.consistency import ConsistencyTeacher
 from densevit.objectives.feature_alignment import FeatureAlignment
@@ -36,6 +38,10 @@ class Supervised(TrainingObjective):
         unlabelled = self.router.unlabelled if self.router else None
         self.teacher = ConsistencyTeacher(unlabelled) if unlabelled else None
         options = run.align_features
+        criteria = [loss for task in tasks.values() for loss in getattr(task, "criteria", ())]
+        # Of a mixture, the losses of a source are those of its images in a micro-batch, whatever their pool.
+        self.pooled = [loss for loss in criteria if loss.pool == "batch"] if self.router is None else []
+        self.looks_ahead = bool(self.pooled) and run.grad_accum_steps > 1
         self.alignment: FeatureAlignment | None = None
         if options is not None:
             frozen = setup.build_encoder(options.encoder, "align_features.encoder")
@@ -59,6 +65,9 @@ class Supervised(TrainingObjective):
 
     def attach(self, runtime: Runtime) -> None:
         super().attach(runtime)
+        world = runtime.state.world
+        parts = (self.setup.run.grad_accum_steps, world.size) if self.pooled else (1, 1)
+        self.totals = StepTotals(*parts, world.all_reduce_sum)
         if self.alignment is not None:
             self.alignment.frozen.to(runtime.state.world.device)
 
@@ -66,25 +75,48 @@ class Supervised(TrainingObjective):
         if self.router is not None:
             self.router.clear()
 
+    def look_ahead(self, batches: Iterable[Batch], step: int) -> None:
+        """Take the sums that losses over the batch need: of predictions, or where those do not matter, without them."""
+        predicted = any(loss.sums_predictions for loss in self.pooled)
+        with self.totals.count():
+            for batch in batches:
+                predictions = self.predict(batch) if predicted else {}
+                with self.totals.micro_batch():
+                    for name, task in self.setup.tasks.items():
+                        y = predictions[name] if predicted else blank_prediction(task.output, batch)
+                        task.losses(y, batch, step, extras_of(name, predictions) or {"auxiliary": y})
+
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
         pseudo_labels = {} if self.teacher is None else self.teacher(batch, self.runtime)
         predictions = self.predict(batch)
-        losses = {}
-        for name, task in self.setup.tasks.items():
-            y, extras = predictions[name], extras_of(name, predictions)
-            if self.router is None:
-                losses[name] = task.losses(y, batch, step, extras)
-                continue
-            labelled = batch
-            if self.teacher is not None and pseudo_labels and isinstance(task, SupportsPseudoLabels):
-                rows = self.teacher.rows(batch)
-                confidences = [self.router.confidence(name, batch.sources[row]) for row in rows]
-                labelled = task.with_pseudo_labels(batch, rows, pseudo_labels[name], confidences)
-            losses[name] = self.router.losses(name, task, y, labelled, step, extras)
+        with self.totals.micro_batch():
+            losses = {
+                name: self._task_losses(name, predictions, batch, step, pseudo_labels) for name in self.setup.tasks
+            }
         weighted: dict[str, Tensor] = self.loss_weighting(losses)
         if self.alignment is not None:
             weighted["align_features"] = self.alignment.loss(batch, self.runtime.precision)
         return weighted
 
+    def _task_losses(
+        self, name: str, predictions: Mapping[str, Tensor], batch: Batch, step: int, pseudo_labels: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        task, y, extras = self.setup.tasks[name], predictions[name], extras_of(name, predictions)
+        if self.router is None:
+            return task.losses(y, batch, step, extras)
+        if self.teacher is not None and pseudo_labels and isinstance(task, SupportsPseudoLabels):
+            rows = self.teacher.rows(batch)
+            confidences = [self.router.confidence(name, batch.sources[row]) for row in rows]
+            batch = task.with_pseudo_labels(batch, rows, pseudo_labels[name], confidences)
+        return self.router.losses(name, task, y, batch, step, extras)
+
     def log_values(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:
         return {} if self.router is None else self.router.means(all_reduce_mean)
+
+
+def blank_prediction(output: HeadSpec, batch: Batch) -> Tensor:
+    """Return a prediction of the right size, all ones."""
+    kind = output.output_kind
+    channels = len(output.classes) if kind.has_classes else kind.channels
+    size = (1, 1) if kind.image_level else batch.image.shape[-2:]
+    return batch.image.new_ones(()).expand(len(batch), channels, *size)
