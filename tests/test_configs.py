@@ -4,13 +4,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from toy_room_model import write_toy
 
 from densevit.builder.model import build_card, build_model
 from densevit.builder.plan import load_plan
 from densevit.config import parser
+from densevit.weights import hub
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 SMALL = [path for path in CONFIGS if not any(big in path.stem for big in ("vitb", "vitl"))]
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "PACKAGED_FOLDER", write_toy(tmp_path / "toy"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -72,12 +72,14 @@ def write_image_files(
         ConfigError, DataError, StorageError: see `densevit.export`.
     """
     lens, source = given.lens(model.predictor, options.fov)
+    focal = lens.focal if source == "from EXIF" else None  # which the file of a reduced image no longer has
+    fov = lens.fov if focal is None else field_of_view(given.image.shape[1], focal)
     heads = chosen_heads(model, formats, options)
     asked: Formats = {name: options_of(model, name, options) for name in formats}
     try:
         predict(
             model.predictor, given.path, folder, formats=asked, heads=heads, overwrite=True,
-            fov=field_of_view(given.image.shape[1], given.focal) if source == "from EXIF" else lens.fov, workers=1,
+            fov=fov, workers=1,
         )  # fmt: skip
     except PartialError as error:
         raise DataError(next(iter(error.summary.failed.values()))) from None

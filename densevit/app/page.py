@@ -207,7 +207,9 @@ class Page:
         import gradio
 
         shown = map_views(self.models, visit.given, visit.predictions, options)
-        heads = [model.heads[model.head(options.head)] for model in self.models]
+        heads = [
+            spec for model in self.models for name, spec in model.heads.items() if name == model.head(options.head)
+        ]
         colours = gradio.update(visible=any(map(is_coloured, heads)))
         return {self.ui.colours: colours, **dict(zip(self.ui.views, map(str, shown), strict=True))}
 

@@ -1,13 +1,11 @@
 """The model that comes with the package: taken where none is named, by its name elsewhere."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from small import small_folder
-from toy_models import toy_network
-from web_sites import ENCODER, HEADS
+from toy_room_model import write_toy
 
 import densevit
 from densevit.cli.main import main
@@ -18,11 +16,8 @@ from densevit.weights import checkpoint, hub
 
 @pytest.fixture
 def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A toy in place of the package's weights: it needs the lens, and knows fields of view of 50 to 70 degrees."""
-    model, card = toy_network(HEADS, std=None, encoder=ENCODER, camera="canonical", canonical_focal=100.0)
-    folder = tmp_path / "toy"
-    folder.mkdir()
-    checkpoint.write_weights(folder / "model.safetensors", model.state_dict(), replace(card, fov=(50, 70)))
+    """A toy in place of the package's weights."""
+    folder = write_toy(tmp_path / "toy")
     monkeypatch.setattr(hub, "PACKAGED_FOLDER", folder)
     return folder
 
