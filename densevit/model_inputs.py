@@ -9,6 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from densevit.model_card import HeadSpec
 from densevit.structures import Batch, Size
 
 ModelInputs = Mapping[str, Tensor]
@@ -52,6 +53,10 @@ class InputKind:
 
     def mirrored(self, x: Tensor, width: int) -> Tensor:
         """Return the input of the images mirrored left to right."""
+        return x
+
+    def uncalibrated(self, x: Tensor, heads: Mapping[str, HeadSpec]) -> Tensor:
+        """Return the input as the model knows it, before the calibrations of its heads."""
         return x
 
     def example(self, count: int, size: Size) -> Tensor:
@@ -100,6 +105,11 @@ def crop_inputs(inputs: ModelInputs, top: int, left: int, size: Size) -> dict[st
 def resize_inputs(inputs: ModelInputs, before: Size, after: Size) -> dict[str, Tensor]:
     """Return the inputs of the images resized."""
     return {name: INPUT_KINDS[name].resized(x, before, after) for name, x in inputs.items()}
+
+
+def uncalibrate_inputs(inputs: ModelInputs, heads: Mapping[str, HeadSpec]) -> dict[str, Tensor]:
+    """Return the inputs as the model knows them; see `InputKind.uncalibrated`."""
+    return {name: INPUT_KINDS[name].uncalibrated(x, heads) for name, x in inputs.items()}
 
 
 def mirror_inputs(inputs: ModelInputs, width: int) -> dict[str, Tensor]:

@@ -19,7 +19,10 @@ from densevit.errors import ConfigError, DataError
 from densevit.inference.image_input import ImageInput
 from densevit.inference.measured_points import points_are_input
 from densevit.inference.predictor import Predictor
-from densevit.ops.measured_points import MeasuredPoints
+from densevit.inference.tiling import Tiling
+from densevit.model_card import Calibration
+from densevit.ops.calibration import calibrate
+from densevit.ops.points import MeasuredPoints
 
 DPT = {"type": "dpt", "channels": 8}
 DRAW = {"type": "sparse_depth", "count": [20, 400]}
@@ -191,6 +194,43 @@ def test_canonical_metres_are_divided_for_the_blocks_as_ground_truth_is(predicto
     canonical = Predictor(model, replace(predictor.card, outputs=outputs), device="cpu", precision="fp32")
     depth = canonical(ImageInput(image, camera=100.0, points=2 * points))
     np.testing.assert_allclose(depth, 2 * predictor(image, points=points), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        Calibration(form="scale", a=1.5),
+        Calibration(form="affine", a=1.2, b=0.3),
+        Calibration(form="log_affine", a=0.9, b=0.4),
+    ],
+    ids=["scale", "affine", "log_affine"],
+)
+@pytest.mark.parametrize("options", [{}, {"flip": True}, {"box": (6, 54, 8, 72)}], ids=["plain", "flip", "box"])
+def test_points_reach_a_calibrated_model_in_its_own_metres(
+    config: Path, predictor: Predictor, calibration: Calibration, options: dict[str, Any]
+) -> None:
+    """What the network sees is what the calibration makes the points of, so that nothing is calibrated twice."""
+    image, depth = photo(config)
+    box = options.get("box")
+    spec = replace(predictor.card.outputs["depth"], calibration=calibration)
+    plain = predictor.with_options(flip=options.get("flip", False))
+    calibrated = plain.with_options(card=replace(predictor.card, outputs={"depth": spec}))
+    before, points = sparse(depth), sparse(depth)
+    points[points > 0] = calibrate(torch.from_numpy(before[before > 0]), calibration).numpy()
+    expected = calibrate(torch.from_numpy(np.array(plain(image, points=before, box=box))), calibration)
+    np.testing.assert_allclose(calibrated(image, points=points, box=box), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"flip": True}, {"tiling": 32}], ids=["plain", "flip", "tiles"])
+def test_a_fit_to_points_does_not_depend_on_a_calibration(config: Path, plain: Path, options: dict[str, Any]) -> None:
+    image, depth = photo(config)
+    predictor = densevit.load(plain, device="cpu", precision="fp32").with_options(
+        **{name: Tiling(value) if name == "tiling" else value for name, value in options.items()}
+    )
+    spec = replace(predictor.card.outputs["depth"], calibration=Calibration(form="scale", a=1.5))
+    calibrated = predictor.with_options(card=replace(predictor.card, outputs={"depth": spec}))
+    expected = predictor(image, points=sparse(depth))
+    np.testing.assert_allclose(calibrated(image, points=sparse(depth)), expected, rtol=2e-3)
 
 
 def test_a_head_with_a_decoder_of_its_own_takes_no_points(predictor: Predictor) -> None:

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from densevit.errors import DataError
-from densevit.inference.calibration import calibrate
 from densevit.inference.camera import to_metres
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
 from densevit.model_card import HeadSpec, PreprocessConfig
-from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, mirror_inputs, resize_inputs
+from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, mirror_inputs, resize_inputs, uncalibrate_inputs
+from densevit.ops.calibration import calibrate
 from densevit.ops.resize import KnownSteps, crop, is_image_level, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.output_kinds import OutputKind
@@ -82,6 +82,7 @@ def forward(
     flip = flip or config.flip
     if config.window is not None:
         model = SlidingWindow(model, config.window, config.stride or config.window)
+    inputs = uncalibrate_inputs(inputs, heads)
     predictions = (
         forward_once(
             model, image, scale_preprocessing(config, scale, (h, w)), multiple, inputs, precision, mirrored, kinds,

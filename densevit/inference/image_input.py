@@ -9,9 +9,10 @@ from torch import nn
 from densevit.data.io.rgb import Rgb
 from densevit.inference.camera import CameraNumbers
 from densevit.inference.measured_points import Points, as_input, points_are_input, to_metres
+from densevit.inference.point_fit import PointFit
 from densevit.model_card import ModelCard
 from densevit.model_inputs import ModelInputs
-from densevit.ops.measured_points import FittedMap, as_points
+from densevit.ops.points import as_points
 from densevit.reporting.predicted_array import PredictedArray
 
 
@@ -22,8 +23,8 @@ class ImageInput:
     Attributes:
         camera: its focal length in pixels: one number, along x and y, or fx, fy, cx, cy; None where it is not known.
         points: depth measured at some of its pixels: `MeasuredPoints`, an array n 3 of u, v (the centre of the first
-            pixel is 0, 0) and metres, or a map h w of metres, 0 where none. A model that was trained with them takes
-            them as an input; the depth of another is fitted to them.
+            pixel is 0, 0) and metres, n 4 with their standard deviation, or a map h w of metres, 0 where none. A model
+            that was trained with them takes them as an input; the depth of another is fitted to them.
         inputs: what else the model takes beside images, as of a batch of one.
     """
 
@@ -47,7 +48,7 @@ class ImageInput:
 
     def in_metres(
         self, head: str, values: Float32[np.ndarray, "..."], model: nn.Module, card: ModelCard
-    ) -> FittedMap | None:
+    ) -> tuple[Float32[np.ndarray, "h w"], PointFit] | None:
         """Return the depth of a head in metres by the points; None where none are known, or the head gives no depth.
 
         Raises:
@@ -65,4 +66,4 @@ class ImageInput:
         spec, fitted = card.outputs[head], self.in_metres(head, values, model, card)
         if fitted is None:
             return PredictedArray(values, spec)
-        return PredictedArray(fitted.depth, replace(spec, kind="metric", unit="m"))
+        return PredictedArray(fitted[0], replace(spec, kind="metric", unit="m"))

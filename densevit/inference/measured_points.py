@@ -8,12 +8,13 @@ from jaxtyping import Float, Float32
 from numpy import ndarray
 from torch import Tensor, nn
 
+from densevit.inference.point_fit import PointFit, fit_to_points
 from densevit.model_card import ModelCard
-from densevit.ops.measured_points import FittedMap, MeasuredPoints, fit_to_points, given_to_model, points_as_map
+from densevit.ops.points import MeasuredPoints, points_as_map, sample
 from densevit.structures import Size
 
 Points = MeasuredPoints | Float[ndarray, "..."]
-"""`MeasuredPoints`, n 3 of u, v and metres, or h w of metres, 0 where none was measured."""
+"""`MeasuredPoints`, n 3 or n 4 of u, v, metres and their noise, or h w of metres, 0 where none was measured."""
 
 
 def points_are_input(model: nn.Module, card: ModelCard, *heads: str) -> bool:
@@ -31,8 +32,9 @@ def as_input(points: Sequence[MeasuredPoints], size: Size) -> dict[str, Float[Te
 
 def to_metres(
     values: Float32[ndarray, "h w"], points: MeasuredPoints, model: nn.Module, card: ModelCard, head: str
-) -> FittedMap:
+) -> tuple[Float32[ndarray, "h w"], PointFit]:
     """Return the map of a head in metres: fitted to the points, unless they were an input of the network."""
     if points_are_input(model, card, head):
-        return given_to_model(values, points)
+        error = float(np.nanmean(np.abs(sample(values, points) / points.depth - 1)))
+        return values, PointFit(len(points), error, is_input=True)
     return fit_to_points(values, points, card.outputs[head].kind)

@@ -19,6 +19,10 @@ class NothingToFit(DataError):
     """No measured pixel has a prediction that could be fitted."""
 
 
+HUBER = 1.345  # of the residuals' standard deviation: 95% efficient for normal errors (Huber 1964)
+OUTLIER = 4.0  # standard deviations, beyond which a pixel does not count in a robust fit
+ROUNDS, PAIRS, USED = 30, 500, 800  # of reweighting; lines to begin with, and pixels that judge them
+
 Pixels = Float[np.ndarray, " n"]
 Values = Float[np.ndarray, "..."]
 Aligned = Callable[[Values], Values]
@@ -98,6 +102,38 @@ def _median_index(values: Pixels, weights: Pixels) -> int:
     under = np.cumsum(weights[order])
     at = np.searchsorted(under, under[-1] / 2)
     return int(order[min(at, order.size - 1)])
+
+
+def robust_line(x: Pixels, y: Pixels, weights: Pixels) -> tuple[float, float]:
+    """Scale and shift of y from x: least median of weighted residuals over pairs of points (Rousseeuw 1984), then
+    least squares with Huber's weights and without outliers."""
+    line = least_median_line(x, y, weights)
+    for _ in range(ROUNDS):
+        rest = np.abs((line[0] * x + line[1] - y) * weights)
+        spread = 1.4826 * float(np.median(rest)) + 1e-12
+        huber = np.where(rest <= OUTLIER * spread, np.minimum(1, HUBER * spread / np.maximum(rest, 1e-12)), 0)
+        w = weights * np.sqrt(huber)
+        (scale, shift), *_ = np.linalg.lstsq(np.stack([x * w, w], 1), y * w, rcond=None)
+        before, line = line, (float(scale), float(shift))
+        if np.allclose(before, line, rtol=1e-6, atol=0):
+            break
+    return line
+
+
+def least_median_line(x: Pixels, y: Pixels, weights: Pixels) -> tuple[float, float]:
+    """The line through two of the points with the least median of weighted residuals, among `PAIRS` random pairs."""
+    draw = np.random.default_rng(0)
+    one, two = draw.integers(0, len(x), PAIRS), draw.integers(0, len(x), PAIRS)
+    apart = np.abs(x[one] - x[two]) > 1e-9 * np.abs(x).max()
+    if not apart.any():
+        return 0.0, float(np.median(y))
+    one, two = one[apart], two[apart]
+    scale = (y[one] - y[two]) / (x[one] - x[two])
+    shift = y[one] - scale * x[one]
+    subset = np.linspace(0, len(x) - 1, min(len(x), USED)).astype(int)
+    rest = np.abs((scale[:, None] * x[subset] + shift[:, None] - y[subset]) * weights[subset])
+    best = int(np.argmin(np.median(rest, 1)))
+    return float(scale[best]), float(shift[best])
 
 
 def median_scale(prediction: Pixels, target: Pixels, median: Callable[[Any], Any] = np.median) -> float:

@@ -16,16 +16,20 @@ from densevit.data.index.manifest import read_table
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals
-from densevit.inference.calibration import FORMS, calibrate, fit_calibration
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predict.point_files import from_table
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Calibration, ModelCard
-from densevit.ops.measured_points import sample
+from densevit.ops.align import weighted_median
+from densevit.ops.calibration import FORMS, calibrate, fit_calibration
+from densevit.ops.points import sample
 from densevit.scorers.base import input_of
+from densevit.structures import Row
 
 PIXELS = 500  # of each image: all images weigh the same
-FOLDS = 5
+FOLDS, BLOCKS = 5, 12
+CONSTANT = "constant"
+METRICS = ("abs_rel", "rmse", "d1")
 WORTHWHILE = 0.01  # share of the error by which a more complex form must be better for certain
 
 Values = Float64[np.ndarray, " n"]
@@ -42,23 +46,25 @@ class Measured:
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """
-    Attributes:
-        abs_rel: by form, the mean AbsRel of images that were left out of the fit.
-        gain: by form, by how much that is below the identity's, with its 95% interval over images.
-        chosen: the simplest form that is not certainly worse than the best by over 1%; fitted to all images.
-    """
+    """What each form of correction is worth on blocks of images that were left out of its fit."""
 
     images: int
-    abs_rel: Mapping[str, float]
+    scores: Mapping[str, Row]
+    """By form, AbsRel, RMSE and d1; `constant` is the best constant depth in place of the predictions."""
     gain: Mapping[str, tuple[float, float]]
+    """By form, by how much its AbsRel is below the identity's, with its 95% interval over blocks."""
+    over_constant: Mapping[str, tuple[float, float]]
+    """By form, the same over the constant."""
     chosen: Calibration
+    """The simplest of the forms that certainly help that is not certainly worse than the best by over 1%, fitted to all
+    images; identity, if none helps."""
 
     def __str__(self) -> str:
-        lines = [f"{'form':12} {'AbsRel, held out':>17}   gain, 95% interval"]
-        for form, error in self.abs_rel.items():
+        lines = [f"{'held out':12} {'AbsRel':>8} {'RMSE':>8} {'d1':>8}   gain of AbsRel, 95% interval"]
+        for form, row in self.scores.items():
             low, high = self.gain.get(form, (0.0, 0.0))
-            lines.append(f"{form:12} {error:17.4f}" + (f"   {low:+.4f} to {high:+.4f}" if form in self.gain else ""))
+            numbers = " ".join(f"{row[name]:8.4f}" for name in METRICS)
+            lines.append(f"{form:12} {numbers}" + (f"   {low:+.4f} to {high:+.4f}" if form in self.gain else ""))
         return "\n".join([*lines, f"{self.images} images; {self.chosen.describe()}"])
 
 
@@ -95,41 +101,66 @@ def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Meas
 
 
 def choose_calibration(found: Sequence[Measured]) -> CalibrationResult:
-    """Fits every form without some of the images and scores it on them; see `CalibrationResult`.
-
-    Raises:
-        DataError: too few images.
-    """
+    """Fit every form without some of the images and score it on them; raise DataError if there are too few."""
     if len(found) < FEWEST:
         raise DataError(f"calibrate: {len(found)} images have measured depth; cross-validation needs {FEWEST}.")
-    errors = {form: held_out_errors(found, form) for form in FORMS}
-    abs_rel = {form: float(values.mean()) for form, values in errors.items()}
-    gain = {form: interval(found, errors["identity"] - errors[form]) for form in FORMS[1:]}
-    best = min(FORMS, key=lambda form: abs_rel[form])
-    least = WORTHWHILE * abs_rel[best]
-    simplest = next(form for form in FORMS if form == best or interval(found, errors[form] - errors[best])[0] <= least)
-    depth, truth = stacked(found)
-    chosen = Calibration(form="identity") if simplest == "identity" else fit_calibration(simplest, depth, truth)
-    return CalibrationResult(len(found), abs_rel, gain, chosen)
+    blocks = blocks_of([image.name for image in found])
+    scored = ((form, held_out_scores(found, blocks, form)) for form in (CONSTANT, *FORMS))
+    rows = {form: row for form, row in scored if row is not None}
+    errors = {form: row[:, 0] for form, row in rows.items()}
+    forms = [form for form in FORMS[1:] if form in rows]
+    gain = {form: interval(blocks, errors["identity"] - errors[form]) for form in forms}
+    over_constant = {form: interval(blocks, errors[CONSTANT] - errors[form]) for form in forms}
+    helping = [form for form in forms if gain[form][0] > 0 and over_constant[form][0] > 0]
+    chosen = Calibration(form="identity")
+    if helping:
+        best = min(helping, key=lambda form: float(errors[form].mean()))
+        least = WORTHWHILE * float(errors[best].mean())
+        simplest = next(f for f in helping if f == best or interval(blocks, errors[f] - errors[best])[0] <= least)
+        chosen = fit_calibration(simplest, *stacked(found))
+    scores = {form: dict(zip(METRICS, row.mean(0).tolist(), strict=True)) for form, row in rows.items()}
+    return CalibrationResult(len(found), scores, gain, over_constant, chosen)
 
 
-def held_out_errors(found: Sequence[Measured], form: str) -> Values:
-    """AbsRel of each image under a correction that was fitted without it."""
-    errors = np.empty(len(found))
-    for fold in range(min(FOLDS, len(found))):
-        held = [i for i in range(len(found)) if i % min(FOLDS, len(found)) == fold]
-        rest = [found[i] for i in range(len(found)) if i not in held]
-        correct = corrected(form, rest)
+def blocks_of(names: Sequence[str]) -> list[list[int]]:
+    """Return the images that are left out together, since neighbours of a recording are alike: those of a folder, if
+    there are enough folders; else `BLOCKS` runs of consecutive images."""
+    folders: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        folders.setdefault(name.rpartition("/")[0], []).append(index)
+    if len(folders) >= FEWEST:
+        return list(folders.values())
+    return [part.tolist() for part in np.array_split(np.arange(len(names)), min(BLOCKS, len(names)))]
+
+
+def held_out_scores(
+    found: Sequence[Measured], blocks: Sequence[Sequence[int]], form: str
+) -> Float64[np.ndarray, "images metrics"] | None:
+    """Return `METRICS` of each image under a correction that was fitted without its block; None if one would turn near
+    and far around."""
+    scores = np.empty((len(found), len(METRICS)))
+    for fold in range(min(FOLDS, len(blocks))):
+        held = [i for block in blocks[fold :: min(FOLDS, len(blocks))] for i in block]
+        correct = corrected(form, [found[i] for i in range(len(found)) if i not in held])
+        if correct is None:
+            return None
         for i in held:
-            errors[i] = np.mean(np.abs(correct(found[i].depth) - found[i].truth) / found[i].truth)
-    return errors
+            depth, truth = correct(found[i].depth), found[i].truth
+            ratio = np.maximum(depth / truth, truth / depth)
+            error = depth - truth
+            scores[i] = np.abs(error / truth).mean(), np.sqrt(np.square(error).mean()), (ratio < 1.25).mean()
+    return scores
 
 
-def corrected(form: str, found: Sequence[Measured]) -> Callable[[Values], Values]:
+def corrected(form: str, found: Sequence[Measured]) -> Callable[[Values], Values] | None:
     if form == "identity":
         return lambda depth: depth
-    calibration = fit_calibration(form, *stacked(found))
-    return lambda depth: calibrate(torch.from_numpy(depth), calibration).numpy()
+    depths, truth = stacked(found)
+    if form == CONSTANT:
+        constant = weighted_median(truth, 1 / truth)  # which has the least AbsRel
+        return lambda depth: np.full_like(depth, constant)
+    calibration = fit_calibration(form, depths, truth)
+    return None if calibration.a <= 0 else lambda depth: calibrate(torch.from_numpy(depth), calibration).numpy()
 
 
 def stacked(found: Sequence[Measured]) -> tuple[Values, Values]:
@@ -142,8 +173,8 @@ def stacked(found: Sequence[Measured]) -> tuple[Values, Values]:
     )
 
 
-def interval(found: Sequence[Measured], differences: Values) -> tuple[float, float]:
-    rows = [(image.name, {"gain": float(value)}) for image, value in zip(found, differences, strict=True)]
+def interval(blocks: Sequence[Sequence[int]], differences: Values) -> tuple[float, float]:
+    rows = [(str(i), {"gain": float(differences[block].mean())}) for i, block in enumerate(blocks)]
     low, high = intervals(rows, ["gain"])["gain"]
     return low, high
 
@@ -155,9 +186,11 @@ def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, sourc
         ConfigError: the calibration does not help.
     """
     form = result.chosen.form
-    if form == "identity" or result.gain[form][0] <= 0:
-        raise ConfigError(f"calibrate: no correction of head '{head}' helps on images left out of the fit:\n{result}")
-    before, after = result.abs_rel["identity"], result.abs_rel[form]
+    if form == "identity":
+        better = [name for name in result.gain if result.gain[name][0] > 0]
+        why = "is certainly better than one constant depth" if better else "helps"
+        raise ConfigError(f"calibrate: no correction of head '{head}' {why}, on images left out of the fit:\n{result}")
+    before, after = result.scores["identity"]["abs_rel"], result.scores[form]["abs_rel"]
     calibration = replace(
         result.chosen, source=source, images=result.images, abs_rel=(before, after), gain=result.gain[form]
     )

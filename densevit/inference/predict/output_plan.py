@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal
 
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, StorageError
+from densevit.inference.point_fit import FEWEST
 from densevit.inference.predict.cameras import size_of
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.ledger import Ledger, Rows, hash_of
 from densevit.inference.predict.point_files import PointFiles
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
-from densevit.ops.measured_points import FEWEST
 from densevit.utils.atomic_io import make_folder, place_for, remove_stale_temporaries, write_text
 
 Existing = Literal["refuse", "overwrite", "resume"]

@@ -306,8 +306,7 @@ class ImageExporter(Exporter):
         """Writes the formats of one image."""
         model, card = self.predictor.model, self.predictor.card
         fits = {head: given.in_metres(head, values, model, card) for head, values in maps.items()}
-        residuals = [fit for fit in fits.values() if fit is not None]
-        maps |= {head: fit.depth for head, fit in fits.items() if fit is not None}
+        maps |= {head: fit[0] for head, fit in fits.items() if fit is not None}
         frames = {
             head: PredictedMap(
                 values=maps[head],
@@ -323,7 +322,12 @@ class ImageExporter(Exporter):
             for format in self.plan.missing(item)
         ]
         invalid = sum(int((~frame.valid()).sum()) for frame in frames.values())
-        return Summary(1, out_of_range=sum(out_of_range), invalid=invalid, fits=residuals)
+        return Summary(
+            1,
+            out_of_range=sum(out_of_range),
+            invalid=invalid,
+            fits=[fit[1] for fit in fits.values() if fit is not None],
+        )
 
     def count(self, item: Item, written: Future[Summary]) -> None:
         try:

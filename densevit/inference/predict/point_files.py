@@ -15,7 +15,7 @@ from densevit.data.io.readers import read_depth
 from densevit.errors import DataError
 from densevit.inference.predict.cameras import rows_name, size_of
 from densevit.inference.predict.inputs import Item, absolute
-from densevit.ops.measured_points import MeasuredPoints
+from densevit.ops.points import MeasuredPoints
 from densevit.structures import Size
 
 SUFFIXES = (".csv", ".png", ".ply")
@@ -71,7 +71,7 @@ class PointFiles:
 
 
 def from_table(path: Path, item: Item, size: Size, alone: bool) -> MeasuredPoints:
-    """Columns u, v (pixels, the centre of the first one is 0, 0) and depth (metres)."""
+    """Columns u, v (pixels, the centre of the first one is 0, 0), depth and, optionally, noise (metres)."""
     table = list(read_table(path))
     rows = [(number, cells) for number, cells in table if alone or is_of(cells, item, path)]
     if not rows:
@@ -83,15 +83,16 @@ def from_table(path: Path, item: Item, size: Size, alone: bool) -> MeasuredPoint
     for number, cells in rows:
         try:
             u, v, depth = (float(str(cells[column])) for column in COLUMNS)
+            noise = float(str(cells.get("noise") or 0))
         except (KeyError, ValueError):
             raise DataError(f"{path}:{number}: needs numbers u, v and depth; got {dict(cells)}.") from None
-        if not (np.isfinite([u, v, depth]).all() and depth > 0):
+        if not (np.isfinite([u, v, depth, noise]).all() and depth > 0 and noise >= 0):
             raise DataError(f"{path}:{number}: u {u:g}, v {v:g}, depth {depth:g}: a point has a depth over 0 metres.")
         if not (-0.5 <= u < w - 0.5 and -0.5 <= v < h - 0.5):
             raise DataError(f"{path}:{number}: u {u:g}, v {v:g} lies outside {item.source} of {h}x{w}.")
-        points.append((u, v, depth))
+        points.append((u, v, depth, noise))
     columns = np.array(points).T
-    return MeasuredPoints(columns[0], columns[1], columns[2])
+    return MeasuredPoints(columns[0], columns[1], columns[2], columns[3] if columns[3].any() else None)
 
 
 def is_of(cells: Mapping[str, Any], item: Item, path: Path) -> bool:

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import mean
 
 from densevit.errors import PartialError
+from densevit.inference.point_fit import PointFit
 from densevit.inference.predict.inputs import list_unsupported
-from densevit.ops.measured_points import FEWEST_TO_CORRECT, FittedMap
 from densevit.utils.device import is_out_of_memory
 
 SOURCES = {"given": "given", "EXIF": "from EXIF", "estimate": "estimated by the model"}
@@ -28,7 +28,7 @@ class Summary:
     invalid: int = 0  # pixels without a value
     out_of_range: int = 0  # valid values that 16 bits do not hold, written as 0, not valid
     cameras: Counter[str] = field(default_factory=Counter)  # images by where their focal length was taken from
-    fits: list[FittedMap] = field(default_factory=list)  # fits of images to their measured points
+    fits: list[PointFit] = field(default_factory=list)  # fits of images to their measured points
     seconds: float = 0.0
     unsupported: Mapping[str, int] = field(default_factory=dict)  # image files left out, by suffix
 
@@ -77,23 +77,18 @@ def merge_summaries(parts: Sequence[Summary]) -> Summary:
     )
 
 
-def describe_points(fits: Sequence[FittedMap]) -> str:
-    """The medians over the images; of few points in an image it says how many there are, for the fit meets them."""
-    if fits[0].is_input:
-        points, off = (median(values) for values in zip(*((fit.points, fit.residual) for fit in fits), strict=True))
-        return f"{points:.0f} points an image, an input of the model; its maps are off by {off:.1%} at them (medians)"
-    points, fitted, corrected = (median(values) for values in zip(*map(residuals, fits), strict=True))
+def describe_points(fits: Sequence[PointFit]) -> str:
+    """Say how far off the maps are at points, as means over the images whose points are enough to tell."""
+    points = mean(fit.points for fit in fits)
     count = f"{points:.0f} point{'s' * (points > 1)} an image"
-    if points < FEWEST_TO_CORRECT:
+    known = [fit.error for fit in fits if fit.error is not None]
+    if not known:
         return f"{count}, too few to tell how far off the maps are"
-    return (
-        f"{count}, off by {fitted:.1%} after the fit and {corrected:.1%} with the local correction, where each point "
-        "is predicted by the others (medians)"
-    )
-
-
-def residuals(fit: FittedMap) -> tuple[int, float, float]:
-    return fit.points, fit.residual, fit.corrected
+    off = f"off by {mean(known):.1%}"
+    if fits[0].is_input:
+        return f"{count}, an input of the model; its maps are {off} at them"
+    between = mean(fit.interpolation for fit in fits if fit.interpolation is not None)
+    return f"{count}; {off} at points that are left out, where interpolation without the model is off by {between:.1%}"
 
 
 def incomplete(summary: Summary, record: Path) -> PartialError:

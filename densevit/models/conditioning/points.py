@@ -4,7 +4,7 @@ al. 2025).
 b images, c channels, h x w pixels of the network's input, gh x gw cells of a map.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -18,8 +18,10 @@ from torch.nn import functional as F
 from densevit.config.schema import Run
 from densevit.config.validation import MIXTURE
 from densevit.errors import ConfigError
+from densevit.model_card import HeadSpec
 from densevit.model_inputs import InputKind, ModelInputs, register_input
 from densevit.models.conditioning.base import CONDITIONINGS, ConditionedParts, Conditioning, FirstPass
+from densevit.ops.calibration import uncalibrate
 from densevit.ops.camera import Camera, in_head_unit
 from densevit.ops.points import draw_points, resize_points
 from densevit.structures import Batch, EncoderOutput, MapAdapter, Size
@@ -76,6 +78,10 @@ class PointsInput(InputKind):
 
     def mirrored(self, x: Tensor, width: int) -> Tensor:
         return x.flip(-1)
+
+    def uncalibrated(self, x: Tensor, heads: Mapping[str, HeadSpec]) -> Tensor:
+        calibration = next((spec.calibration for spec in heads.values() if spec.kind == "metric"), None)
+        return x if calibration is None else torch.where(x > 0, uncalibrate(x, calibration), 0)
 
     def example(self, count: int, size: Size) -> Tensor:
         return torch.zeros(count, *size)

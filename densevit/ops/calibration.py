@@ -8,7 +8,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from densevit.model_card import Calibration
-from densevit.ops.measured_points import robust_line
+from densevit.ops.align import robust_line
 
 FORMS = ("identity", "scale", "affine", "log_affine")
 LEAST = 1e-3  # metres: no calibration gives less
@@ -22,6 +22,14 @@ def calibrate(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Float
     if calibration.form == "log_affine":
         return (a * depth.clamp(min=LEAST).log() + b).exp()
     return torch.clamp(a * depth + b, min=LEAST)
+
+
+def uncalibrate(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Float[Tensor, "*shape"]:
+    """Return the depth that `calibrate` makes this depth of."""
+    a, b = calibration.a, calibration.b
+    if calibration.form == "log_affine":
+        return ((depth.clamp(min=LEAST).log() - b) / a).exp()
+    return torch.clamp((depth - b) / a, min=LEAST)
 
 
 def fit_calibration(form: Any, depth: Values, truth: Values) -> Calibration:
