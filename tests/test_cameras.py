@@ -237,6 +237,8 @@ def test_the_focal_length_of_a_photo_comes_from_its_35_mm_equivalent_or_its_pixe
     pitch = {MM: 25.0, PITCH: 400.0, UNIT: 3, WIDTH: 4000, HEIGHT: 3000}
     assert exif_focal(photo(tmp_path / "b.jpg", exif=pitch)) == pytest.approx(20)
     assert exif_focal(photo(tmp_path / "c.jpg", exif={**pitch, ZOOM: 2.0})) == pytest.approx(40)
+    # Pixels turned by a program that left the size in EXIF as it was.
+    assert exif_focal(photo(tmp_path / "turned.jpg", exif=pitch, size=(80, 60))) == pytest.approx(20)
     assert exif_focal(photo(tmp_path / "d.jpg", exif={**pitch, F35: 26})) == pytest.approx(60.09, abs=0.01)
     assert exif_focal(photo(tmp_path / "e.jpg", exif={F35: 0, MM: 25.0})) is None  # 0: not known
     Image.fromarray(image()).save(tmp_path / "f.png")

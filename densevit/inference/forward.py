@@ -95,7 +95,10 @@ def forward(
     for name, spec in heads.items():
         if spec.calibration is not None:
             outputs[name] = calibrate(outputs[name], spec.calibration)
-    return {name: kinds[name].finished(y) for name, y in outputs.items()}
+    outputs = {name: kinds[name].finished(y) for name, y in outputs.items()}
+    if config.output_interpolation == "bicubic":  # which overshoots
+        outputs |= {name: outputs[name].clamp(*spec.metres) for name, spec in heads.items() if spec.metres is not None}
+    return outputs
 
 
 def forward_once(

@@ -133,3 +133,17 @@ def test_mirrored_normals_change_the_sign_of_x_and_all_have_length_1() -> None:
         y = forward(Leaning(), image, resized, 1, heads=NORMALS, **options)["normals"]  # type: ignore[arg-type]
         lengths = y.norm(dim=1)
         assert torch.allclose(lengths[lengths.isfinite()], torch.ones(()), atol=1e-6)
+
+
+def test_bicubic_resizing_leaves_no_declared_range() -> None:
+    class Steps(nn.Module):
+        def forward(self, image: Tensor) -> dict[str, Tensor]:
+            return {"depth": 10 * (torch.arange(8) % 4 > 1).float().expand(1, 1, 8, 8)}
+
+    rule = PreprocessConfig(output_interpolation="bicubic")
+    free, bounded = (
+        forward(Steps(), torch.rand(1, 3, 21, 21), rule, 1, heads={"depth": HeadSpec(kind="metric", range=limits)})
+        for limits in (None, (0.0, 10.0))
+    )
+    assert free["depth"].max() > 10.1 and free["depth"].min() < -0.1
+    assert torch.equal(bounded["depth"], free["depth"].clamp(0, 10))

@@ -27,7 +27,7 @@ def exif_focal(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> fl
     raster = Raster.open(path, max_pixels)
     width, height = raster.header.size
     tags = exif_tags(raster)
-    focal = from_equivalent(path, tags, (width, height)) or from_pixel_pitch(path, tags, width)
+    focal = from_equivalent(path, tags, (width, height)) or from_pixel_pitch(path, tags, (width, height))
     if focal is None:
         return None
     check_not_cropped(path, tags, (width, height))
@@ -63,15 +63,17 @@ def from_equivalent(path: object, tags: Mapping[int, Any], size: tuple[int, int]
     return focal * hypot(*size) / FULL_FRAME if focal else None  # 0: not known
 
 
-def from_pixel_pitch(path: object, tags: Mapping[int, Any], width: int) -> float | None:
+def from_pixel_pitch(path: object, tags: Mapping[int, Any], size: tuple[int, int]) -> float | None:
     focal = number(path, tags, Tag.FocalLength)
     per_unit = number(path, tags, Tag.FocalPlaneXResolution)
-    taken = number(path, tags, Tag.ExifImageWidth) or width
+    taken = number(path, tags, Tag.ExifImageWidth) or 0, number(path, tags, Tag.ExifImageHeight) or 0
+    # The longer sides correspond, since some programs turn the pixels and leave the size in EXIF as it was.
+    resized = max(size) / max(taken) if all(taken) else size[0] / (taken[0] or size[0])
     unit = MM.get(int(number(path, tags, Tag.FocalPlaneResolutionUnit) or 2))
     if not focal or not per_unit or unit is None:
         return None
     zoom = number(path, tags, Tag.DigitalZoomRatio) or 1.0  # which the focal length in mm does not know
-    return focal * per_unit / unit * zoom * width / taken
+    return focal * per_unit / unit * zoom * resized
 
 
 def check_not_cropped(path: object, tags: Mapping[int, Any], size: tuple[int, int]) -> None:

@@ -39,6 +39,8 @@ def last_known_columns(known: Bool[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w
     return np.maximum.accumulate(columns, axis=1)
 
 
+LARGEST_STRETCH = 1.1  # of an aspect ratio, by rounding sides to what a network takes
+
 Resize = Literal["corners", "borders", "opencv"]
 
 
@@ -64,7 +66,7 @@ def paste_or_resize(
 def resize_prediction(
     prediction: Float[np.ndarray, "_ _"], size: Size, how: Resize = "corners"
 ) -> Float[np.ndarray, "_ _"]:
-    """Bilinear, in float64, to a map of `size`. Raises DataError if one is upright and the other lies.
+    """Bilinear, in float64, to a map of `size`. Raises DataError if the map has another aspect ratio.
 
     Args:
         how: corners: corner pixels lie on corner pixels, as AdaBins and ZoeDepth resize before they score; borders:
@@ -73,6 +75,12 @@ def resize_prediction(
     h, w = prediction.shape
     if (h - w) * (size[0] - size[1]) < 0:
         raise DataError(f"the prediction is {h}x{w} where {size[0]}x{size[1]} fits: is it transposed?")
+    stretch = (h * size[1]) / (w * size[0])
+    if max(stretch, 1 / stretch) > LARGEST_STRETCH:
+        raise DataError(
+            f"the prediction is {h}x{w}, another aspect ratio than the {size[0]}x{size[1]} of the ground truth. If it "
+            f"shows the same view, resize it to {size[0]}x{size[1]} first."
+        )
     if how == "opencv":
         return np.asarray(cv2.resize(prediction.astype(np.float32), size[::-1], interpolation=cv2.INTER_LINEAR))
     maps = torch.from_numpy(np.ascontiguousarray(prediction, np.float64))[None, None]

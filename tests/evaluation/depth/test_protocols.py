@@ -121,9 +121,12 @@ def test_a_prediction_of_the_window_is_pasted_into_it(protocol: Protocol) -> Non
 def test_a_prediction_of_another_size_is_resized_with_corners_aligned_and_counted() -> None:
     """A ramp stays the same ramp only where corners meet corners."""
     truth = np.tile(np.linspace(1, 9, 41, dtype=np.float32), (21, 1))
-    small = np.tile(np.linspace(1, 9, 11, dtype=np.float32), (5, 1))
+    small = np.tile(np.linspace(1, 9, 11, dtype=np.float32), (6, 1))
     row = PLAIN.score(small, truth, np.ones(truth.shape, bool))
     assert row["resized"] == 1 and row["rmse"] == pytest.approx(0, abs=1e-5)
+    for other in ((21, 21), (1, 1), (41, 41)):
+        with pytest.raises(DataError, match=f"{other[0]}x{other[1]}, another aspect ratio than the 21x41"):
+            PLAIN.score(np.ones(other, np.float32), truth, np.ones(truth.shape, bool))
 
 
 def test_what_is_not_a_map_of_floats_is_refused() -> None:
