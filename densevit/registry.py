@@ -222,8 +222,11 @@ COMMON_ALIASES = {
 }  # fmt: skip
 
 
+FEW = 12  # known names that a hint lists
+
+
 def did_you_mean(word: str, known: Iterable[str], section: str = "") -> str:
-    """The hint that ends an error message: the nearest known name, or all of them.
+    """The hint that ends an error message: the nearest known name, three of many that are least far, or all of few.
 
     Args:
         section: of dotted names that end alike, the one in this section is meant.
@@ -243,6 +246,9 @@ def did_you_mean(word: str, known: Iterable[str], section: str = "") -> str:
     close = difflib.get_close_matches(word, known, n=1) or difflib.get_close_matches(word, leaves, n=1)
     if close:
         return f" Did you mean '{leaves.get(close[0], close[0])}'?"
+    if len(known) > FEW:
+        near = difflib.get_close_matches(word, leaves, n=3, cutoff=0)
+        return f" Nearest of {len(known)}: {', '.join(leaves[leaf] for leaf in near)}."
     return f" Known: {', '.join(known)}." if known else " It takes no options."
 
 

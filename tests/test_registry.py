@@ -73,3 +73,9 @@ def test_habits_and_typos_find_the_full_path(word: str, hint: str) -> None:
 def test_a_mistyped_type_is_told_as_such() -> None:
     assert problems_of({"typ": "dpt"}) == ("model.decoder.typ: no such option. Did you mean 'type'?",)
     assert problems_of({"type": "dpt", "typ": "dpt"}) == ("model.decoder.typ: no such option. Did you mean 'type'?",)
+
+
+def test_of_many_names_the_three_nearest_are_told() -> None:
+    names = [f"option_{letter}" for letter in "abcdefghijklmnop"] + ["learning_rate", "weight_decay", "warmup"]
+    hint = did_you_mean("zrate", names)
+    assert hint.startswith(" Nearest of 19: ") and len(hint.split(", ")) == 3 and "learning_rate" in hint

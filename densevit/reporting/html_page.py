@@ -1,9 +1,11 @@
 """HTML reports, by Jinja2. A page is one file: images lie in it, nothing is fetched."""
 
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -30,8 +32,18 @@ def write_page(path: str | Path, template: str, *, title: str, subtitle: str = "
     StorageError if it cannot be written."""
     head = {"title": title, "subtitle": subtitle, "versions": versions(), "command": command_line()}
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    write_text(path, render(template, date=date, **head, **values))
+    write_text(path, with_contents(render(template, date=date, **head, **values)))
     return Path(path)
+
+
+def with_contents(page: str) -> str:
+    """Return a page with links to its sections under its title, if it has three or more."""
+    titles, numbers = re.findall("<h2>(.*?)</h2>", page), count()
+    if len(titles) < 3:
+        return page
+    links = "".join(f'<a href="#section-{i}">{title}</a>' for i, title in enumerate(titles))
+    page = re.sub("<h2>", lambda _: f'<span id="section-{next(numbers)}"></span><h2>', page)
+    return page.replace("</code></p>\n", f"</code></p>\n<nav>{links}</nav>\n", 1)
 
 
 def write_evaluation_page(
