@@ -94,8 +94,12 @@ class Recording(FileDataset):
                 )
                 for frame in split_blocks(frames, split, val_fraction)
             ]  # fmt: skip
+        self.split_by_fraction = split != "all"  # a sequence is then in both splits
         self.facts = recording_facts(found, samples, split)
         super().__init__(samples, subset, f"recording '{split}' in {self.root}")
+
+    def scene(self, index: int) -> str:
+        return "" if self.split_by_fraction else super().scene(index)
 
 
 def recording_facts(found: Sequence[tuple[Path, Layout]], samples: Sequence[SampleFiles], split: str) -> list[str]:

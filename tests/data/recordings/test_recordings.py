@@ -292,3 +292,5 @@ def test_init_takes_a_recording_for_what_it_is(tmp_path: Path, monkeypatch: pyte
     config = (tmp_path / "walk.yaml").read_text()
     assert "{type: recording, split: train}" in config and "5000" not in config
     assert "poses of 8 of 8 images; camera known for 8 of them" in text
+    splits = [SplitToValidate(s, lambda s=s: Recording(root=tmp_path / "walk", split=s)) for s in ("train", "val")]
+    assert validate(splits).ok
