@@ -1,10 +1,11 @@
 """The model card: what a model predicts and how images are preprocessed. No tensors: configs are read without torch."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from densevit.errors import ConfigError, DataError
 from densevit.output_kinds import OutputKind, meanings, output_kind
@@ -55,6 +56,26 @@ class Calibration:
         if self.form == "log_affine":
             return f"exp({self.a:.4g} log(depth) {self.b:+.4g})"
         return "depth" if self.form == "identity" else f"{self.a:.4g} depth" + (f" {self.b:+.4g}" if self.b else "")
+
+
+class _Component(BaseModel, extra="allow"):
+    type: str
+    lora: Mapping[str, Any] | None = None  # of an encoder
+
+
+class _ModelSection(BaseModel, extra="allow"):
+    """The shape of `model`; the options are checked where the components are built."""
+
+    encoder: _Component
+    decoder: _Component
+    heads: Mapping[str, _Component]
+    decoders: Mapping[str, _Component] = {}
+    conditioning: Mapping[str, Mapping[str, Any]] = {}
+    camera: str = ""
+    canonical_focal: float | None = None
+
+
+HEAD_NAME = re.compile(r"[\w-]+(/[\w-]+)?")  # it becomes part of file names; `uncertainty_of` has the slash
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,8 +245,13 @@ class ModelCard:
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> "ModelCard":
-        """Return the card of a tree as JSON stores it. Raises pydantic's ValueError for what no card has."""
-        return TypeAdapter(cls).validate_python(tree)
+        """Return the card of a tree as JSON stores it. Raises ValueError for what no card has."""
+        card = TypeAdapter(cls).validate_python(tree)
+        if bad := [name for name in card.outputs if not HEAD_NAME.fullmatch(name)]:
+            raise ValueError(f"{bad[0]!r} is no name of a head: letters, digits, _ and -")
+        if card.model:
+            _ModelSection.model_validate(card.model)
+        return card
 
 
 for _class in (ModelCard, HeadSpec, Interval, Calibration):

@@ -69,6 +69,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
     place = hub.fetch(path) if is_address(path) else Path(path)
     if family is None and options.keys() <= {"base"} and is_ours(place):
         tensors, unused, card = checkpoint.read_whole(place)
+        if not card.model:
+            raise CheckpointError(f"{path}: its card names no model.")
         if _unregistered(card.model):
             plugins.load(plugins.trusted())
         opened = ConvertedCheckpoint(
@@ -101,7 +103,7 @@ def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -
     if "init_from" not in known:
         given = base or known.get("weights")
         return complete(adapter, None, Path(given) if given else None)
-    family = known["init_family"] or {}
+    family = known.get("init_family") or {}
     options = {"type": family} if isinstance(family, str) else dict(family)
     try:
         initial = open_checkpoint(base or known["init_from"], options.pop("type", None), **options)
@@ -142,12 +144,21 @@ def is_ours(path: str | Path) -> bool:
 
 
 def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None) -> tuple[DenseModel, ModelCard]:
-    """Builds an opened checkpoint and loads it strictly; low-rank updates are merged into the weights."""
-    opened = merged_checkpoint(opened)
+    """Builds an opened checkpoint and loads it strictly; low-rank updates are merged into the weights. Raises
+    CheckpointError: also if a weight is NaN."""
+    if bad := [name for name, tensor in opened.tensors.items() if tensor.is_floating_point() and tensor.isnan().any()]:
+        raise CheckpointError(f"{opened.path}: {len(bad)} of its tensors hold NaN: {', '.join(bad[:5])}.")
     table = published_table(opened.classes) if opened.classes else None
-    spec = parse_model(opened.model, opened.path, opened.resize, card=opened.card, encoder=encoder)
-    spec = spec.for_classes(table.names if table else ())
-    model = build_uninitialized(spec)
+    try:
+        opened = merged_checkpoint(opened)
+        spec = parse_model(opened.model, opened.path, opened.resize, card=opened.card, encoder=encoder)
+        spec = spec.for_classes(table.names if table else ())
+        model = build_uninitialized(spec)
+    except CheckpointError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        why = hub.first_line(error)
+        raise CheckpointError(f"{opened.path}: no model can be built as its card says ({why}).") from error
     # Published files leave out the normalisation, which is among the encoder's options.
     own = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
     load_strict(model, {**own, **opened.tensors}, opened.path)

@@ -198,8 +198,13 @@ def read_card(path: str | Path) -> ModelCard:
 def _card(path: Path, metadata: Mapping[str, str]) -> ModelCard:
     if CARD not in metadata:
         raise CheckpointError(f"{path}: no densevit card in its header; it is not a densevit checkpoint.")
+    return parse_card(metadata[CARD], path)
+
+
+def parse_card(text: str, path: Path) -> ModelCard:
+    """Return the card that a file of ours holds as JSON, whatever its format. Raises CheckpointError if it is none."""
     try:
-        return ModelCard.from_dict(migrate_card(json.loads(metadata[CARD])))
+        return ModelCard.from_dict(migrate_card(json.loads(text)))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
 

@@ -76,6 +76,8 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
             return {name: torch.from_numpy(file[name]) for name in file.files}
     except TypeError as error:  # bfloat16, say, which NumPy does not know
         raise CheckpointError(f"{path}: holds arrays of a type that torch cannot take ({error}).") from None
+    except MemoryError:
+        raise CheckpointError(f"{path}: claims arrays that do not fit into memory.") from None
     except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, KeyError) as error:
         raise CheckpointError(f"{path}: not a readable .npz file ({str(error).splitlines()[0]}).") from None
 

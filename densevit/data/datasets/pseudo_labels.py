@@ -147,7 +147,7 @@ class PseudoLabels(Dataset):
         try:
             with np.load(path, allow_pickle=False) as file:
                 values, confidence = file[kind], file["confidence"]
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, MemoryError) as error:
             raise DataError(f"{path}: is no map of pseudo-labels ({error}).") from error
         if values.shape != size or confidence.shape != size or values.size > MAX_PIXELS:
             raise DataError(f"{path}: is {values.shape}, its image {size} (h, w). Was the image changed since?")

@@ -3,7 +3,6 @@
 b images, h x w pixels, k numbers per pixel.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.structures import Size
 from densevit.utils.atomic_io import sha256
 from densevit.utils.packages import is_installed
-from densevit.weights.migrations import migrate_card
+from densevit.weights.checkpoint import parse_card
 
 if TYPE_CHECKING:
     import onnx
@@ -103,13 +102,15 @@ def load_onnx(
         raise ConfigError(f"runtime: {name} computes {path} in place of torch; leave out `compile`.")
     graph = open_graph(path)
     about = metadata_of(graph)
-    if int8 and not about["precision"].startswith("int8"):
+    stored = about.get("precision", "fp32")
+    if int8 and not stored.startswith("int8"):
         raise ConfigError(
-            f"precision: {path} is in {about['precision']}; "
-            "export --precision int8 --max-drop d1=0.005 --data ... writes int8."
+            f"precision: {path} is in {stored}; export --precision int8 --max-drop d1=0.005 --data ... writes int8."
         )
-    takes = image_input(graph, path)
-    card = card_of_images(ModelCard.from_dict(migrate_card(json.loads(about["card"]))), takes)
+    takes, card = image_input(graph, path), parse_card(about.get("card", ""), path)
+    if missing := card.outputs.keys() - {output.name for output in graph.graph.output}:
+        raise CheckpointError(f"{path}: its card names outputs that it does not have: {', '.join(sorted(missing))}.")
+    card = card_of_images(card, takes)
     if takes.size is None and chosen in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(
@@ -126,9 +127,12 @@ def load_onnx(
 
 
 def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
-    """Raises ConfigError if the file takes a focal length, or gives ids of classes."""
+    """Raises ConfigError if the file takes a focal length, or gives ids of classes. Raises CheckpointError if its image
+    has not the shape of one."""
     import onnx
 
+    if not graph.graph.input or len(graph.graph.input[0].type.tensor_type.shape.dim) != 4:
+        raise CheckpointError(f"{path}: damaged; its first input is no batch of images.")
     image, *more = graph.graph.input
     names, camera = [given.name for given in more], INPUT_KINDS["camera"].exported
     kinds = {kind.exported: kind for kind in INPUT_KINDS.values() if kind.exported and kind.name != "camera"}

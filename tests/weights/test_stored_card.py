@@ -1,0 +1,132 @@
+"""Cards and metadata of files that somebody else wrote: whatever they hold, they load or are an error of the file."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import safetensors.torch
+import torch
+from toy_models import save_network, toy_network
+
+from densevit.builder.checkpoint import restore
+from densevit.cli.main import main
+from densevit.errors import CheckpointError, ConfigError
+from densevit.inference.onnx.load import load_onnx
+
+ODD: tuple[Any, ...] = (None, "x", "", -1, 1e400, float("nan"), True, [], {}, [[1]], {"a": 1}, "../../evil", 10**30)
+NETWORK, CARD = toy_network()
+TREE = json.loads(json.dumps(asdict(CARD)))
+BRACKETS = "[" * 100_000
+
+
+def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    for key in tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ():
+        yield from places(tree[key], (*path, key))
+
+
+def changed(tree: Any, path: tuple[Any, ...], name: Any, value: Any) -> Any:
+    """The tree with another value at a place, and there another key."""
+    if not path:
+        return value
+    entries = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    made = {
+        name if key == path[0] and len(path) == 1 else key: changed(old, path[1:], name, value)
+        if key == path[0]
+        else old
+        for key, old in entries
+    }
+    return made if isinstance(tree, dict) else list(made.values())
+
+
+def texts(count: int, seed: int) -> Iterator[str]:
+    """Damaged cards."""
+    draw, every = random.Random(seed), list(places(TREE))
+    for _ in range(count):
+        path = draw.choice(every)
+        name = draw.choice(("extra", "../../../evil")) if path and draw.random() < 0.2 else path[-1:] and path[-1]
+        text = json.dumps(changed(TREE, path, name, draw.choice(ODD)))
+        yield text[: draw.randrange(len(text))] if draw.random() < 0.1 else text
+
+
+def load_with(card: str, path: Path) -> None:
+    safetensors.torch.save_file(NETWORK.state_dict(), path, {"densevit": card})
+    restore(path)
+
+
+def fuzz(count: int, seed: int, path: Path) -> None:
+    refused = 0
+    for text in texts(count, seed):
+        try:
+            load_with(text, path)
+        except (CheckpointError, ConfigError) as error:
+            refused += 1
+            assert str(path) in str(error), text
+    assert refused > count / 4
+
+
+def test_a_damaged_card_loads_or_is_an_error_of_its_file(tmp_path: Path) -> None:
+    fuzz(60, 0, tmp_path / "model.safetensors")
+
+
+@pytest.mark.slow
+def test_five_hundred_damaged_cards(tmp_path: Path) -> None:
+    fuzz(500, 1, tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        json.dumps({**TREE, "fov": "x"}),
+        json.dumps({**TREE, "outputs": {"../../../evil": TREE["outputs"]["depth"]}}),
+        BRACKETS,
+    ],
+)
+def test_a_bad_card_is_one_error(card: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="its card cannot be read"):
+        load_with(card, tmp_path / "model.safetensors")
+
+
+def test_weights_that_are_nan_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network, card = toy_network()
+    torch.nn.init.constant_(next(network.encoder.parameters()), float("nan"))
+    folder = save_network(tmp_path / "model", (network, card))
+    assert main(["predict", str(folder), str(tmp_path), "--output", str(tmp_path / "out"), "--formats", "npy"]) == 2
+    (tmp_path / "0.png").write_bytes(b"")
+    assert main(["predict", str(folder), str(tmp_path / "0.png"), "--output", str(tmp_path / "out")]) == 2
+    assert "1 of its tensors hold NaN: encoder." in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def file_of(path: Path, dims: int = 4, output: str = "depth", **metadata: str) -> Path:
+    """A graph of one operation with the metadata of an export."""
+    from onnx import TensorProto, helper
+
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 28, 28][:dims])
+    depth = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Identity", ["image"], [output])], "g", [image][:dims], [depth])
+    model = helper.make_model(graph, producer_name="densevit")
+    helper.set_model_props(model, metadata)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({}, "its card cannot be read"),
+        ({"card": "[]"}, "its card cannot be read"),
+        ({"card": BRACKETS}, "its card cannot be read"),
+        ({"card": json.dumps(TREE), "dims": 0}, "no batch of images"),
+        ({"card": json.dumps(TREE), "dims": 2}, "no batch of images"),
+        ({"card": json.dumps(TREE), "output": "other"}, "names outputs that it does not have: depth"),
+    ],
+)
+def test_an_onnx_file_with_bad_metadata_is_an_error_of_the_file(facts: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=told):
+        load_onnx(file_of(tmp_path / "bad.onnx", **facts))
