@@ -225,7 +225,7 @@ class OutputPlan(ExportPlan):
         points = None
         if self.points is not None and (size := size_of(unit)) is not None:
             measured = self.points.read(unit, size, alone=len(self.items) == 1)
-            points = hash_of([column.tolist() for column in astuple(measured)])
+            points = hash_of([None if column is None else column.tolist() for column in astuple(measured)])
         return hash_of([unit.digest(), unit.intrinsics and astuple(unit.intrinsics), points])
 
     def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
