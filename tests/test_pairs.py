@@ -251,7 +251,7 @@ def check_predictions(session: Session, pair: tuple[str, str]) -> None:
     if pair == ("tiles", "onnx"):
         densevit.export(predictor, session.folder / "any.onnx", image_size="dynamic", overwrite=True)
         large = np.tile(IMAGE, (2, 2, 1))
-        loaded = densevit.load(session.folder / "any.onnx", runtime="onnxruntime", precision="fp32", tiling=64)
+        loaded = densevit.load(session.folder / "any.onnx", runtime="onnxruntime", precision="fp32", tile_size=64)
         np.testing.assert_allclose(loaded(large), predictor.with_options(tiling=Tiling(64))(large), rtol=1e-3)
     elif pair == ("tiles", "flip"):
         check_flip(predictor.with_options(tiling=Tiling(32)), session.folder)
