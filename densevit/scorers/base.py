@@ -69,6 +69,7 @@ class Evaluation:
         card: the checkpoint's description of itself; empty for saved maps.
         title: of the report.
         source: what was evaluated and how, as plain values; goes into metrics.json.
+        problems: what could not be read, so that the scores are those of the rest.
         warning: what makes the numbers doubtful: saved maps of another unit, lenses that training did not show; or "".
     """
 
@@ -80,6 +81,7 @@ class Evaluation:
     card: Mapping[str, Any] = field(default_factory=dict, repr=False)
     title: str = ""
     source: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    problems: Sequence[str] = ()
     warning: str = ""
 
     @property
@@ -114,7 +116,12 @@ class Evaluation:
     def summary(self) -> str:
         """Return the scores as a table for a terminal."""
         table = tables(self.results) if len(self.results) > 1 else self.results[0].table()
-        return f"{table}\n\nwarning: {self.warning}" if self.warning else table
+        return "\n\n".join([table, *(f"warning: {text}" for text in (*self.problems, self.warning) if text)])
+
+    @property
+    def exit_code(self) -> int:
+        """Of `densevit eval`: 3 if a part of the data could not be read."""
+        return 3 if self.problems else 0
 
     def report(self, folder: str | Path) -> list[Path]:
         """Write metrics.json, tables as CSV and report.html, with several protocols a folder for each.
@@ -129,10 +136,12 @@ class Evaluation:
         written = []
         for number, (prefix, found) in enumerate(self._named()):
             place = Path(folder) / prefix
-            applied = {"inference": dict(self.inference[number])} if self.inference else {}
+            applied: dict[str, Any] = {"inference": dict(self.inference[number])} if self.inference else {}
+            applied |= {"problems": list(self.problems)} if self.problems else {}
             written += found.write(place, source={**self.source, **applied})
+            warning = "; ".join(filter(None, (*self.problems, self.warning)))
             page = found.write_page(
-                place / "report.html", title=self.title, figures=self.figures(found), warning=self.warning, times=times,
+                place / "report.html", title=self.title, figures=self.figures(found), warning=warning, times=times,
                 card=self.card,
             )  # fmt: skip
             written.append(page)

@@ -113,6 +113,7 @@ def evaluate_films(
     kind = kind_of(predictor, head)
     found: list[tuple[str, Row]] = []
     shown: list[ClipPictures] = []
+    problems: dict[str, None] = {}
     protocol = VideoProtocol(name="films", range=(1e-6, float("inf")))
     for film in films:
         source = open_video(film, fps)
@@ -143,9 +144,10 @@ def evaluate_films(
 
             row = score_clip(frames, protocol, "none", kind)
             found.append((name, row))
+            problems |= dict.fromkeys(f"{film}: {problem}" for problem in source.problems)
             if pictures:
                 shown.append(draw(name, row, frames, lambda values: values))
-    return Evaluation(results=[VideoScores(found, protocol, "none", shown)])
+    return Evaluation(results=[VideoScores(found, protocol, "none", shown)], problems=tuple(problems))
 
 
 def kind_of(predictions: Predictor | SavedMaps, head: str | None) -> Kind:

@@ -1,5 +1,7 @@
 """The choice of the device, and copies to and from a GPU that do not hold up its queue."""
 
+import os
+
 import torch
 from torch import Tensor
 
@@ -37,7 +39,8 @@ def device_of_process(wanted: str, local_rank: int, local_size: int) -> str:
     ConfigError: one GPU is named for several processes."""
     name = available_kind() if wanted == "auto" else wanted
     if name == "cuda":
-        return f"cuda:{local_rank}"
+        alone = "SLURM_PROCID" in os.environ and torch.cuda.device_count() == 1  # srun --gpus-per-task=1
+        return "cuda:0" if alone else f"cuda:{local_rank}"
     if name.startswith("cuda:") and local_size > 1:
         raise ConfigError(
             f"device: '{name}' is one GPU, where the {local_size} processes of this machine need one each. Take "

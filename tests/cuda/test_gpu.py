@@ -94,6 +94,7 @@ def test_too_large_a_step_says_what_to_change(config: Path, tmp_path: Path, caps
     assert "grad_accum_steps=" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # "is a prototype feature", says torch
 def test_a_step_does_not_wait_for_the_gpu(config: Path, tmp_path: Path) -> None:
     """What the stand-in of tests/cuda counts, asked of CUDA itself."""
     from threading import Event

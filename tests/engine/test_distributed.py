@@ -10,6 +10,7 @@ from small import small_config
 from densevit.engine import distributed
 from densevit.engine.logger import read_csv
 from densevit.errors import ConfigError
+from densevit.utils.device import device_of_process
 from densevit.weights import checkpoint
 
 
@@ -83,3 +84,10 @@ def test_one_gpu_for_several_processes_is_refused(monkeypatch: pytest.MonkeyPatc
     refused = pytest.raises(ConfigError, match="'cuda:1' is one GPU, where the 2 processes.*CUDA_VISIBLE_DEVICES")
     with refused, distributed.process_group("cuda:1"):
         pass
+
+
+def test_a_task_of_slurm_that_sees_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert device_of_process("cuda", 3, 4) == "cuda:3"
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    assert device_of_process("cuda", 3, 4) == "cuda:0"

@@ -1,5 +1,6 @@
 """Films without ground truth: steady depth has no flicker, and options that ask for ground truth are refused."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,14 @@ def test_what_films_cannot_be_scored_by_is_refused(capsys: pytest.CaptureFixture
         evaluate_films(predictor(0.0), ["camera:0"])
     assert main(["eval", "--task", "video", "run", "--videos", "a.mp4", "--align", "affine"]) == 2
     assert "which --videos do not have" in capsys.readouterr().err
+
+
+def test_what_a_damaged_video_lacks_is_said_stored_and_exits_with_3(tmp_path: Path) -> None:
+    folder = write_frames(tmp_path / "b", [frame(0)] * 6)
+    sorted(folder.iterdir())[2].write_bytes(b"damaged")
+    found = evaluate_films(predictor(0.0), [str(folder)])
+    assert found.exit_code == 3 and found.per_image[0][1]["frames"] == 5
+    found.report(tmp_path / "out")
+    stored = json.loads((tmp_path / "out/metrics.json").read_text())
+    assert stored["source"]["problems"][0].startswith(str(folder)) and stored["source"]["problems"][0] in str(found)
+    assert evaluate_films(predictor(0.0), [str(write_frames(tmp_path / "c", [frame(0)] * 3))]).exit_code == 0
