@@ -87,7 +87,7 @@ def export_web(
     onnx.refuse_inputs(card, "a web page")
     card, size = at_size(card, size)
     kinds = {card.outputs[name].kind for name in heads or card.outputs if name in card.outputs}
-    options = OnnxExportOptions(size=size, heads=heads, argmax="labels" in kinds)
+    options = OnnxExportOptions(size=None, any_size=True, heads=heads, argmax="labels" in kinds)
     atomic_io.make_folder(folder.parent)
     atomic_io.remove_stale_temporaries(folder.parent)
     with atomic_io.atomic_folder(folder, replace=True) as made:
@@ -102,6 +102,8 @@ def export_web(
         (made / "page.css").write_text(style, encoding="utf-8")
         chosen = {name: card.outputs[name] for name in heads or card.outputs}
         settings = describe(replace(card, outputs=chosen), size, title, (made / MODEL).stat().st_size)
+        runtime_files = [path for path in (made / "ort").iterdir() if "webgpu" not in path.name]
+        settings["download"] = settings["modelBytes"] + sum(path.stat().st_size for path in runtime_files)
         (made / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
         sizes = {path.relative_to(made).as_posix(): path.stat().st_size for path in made.rglob("*") if path.is_file()}
     total, gpu = sum(sizes.values()), sum(size for name, size in sizes.items() if "webgpu" in name)
@@ -121,8 +123,6 @@ def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:
             "--image-size: this model takes images of any size. Give height and width at which the page shall show "
             f"them to it: multiples of {card.multiple}, fewer pixels for more speed."
         )
-    if resize.mode == "native":
-        return replace(card, resize=replace(resize, window=None, stride=None)), size
     return replace(card, resize=replace(resize, mode="fixed", size=size, window=None, stride=None)), size
 
 

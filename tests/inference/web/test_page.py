@@ -19,6 +19,7 @@ from web_sites import CHROMIUM, SIZE, runtime_package, save_model
 from densevit.api import load
 from densevit.cli.main import main
 from densevit.inference.predictor import Predictor
+from densevit.inference.web.export import at_size
 from densevit.ops.colormap import colorize
 from densevit.ops.geometry import backproject, pinhole_from_fov
 from densevit.ops.palette import overlay, usual_palette
@@ -118,7 +119,7 @@ def test_values_and_pictures_are_those_of_python(page: Any, predictor: Predictor
     page.select_option("#head", "normals")
     assert np.abs(np.load(saved(page, "#save-values")) - expected["normals"]).max() < 1e-3
     page.select_option("#head", "depth")
-    page.hover("#map", position={"x": 1, "y": 1})
+    page.hover("#map", position={"x": 4, "y": 4})
     assert page.inner_text("#readout") == f"{depth[0, 0, 0]:.2f} m at x 0, y 0"
 
 
@@ -139,15 +140,20 @@ def test_the_point_cloud_is_that_of_python_and_turns(page: Any, tmp_path: Path) 
     assert page.locator("#cloud").screenshot() != before
 
 
-def test_an_image_of_another_shape_is_cropped_and_said_to_be(page: Any, predictor: Predictor, tmp_path: Path) -> None:
-    photo(tmp_path / "tall.jpg", (200, 100))
-    choose(page, tmp_path / "tall.jpg")
-    assert page.inner_text("#source").startswith("The middle 100 x 80 of 100 x 200 pixels")
-    read = "document.querySelector('#image').getContext('2d').getImageData(0, 0, 80, 64).data"
-    seen = page.evaluate(f"Array.from({read})")
-    image = np.array(seen, np.uint8).reshape(*SIZE, 4)[..., :3]
+def test_values_of_an_image_of_another_shape_have_its_size(page: Any, predictor: Predictor, tmp_path: Path) -> None:
+    photo(tmp_path / "tall.png", (200, 100))
+    choose(page, tmp_path / "tall.png")
+    assert page.inner_text("#source") == "100 x 200 pixels"
     depth = np.load(saved(page, "#save-values"))[0]
-    assert np.abs(depth - predictor.predict_all(image)["depth"]).max() < 1e-3
+    card, _ = at_size(predictor.card, SIZE)
+    expected = predictor.with_options(card=card)(tmp_path / "tall.png", head="depth")
+    assert depth.shape == (200, 100) and np.abs(depth / expected - 1).max() < 1e-3
+
+
+def test_a_large_image_is_reduced_and_said_to_be(page: Any, tmp_path: Path) -> None:
+    Image.new("RGB", (3000, 2000)).save(tmp_path / "large.png")
+    choose(page, tmp_path / "large.png")
+    assert page.inner_text("#source") == "3000 x 2000 pixels, reduced to 1732 x 1154"
 
 
 def test_files_that_are_no_images_are_named_and_the_page_goes_on(page: Any, tmp_path: Path) -> None:
@@ -169,7 +175,8 @@ def test_files_that_are_no_images_are_named_and_the_page_goes_on(page: Any, tmp_
 def test_camera_frames_are_predicted_until_it_is_stopped(page: Any) -> None:
     page.click("#webcam")
     wait_for_status(page, "^camera: ")
-    assert "of 640 x 480 pixels" in page.inner_text("#source")
+    assert "640 x 480 pixels" in page.inner_text("#source")
+    assert re.search(r"are \d+ MB\.$", page.inner_text("#about"))
     page.click("#webcam")
     assert page.inner_text("#webcam") == "Use the camera"
 

@@ -4,14 +4,14 @@ import { backproject, CloudView, ply } from "./cloud.js";
 import { colorize, colorizeNormals, overlay, show, spread } from "./colors.js";
 import { Model } from "./model.js";
 import { npy, save } from "./files.js";
-import { decode, fitTo, focalLength, PictureError } from "./picture.js";
+import { decode, draw, focalLength, PictureError } from "./picture.js";
 
 const $ = (id) => document.getElementById(id);
 const DEPTH = ["metric", "affine", "disparity"], VALUES = [...DEPTH, "uncertainty"];
 
 let settings, model, cloud;
-let shown; // the result on view: {name, part, rgba, maps}
-let next = null; // the image to predict for: {name, fit: () => {part, rgba}}
+let shown; // the result on view: {name, of, size, rgba, maps}
+let next = null; // the image to predict for: {name, fit: () => {of, size, rgba}}
 let busy = false, stream = null;
 
 async function start() {
@@ -43,7 +43,8 @@ function describe() {
   document.title = $("title").textContent = settings.title;
   const heads = settings.outputs.map(({ name, meaning, unit }) => `${name} (${meaning}${unit && ` in ${unit}`})`).join(", ");
   const [height, width] = settings.size;
-  $("about").textContent = `Predicts ${heads}, at ${width} x ${height} pixels, in this browser: images stay on this device.`;
+  $("about").textContent = `Predicts ${heads}; sees images at ${width} x ${height} pixels and gives maps at theirs, in this browser: images stay on this device. `
+    + `The model and what runs it are ${(settings.download / 1e6).toFixed(0)} MB.`;
   $("footer").textContent = `densevit ${settings.densevit}; weights: ${settings.source}, licence ${settings.licence}; `
     + "computed by ONNX Runtime Web (MIT licence).";
   for (const { name } of settings.outputs) $("head").append(new Option(name));
@@ -73,7 +74,7 @@ async function take(file) {
 }
 
 function fitted(source) {
-  const image = fitTo(settings.size, source, $("image"));
+  const image = draw(source, $("image"));
   source.close?.(); // a decoded file's memory
   return image;
 }
@@ -87,9 +88,9 @@ async function predict() {
       const { name, fit } = next;
       next = null;
       if (!stream) say(`Predicting ${name} ...`);
-      const { part, rgba } = fit();
-      const { maps, ms } = await model.run(rgba, settings.size, focal(part));
-      shown = { name, part, rgba, maps };
+      const { of, size, rgba } = fit();
+      const { maps, ms } = await model.run(rgba, size, focal(size));
+      shown = { name, of, size, rgba, maps };
       render();
       say(`${name}: ${ms < 1000 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(1)} s`}`);
     }
@@ -106,8 +107,8 @@ function fieldOfView() {
   return fov >= 5 && fov <= 170 ? fov : settings.fov;
 }
 
-function focal(part) {
-  return focalLength(part, settings.size[1], fieldOfView());
+function focal(size) {
+  return focalLength(size[1], fieldOfView());
 }
 
 function chosen() {
@@ -116,12 +117,9 @@ function chosen() {
 }
 
 function render() {
-  const [height, width] = settings.size, { part, rgba } = shown, head = chosen();
+  const { of, size: [height, width], rgba } = shown, head = chosen();
   $("result").hidden = false;
-  const cut = part.w < part.of[1] - 1 || part.h < part.of[0] - 1;
-  $("source").textContent = cut
-    ? `The middle ${part.w} x ${part.h} of ${part.of[1]} x ${part.of[0]} pixels, which has the model's aspect ratio`
-    : `${part.of[1]} x ${part.of[0]} pixels`;
+  $("source").textContent = `${of[1]} x ${of[0]} pixels${of[1] === width ? "" : `, reduced to ${width} x ${height}`}`;
   const values = VALUES.includes(head.kind), labels = head.kind === "labels";
   $("map-figure").hidden = $("save-picture").hidden = head.kind === "class";
   $("cmap-label").hidden = $("scale").hidden = !values;
@@ -184,7 +182,7 @@ function depthHead() {
 }
 
 function points(head) {
-  return backproject(head.kind === "metric" ? head.data : relief(head), shown.rgba, settings.size, focal(shown.part));
+  return backproject(head.kind === "metric" ? head.data : relief(head), shown.rgba, shown.size, focal(shown.size));
 }
 
 /** Depth from 1 to 3 for values that are known only up to scale and shift. */
@@ -200,7 +198,7 @@ function renderCloud() {
   if (!head) return;
   try {
     cloud ??= new CloudView($("cloud"));
-    cloud.set(points(head), focal(shown.part), settings.size);
+    cloud.set(points(head), focal(shown.size), shown.size);
     const scale = head.kind === "metric" ? "" : " The model's values are known only up to scale and shift: shapes are distorted.";
     $("cloud-note").textContent = `For a camera with a horizontal field of view of ${fieldOfView()}°. Drag to turn, scroll or pinch to zoom.${scale}`;
   } catch (error) {
@@ -210,7 +208,7 @@ function renderCloud() {
 }
 
 function readOut(event) {
-  const [height, width] = settings.size, box = $("map").getBoundingClientRect(), head = chosen();
+  const [height, width] = shown.size, box = $("map").getBoundingClientRect(), head = chosen();
   const x = Math.min(width - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * width)));
   const y = Math.min(height - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * height)));
   const i = y * width + x, n = width * height;
@@ -265,8 +263,8 @@ $("head").onchange = $("cmap").onchange = $("opacity").oninput = () => shown && 
 $("fov").onchange = () => {
   if (!shown) return;
   if (!settings.needsFocal) return renderCloud();
-  const { name, part, rgba } = shown;
-  next ??= { name, fit: () => ({ part, rgba }) }; // metres depend on the focal length
+  const { name, ...image } = shown;
+  next ??= { name, fit: () => image }; // metres depend on the focal length
   predict();
 };
 $("map").onpointermove = $("map").onpointerdown = (event) => shown && readOut(event);

@@ -1,6 +1,7 @@
-// Images and camera frames as the model takes them: the middle part of the model's aspect ratio, resized to its size.
+// Images and camera frames at their own size; the model's file resizes them as PyTorch does.
 
 export const MAX_PIXELS = 100e6; // an image is decoded to 4 bytes a pixel
+const MAX_SHOWN = 2e6; // pixels of the image that is predicted; a larger one is reduced
 const MAX_BYTES = 200e6;
 
 /** A problem that the visitor can solve; its message is shown as it is. */
@@ -37,24 +38,22 @@ export async function decode(file) {
   }
 }
 
-/** Draws the middle part of `source` (image, canvas or video) on `canvas`; returns that part and the pixels. */
-export function fitTo([height, width], source, canvas) {
-  const w = source.videoWidth || source.width, h = source.videoHeight || source.height;
-  const scale = Math.min(w / width, h / height);
-  const part = { w: Math.round(width * scale), h: Math.round(height * scale), of: [h, w] };
-  const x = Math.round((w - part.w) / 2), y = Math.round((h - part.h) / 2);
+/** Draws `source` (image, canvas or video) on `canvas`; returns its own size, that of the drawing, and the pixels. */
+export function draw(source, canvas) {
+  const of = [source.videoHeight || source.height, source.videoWidth || source.width];
+  const scale = Math.min(1, Math.sqrt(MAX_SHOWN / (of[0] * of[1])));
+  const [height, width] = of.map((side) => Math.max(1, Math.floor(side * scale)));
   canvas.width = width;
   canvas.height = height;
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.fillStyle = "white"; // behind transparent pixels
   context.fillRect(0, 0, width, height);
   context.imageSmoothingQuality = "high";
-  context.drawImage(source, x, y, part.w, part.h, 0, 0, width, height);
-  return { part, rgba: context.getImageData(0, 0, width, height).data };
+  context.drawImage(source, 0, 0, width, height);
+  return { of, size: [height, width], rgba: context.getImageData(0, 0, width, height).data };
 }
 
-/** Focal length in pixels of the image that the model sees; `fov`: degrees, across the whole image's width. */
-export function focalLength(part, width, fov) {
-  const whole = part.of[1] / 2 / Math.tan(fov * Math.PI / 360);
-  return whole * width / part.w;
+/** Focal length in pixels of an image of this width; `fov`: degrees across it. */
+export function focalLength(width, fov) {
+  return width / 2 / Math.tan(fov * Math.PI / 360);
 }

@@ -63,8 +63,8 @@ async function open(provider, model) {
 
 /** Compiles the GPU's programs and shows whether it can run them all. */
 async function warmUp() {
-  const [, height, width] = session.inputMetadata[0].shape;
-  await infer(new Uint8Array(height * width * 3), [height, width], width);
+  const side = 64;
+  await infer(new Uint8Array(side * side * 3), [side, side], side);
 }
 
 async function infer(rgb, [height, width], focal) {
