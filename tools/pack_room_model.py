@@ -1,6 +1,6 @@
 """Make the model of the package from a run of multitask/room_model: python tools/pack_room_model.py RUN [OUTPUT]"""
 
-import sys
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,14 @@ from densevit.weights.hub import PACKAGED_FOLDER
 LIMIT = 8_000_000  # bytes
 
 
-def main(run: str, output: str | Path = PACKAGED_FOLDER / checkpoint.WEIGHTS) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", help="the run's folder, or one of its checkpoints")
+    parser.add_argument("output", nargs="?", type=Path, default=PACKAGED_FOLDER / checkpoint.WEIGHTS)
+    pack(**vars(parser.parse_args()))
+
+
+def pack(run: str, output: Path) -> None:
     folder = checkpoint.locate(run)
     manifest, (tensors, card) = checkpoint.verify(folder), checkpoint.read(folder)
     card = replace(
@@ -22,11 +29,11 @@ def main(run: str, output: str | Path = PACKAGED_FOLDER / checkpoint.WEIGHTS) ->
         scores=manifest.scores,
     )
     weights = {name: value.bfloat16() if value.is_floating_point() else value for name, value in tensors.items()}
-    checkpoint.write_weights(Path(output), weights, card)
-    if (size := Path(output).stat().st_size) > LIMIT:
+    checkpoint.write_weights(output, weights, card)
+    if (size := output.stat().st_size) > LIMIT:
         raise SystemExit(f"{output}: {size:,} bytes; the package takes {LIMIT:,}.")
     print(f"{output}: {size:,} bytes, step {manifest.step:,}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -14,6 +14,7 @@ from densevit.data.io.video import Span, open_video
 from densevit.errors import DataError, DensevitError, PartialError
 from densevit.inference.camera import Lens, assumed_fov, focal_of_matrix
 from densevit.inference.image_input import ImageInput
+from densevit.inference.predict.ledger import LEDGER
 from densevit.inference.predict.output_plan import SETTINGS
 from densevit.inference.predict.pipeline import head_of_each_format
 from densevit.inference.video.formats import CLIP_FORMATS
@@ -146,4 +147,4 @@ def chosen_heads(model: AppModel, formats: Sequence[str], options: ViewOptions) 
 
 
 def files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file() and path.name != SETTINGS)
+    return sorted(path for path in folder.iterdir() if path.is_file() and path.name not in (SETTINGS, LEDGER))

@@ -68,7 +68,6 @@ def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureF
         ([], "name a command"),
         (["eval", "--dat", "nyu"], "unrecognized arguments: --dat. Did you mean --data"),
         (["eval", "run", "--task", "dept"], "invalid choice: 'dept'"),
-        (["predict", "run", "a.jpg"], "arguments are required: --output"),
         (["predict", "run", "a.jpg", "--output", "x", "--batch-size", "0"], "--batch-size: 1 or more; got '0'"),
         (["predict", "run", "a.jpg", "--output", "x", "--range", "1"], "--range: 2 numbers, as 1,2; got '1'"),
         (["train", "c.yaml", "--resum=last"], "Did you mean --resume?"),

@@ -99,6 +99,10 @@ BY_HAND: Mapping[str, tuple[str, str]] = {
     "kitti": ("https://www.cvlibs.net/datasets/kitti", "it asks for an account"),
     "make3d": ("http://make3d.cs.cornell.edu/data.html", "it states no checksums"),
     "mnist": ("http://yann.lecun.com/exdb/mnist", "{type: mnist, download: true} fetches it"),
+    "seven_scenes": (
+        "https://www.microsoft.com/en-us/research/project/rgb-d-dataset-7-scenes",
+        "it states no checksums",
+    ),
     "nyu": ("https://cs.nyu.edu/~fergus/datasets/nyu_depth_v2.html", "it states no checksums"),
     "pascal_context": ("https://cs.stanford.edu/~roozbeh/pascal-context", "it states no checksums"),
     "scannet": ("http://www.scan-net.org", "its terms of use are to be signed"),

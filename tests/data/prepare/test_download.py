@@ -24,8 +24,8 @@ from densevit.errors import ConfigError, DataError, StorageError
 CONTENT = bytes(range(256)) * 4000
 CHECKSUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 LOCAL = {
-    "coco", "digits", "folder", "huggingface", "middlebury_motorcycle", "mix", "pseudo_labels", "rooms", "webdataset",
-    "yolo",
+    "coco", "digits", "folder", "huggingface", "middlebury_motorcycle", "mix", "pseudo_labels", "recording", "rooms",
+    "webdataset", "yolo",
 }  # fmt: skip
 
 
