@@ -13,6 +13,7 @@ from small_scenes import small_joint_config, small_scenes
 from densevit import api
 from densevit.builder.checkpoint import restore
 from densevit.cli.main import main
+from densevit.data.datasets.folder import Folder
 from densevit.data.io.readers import read_depth
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
@@ -61,6 +62,24 @@ def test_evaluation_repeats_the_scores_of_training(run: Path) -> None:
     assert metrics(run / "depth")["abs_rel"] == pytest.approx(best["depth/abs_rel"], rel=1e-3)
     counts = json.loads((run / "segmentation/metrics.json").read_text())["counts"]
     assert (counts["scored"], counts["skipped"]) == (6, 2)
+
+
+def test_scores_of_training_images_say_so_and_name_the_split_to_score(tmp_path: Path, capsys) -> None:
+    config = small_joint_config(tmp_path, count=8)
+    drawn = [f"data.{split}.{key}" for split in ("train", "val") for key in (f"split={split}", "val_fraction=0.5")]
+    assert main(["train", str(config), "steps=1", *drawn]) == 0
+    trained = len(Folder(root=tmp_path / "data", split="train", val_fraction=0.5))
+    told = f"{trained} of these 8 images trained the model"
+    held_out = ["--split", "val", "--data-options", "val_fraction=0.5"]
+    for name, words, warned in (("all", [], True), ("val", held_out, False)):
+        assert evaluate(tmp_path, "segmentation", tmp_path / "run", "--output", tmp_path / name, *words) == 0
+        source = json.loads((tmp_path / name / "metrics.json").read_text())["source"]
+        assert (told in source.get("warning", "")) == (told in capsys.readouterr().out) == warned
+        assert not warned or " ".join(held_out) in source["warning"]
+    assert main(["compare", str(tmp_path / "all"), str(tmp_path / "val")]) == 0
+    assert f"warning: A: {told}" in capsys.readouterr().out
+    assert main(["eval", str(tmp_path / "run"), "--task", "segmentation"]) == 0
+    assert "trained the model" not in capsys.readouterr().out
 
 
 def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Path, monkeypatch) -> None:

@@ -10,9 +10,9 @@ from densevit.config.recipes import SUFFIXES, recipes
 from densevit.data.datasets.base import DATASETS, Dataset, open_dataset
 from densevit.data.datasets.named import SPLITS, named_spec, spec_to_score, split_folders
 from densevit.data.datasets.pairs import as_dataset
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DensevitError
 from densevit.registry import ComponentConfig, ComponentSpec, choices, default
-from densevit.weights.recorded_run import validation_spec
+from densevit.weights.recorded_run import recorded_run, validation_spec
 
 Options = Mapping[str, Any] | None
 
@@ -50,6 +50,36 @@ def open_data(
     else:
         return as_dataset(data), {"type": describe_object(data)}
     return open_dataset(spec), spec
+
+
+def training_warning(checkpoint: str | Path, data: Dataset, spec: ComponentConfig) -> str:
+    """Say how many of the images to score trained the checkpoint, and which split to score instead; "" for none."""
+    recorded = recorded_run(checkpoint).get("data") or {}
+    train, val = recorded.get("train") or {}, recorded.get("val") or {}
+    trained = [source.get("data") or {} for source in train.get("sources", ())] or [train]
+    try:
+        seen = {key for tree in trained if is_same_place(tree, spec) for key in identities(open_dataset(tree))}
+    except DensevitError:
+        return ""  # it is no longer there, or its plug-in is not
+    count = sum(key in seen for key in identities(data))
+    if not count:
+        return ""
+    advice = "score images that it has not seen, for example by --split val."
+    if is_same_place(val, spec) and val.get("split") != spec.get("split"):
+        fraction = f" --data-options val_fraction={val['val_fraction']:g}" if val.get("val_fraction") else ""
+        advice = f"score its validation data by --split {val.get('split', 'val')}{fraction}, or without --data."
+    return f"{count:,} of these {len(data):,} images trained the model, so others will score worse; {advice}"
+
+
+def is_same_place(tree: ComponentConfig, spec: ComponentConfig) -> bool:
+    """Return whether two configs of data sets have one type and one root."""
+    roots = [Path(found["root"]).expanduser().resolve() if found.get("root") else None for found in (tree, spec)]
+    return tree.get("type") == spec.get("type") and roots[0] == roots[1]
+
+
+def identities(data: Dataset) -> Iterator[str]:
+    """Yield what tells samples of one place apart: their image files, or their names where they have none."""
+    return (str(data.files(index).get("image", name)) for index, name in enumerate(data.names))
 
 
 def find_splits(

@@ -12,7 +12,7 @@ from typing import Any
 
 from densevit import api
 from densevit.api.checkpoint import card_before_loading, load_plugins
-from densevit.api.data_arguments import open_data
+from densevit.api.data_arguments import open_data, training_warning
 from densevit.config.objects import describe_object
 from densevit.data.datasets.base import Dataset
 from densevit.data.predictions import GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
@@ -86,6 +86,7 @@ def evaluate(
         task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
         refuse_others(task, given)
     subject = model if predictions is None else predictions
+    seen = "" if path is None or opened is None else training_warning(path, opened, spec)
     if path is not None:
         sizes = {"batch_size": batch_size or (32 if task == "classification" else 1)}
         flips = {} if task in ("depth", None) or chosen["flip"] is None else {"flip": chosen["flip"]}
@@ -113,6 +114,8 @@ def evaluate(
     found = scorer(subject, opened, str(spec.get("type", "")), **{name: chosen[name] for name in options_of(scorer)})
     title = f"{Path(named).name} on {spec['type']}" if spec else f"{Path(named).name}, {task}"
     found = replace(found, title=title, source=source)
+    if seen and isinstance(found, Evaluation):
+        found = replace(found, warning="; ".join(filter(None, (seen, found.warning))))
     if output is not None:
         say_written(*found.report(output))
     return found

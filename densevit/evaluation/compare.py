@@ -73,6 +73,7 @@ class Comparison:
     scored_by: the protocol, or the task.
     scenes: how many folders the names of the images tell of.
     only_a, only_b: names that the other does not have; they are left out.
+    warnings: what makes the scores of A and of B doubtful, as their metrics.json say; or "".
     """
 
     scored_by: str
@@ -81,6 +82,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
+    warnings: tuple[str, str] = ("", "")
 
     def __str__(self) -> str:
         return table(self)
@@ -101,9 +103,9 @@ def compare(a: Path, b: Path, metrics: tuple[str, ...] = ()) -> Comparison:
     adjusted = iter(holm([row.p for row in differences if row.p is not None]))
     corrected = tuple(row if row.p is None else replace(row, p=next(adjusted)) for row in differences)
     scenes = len(set(scenes_of(both).values()))
-    return Comparison(
-        kinds[0], len(both), scenes, corrected, tuple(sorted(names_a - both)), tuple(sorted(names_b - both))
-    )
+    only_a, only_b = tuple(sorted(names_a - both)), tuple(sorted(names_b - both))
+    warnings = _read_summary(a)["warning"], _read_summary(b)["warning"]
+    return Comparison(kinds[0], len(both), scenes, corrected, only_a, only_b, warnings)
 
 
 Differences = tuple[set[str], set[str], list[Difference]]
@@ -238,7 +240,7 @@ def sentence(found: Comparison) -> str:
 
 def notes(found: Comparison) -> list[str]:
     """What a reader should know beside the numbers."""
-    lines = []
+    lines = [f"warning: {label}: {text}" for label, text in zip("AB", found.warnings, strict=True) if text]
     if 1 < found.scenes < FEWEST:
         lines.append(f"Of other scenes this tells nothing: they are {found.scenes}, and at least {FEWEST} are needed.")
     for label, names in (("A", found.only_a), ("B", found.only_b)):
@@ -324,7 +326,8 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
     path = folder / "metrics.json"
     try:
         tree: Mapping[str, Any] = json.loads(path.read_text())
-        counts = {key: int(tree["counts"][key]) for key in ("images", "scored")}
+        counts: dict[str, Any] = {key: int(tree["counts"][key]) for key in ("images", "scored")}
+        counts["warning"] = str(tree.get("source", {}).get("warning", ""))
         task = tree.get("task", "depth" if "range" in tree.get("protocol", ()) else "normals")  # older files have none
         if task == "depth":
             return {"protocol": {key: tree["protocol"][key] for key in ("name", "range")}, **counts}

@@ -70,7 +70,8 @@ class Evaluation:
         title: of the report.
         source: what was evaluated and how, as plain values; goes into metrics.json.
         problems: what could not be read, so that the scores are those of the rest.
-        warning: what makes the numbers doubtful: saved maps of another unit, lenses that training did not show; or "".
+        warning: what makes the numbers doubtful: images of the training, saved maps of another
+            unit, lenses that training did not show; or "".
     """
 
     results: Sequence[Scores] = field(repr=False)
@@ -138,6 +139,7 @@ class Evaluation:
             place = Path(folder) / prefix
             applied: dict[str, Any] = {"inference": dict(self.inference[number])} if self.inference else {}
             applied |= {"problems": list(self.problems)} if self.problems else {}
+            applied |= {"warning": self.warning} if self.warning else {}
             written += found.write(place, source={**self.source, **applied})
             warning = "; ".join(filter(None, (*self.problems, self.warning)))
             page = found.write_page(
