@@ -65,7 +65,7 @@ def training_warning(checkpoint: str | Path, data: Dataset, spec: ComponentConfi
     if not count:
         return ""
     advice = "score images that it has not seen, for example by --split val."
-    if is_same_place(val, spec) and val.get("split") != spec.get("split"):
+    if is_same_place(val, spec) and val.get("split") not in (spec.get("split"), train.get("split")):
         fraction = f" --data-options val_fraction={val['val_fraction']:g}" if val.get("val_fraction") else ""
         advice = f"score its validation data by --split {val.get('split', 'val')}{fraction}, or without --data."
     return f"{count:,} of these {len(data):,} images trained the model, so others will score worse; {advice}"

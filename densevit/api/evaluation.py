@@ -86,7 +86,6 @@ def evaluate(
         task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
         refuse_others(task, given)
     subject = model if predictions is None else predictions
-    seen = "" if path is None or opened is None else training_warning(path, opened, spec)
     if path is not None:
         sizes = {"batch_size": batch_size or (32 if task == "classification" else 1)}
         flips = {} if task in ("depth", None) or chosen["flip"] is None else {"flip": chosen["flip"]}
@@ -95,6 +94,7 @@ def evaluate(
             subject = choose_for_data(subject, opened)
         if chosen["protocol"] is None and data is None and task in ("depth", None):
             chosen["protocol"] = recorded_protocol(path, chosen["head"])
+    seen = "" if path is None or opened is None else training_warning(path, opened, spec)
     if task is None:
         task = task_of(subject.card, chosen["head"]) if isinstance(subject, Predictor) else "depth"
         refuse_others(task, given)

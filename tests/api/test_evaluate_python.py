@@ -40,6 +40,7 @@ def test_a_checkpoint_scores_as_by_the_command(folder: Path, tmp_path: Path) -> 
     assert [path.name for path in written] == ["metrics.json", "per_image.csv", "report.html"]
     mine = json.loads(written[0].read_text())
     assert mine["source"].pop("inference")["precision"] == "fp32"
+    assert mine["source"].pop("warning").startswith("6 of these 6 images trained the model")
     assert mine.pop("source") == {
         "checkpoint": str(folder / "run"), "task": "depth", "data": "folder", "root": str(folder / "data"),
         "metrics": "['distance']", "device": "cpu", "runtime": "torch",
