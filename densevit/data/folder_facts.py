@@ -8,7 +8,7 @@ import numpy as np
 
 from densevit.config.starter import FolderFacts
 from densevit.data.datasets.folder import Folder, hash_fraction
-from densevit.data.datasets.named import SPLITS, type_of_folder
+from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names, type_of_folder
 from densevit.data.datasets.recording import Recording
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.arrays import READERS
@@ -17,13 +17,6 @@ from densevit.data.io.readers import SCALE_KEY, image_size, read_stored_labels, 
 from densevit.data.recordings.blocks import is_consecutive
 from densevit.errors import DataError
 from densevit.structures import IGNORE
-
-NAMES = {
-    "images": ("images", "image", "rgb", "img", "imgs", "color"),
-    "depths": ("depths", "depth", "depth_maps", "gt"),
-    "labels": ("labels", "label", "masks", "mask", "annotations", "seg"),
-}
-"""What folders of images and maps are called; the first is the data set's own default."""
 
 LOOKED_AT = 48  # samples, evenly spaced
 VAL_FRACTION, FEWEST = 0.1, 4  # share of validation images, and how many there are at least
@@ -41,8 +34,7 @@ def look_at_folder(root: Path) -> FolderFacts:
     splits = tuple(split for split in SPLITS if any((root / split / name).is_dir() for name in NAMES["images"]))
     if splits and "train" not in splits:
         raise DataError(f"{root}: has folders {', '.join(splits)}, and no 'train'.")
-    where = find_names(root / "train" if splits else root)
-    options = {kind: name for kind, name in where.items() if name != NAMES[kind][0]}
+    options = other_names(find_names(root / "train" if splits else root))
     given: dict[str, Any] = {
         "root": root,
         "depth_scale": 1.0,
@@ -95,18 +87,6 @@ def look_at_recording(root: Path) -> FolderFacts:
         depth_metres=(near, median, far),
         facts=Recording(root=root).facts,
     )
-
-
-def find_names(base: Path) -> dict[str, str]:
-    """Kind -> the folder that holds it. Raises DataError if none holds images."""
-    found = {kind: next((name for name in names if (base / name).is_dir()), "") for kind, names in NAMES.items()}
-    if not found["images"]:
-        there = ", ".join(sorted(path.name for path in base.iterdir() if path.is_dir())[:8]) or "none"
-        raise DataError(
-            f"{base}: no folder of images ({', '.join(NAMES['images'])}); its folders: {there}. For other layouts see "
-            "`densevit list components data_set folder`: patterns, or a table."
-        )
-    return {kind: name for kind, name in found.items() if name}
 
 
 def val_fraction(names: Sequence[str]) -> float:

@@ -8,9 +8,17 @@ from typing import Any
 from densevit.config.yaml_document import YamlDocument
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.recordings.layouts import find_sequences
+from densevit.errors import DataError
 from densevit.registry import ComponentConfig, choices, default
 
 SPLITS = ("train", "val", "test")
+
+NAMES = {
+    "images": ("images", "image", "rgb", "img", "imgs", "color"),
+    "depths": ("depths", "depth", "depth_maps", "gt"),
+    "labels": ("labels", "label", "masks", "mask", "annotations", "seg"),
+}
+"""What folders of images and maps are called; the first is the data set's own default."""
 
 
 def named_spec(
@@ -29,6 +37,8 @@ def named_spec(
             print(f"data: {name} is the data set of that name; for the folder here say ./{name}", file=sys.stderr)
         else:
             name, root = type_of_folder(Path(name)), Path(name)
+            if name == "folder":
+                options = {**names_in(root), **(options or {})}
     document = YamlDocument({"type": name, **(options or {})})
     for item in overrides:
         document.override(item)
@@ -42,6 +52,31 @@ def type_of_folder(root: Path) -> str:
     if (root / "dataset.json").is_file():
         return "rooms"
     return "recording" if find_sequences(root) else "folder"
+
+
+def find_names(base: Path) -> dict[str, str]:
+    """Kind -> the folder that holds it. Raises DataError if none holds images."""
+    found = {kind: next((name for name in names if (base / name).is_dir()), "") for kind, names in NAMES.items()}
+    if not found["images"]:
+        there = ", ".join(sorted(path.name for path in base.iterdir() if path.is_dir())[:8]) or "none"
+        raise DataError(
+            f"{base}: no folder of images ({', '.join(NAMES['images'])}); its folders: {there}. For other layouts see "
+            "`densevit list components data_set folder`: patterns, or a table."
+        )
+    return {kind: name for kind, name in found.items() if name}
+
+
+def other_names(found: Mapping[str, str]) -> dict[str, str]:
+    """Those of `find_names` that are not the data set's own defaults, as its options."""
+    return {kind: name for kind, name in found.items() if name != NAMES[kind][0]}
+
+
+def names_in(root: Path) -> dict[str, str]:
+    """Return what the folders of a user's data are called, as options of `folder`; empty where none holds images."""
+    for base in (*(root / split for split in SPLITS), root):
+        if any((base / name).is_dir() for name in NAMES["images"]):
+            return other_names(find_names(base))
+    return {}
 
 
 def split_folders(spec: ComponentConfig) -> list[str]:

@@ -35,6 +35,12 @@ def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     return Raster.open(path).size
 
 
+class UnknownUnit(DataError):
+    """A depth map of integers, of which nothing says how many are a metre."""
+
+    kind = "unknown_unit"
+
+
 def read_depth(
     path: str | os.PathLike[str],
     scale: float | None = None,
@@ -57,9 +63,9 @@ def read_depth(
     stored, own_scale = _read_wide(path, max_pixels)
     scale = own_scale if scale is None else scale
     if scale is None and stored.dtype.kind != "f":
-        raise DataError(
-            f"{path}: integers ({stored.dtype}) of no known unit. Set depth_scale, the units per metre "
-            "(--scale where predictions are scored)."
+        raise UnknownUnit(
+            f"{path}: integers ({stored.dtype}) of no known unit. Set depth_scale, the units per metre, as "
+            "--data-options depth_scale=1000 (--scale where predictions are scored)."
         )
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise DataError(f"{path}: depth_scale is {scale}; it must be a positive number of stored units per metre.")

@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.io.images import HEAD, SUFFIX_FORMATS, Raster, detect_format, file_format
-from densevit.data.io.readers import image_size
+from densevit.data.io.readers import UnknownUnit, image_size
 from densevit.data.labels.errors import LabelError
 from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.file_checks import check_files
@@ -64,7 +64,7 @@ def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: 
     try:
         sample = dataset.read(index)
     except DataError as error:
-        type_ = error.kind if isinstance(error, LabelError) else "unreadable"
+        type_ = error.kind if isinstance(error, LabelError | UnknownUnit) else "unreadable"
         found = check_files(paths) or [_unreadable(str(error), paths, type_)]
         fits = False if any(type_ == "size_mismatch" for type_, _, _ in found) else None
         return SampleStats(problems=(*found, *_exif_problems(paths, has_exif, fits)))

@@ -32,6 +32,10 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
         "exif": ("image and map may be rotated differently", "Rotate the pixels, and drop the EXIF orientation."),
         "empty_depth": ("depth maps without any valid depth", "Remove these samples, or export them again."),
         "negative_depth": ("negative depth", "Write 0 where depth is invalid; look for a wrong sign."),
+        "unknown_unit": (
+            "depth of no known unit",
+            "Say how many units are a metre: --data-options depth_scale=1000, or data.depth_scale in a config.",
+        ),
         "units": ("depth in a wrong unit", "Set `depth_scale` to the units per metre of the files."),
         "invalid_marker": ("a value that marks missing depth", "Name it as stored: `invalid: [65535]`."),
         "mixed_units": (

@@ -16,6 +16,7 @@ from orientations import oriented
 from photo_samples import photo, sample
 from PIL import Image
 from scipy.stats import spearmanr
+from small import small_folder
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import Dataset
@@ -443,6 +444,19 @@ def test_the_command_validates_a_folder_and_writes_its_report(
     assert list(cache.rglob("*.json"))
     again = command(capsys, "--data", "folder", "--root", str(broken), *words, code=2)
     assert again.splitlines()[:-1] == said.splitlines()[:-2]  # the last line tells the time, and where it is written
+
+
+@pytest.mark.parametrize("split", ["", "train"])
+def test_a_folder_needs_no_option_but_the_unit_and_is_told_which_whatever_its_folders_are_called(
+    split: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = small_folder(tmp_path / "mine" / split)
+    (root / "images").rename(root / "rgb")
+    (root / "depths").rename(root / "depth")
+    printed = command(capsys, str(tmp_path / "mine"), code=2)
+    assert printed.count("Say how many units are a metre: --data-options depth_scale=1000") == 1
+    assert "depth of no known unit (6)" in printed and "--data-options depth_scale=1000" in printed
+    assert "\n0 errors" in command(capsys, str(tmp_path / "mine"), "--data-options", "depth_scale=1000", code=0)
 
 
 def test_the_command_takes_a_config_and_looks_before_anything_is_built(
