@@ -1,7 +1,7 @@
 """A config becomes a plan: every component checked, then the data sets opened; no weights are allocated yet."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -15,7 +15,7 @@ from densevit.config import plugins
 from densevit.config.parser import Draft
 from densevit.config.schema import Run
 from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, resolve_root
 from densevit.data.datasets.mix import Mix
 from densevit.data.loading.clips import Clips
 from densevit.data.loading.feature_cache import FeatureCache
@@ -183,11 +183,25 @@ def resolve_plan(draft: Draft) -> Plan:
     stored_model = init.info.model if init else {}
     conditioning = resolve_conditioning(checker, run, stored_model.get("conditioning", {}))
     checker.raise_problems(draft.locate)
+    if problems := output_problems(run):
+        raise ConfigError(*map(draft.locate, problems))
     camera = run.model.camera or stored_model.get("camera", "none")
     canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, conditioning)
     return Plan(run, model, tasks, transforms, datasets, objective, init, aligned, draft.locate)
+
+
+def output_problems(run: Run) -> list[str]:
+    """Return a problem if the run would write among the files of a data set."""
+    specs = [spec for spec in (run.data.train, run.data.val, run.data.probe) if spec]
+    specs += [source.get("data") or {} for spec in specs for source in spec.get("sources", ())]
+    output = run.output.resolve()
+    for root in {str(spec["root"]) for spec in specs if spec.get("root")}:
+        with suppress(DataError):  # missing data are told when they are opened
+            if (place := resolve_root(Path(root), root).resolve()) in (output, *output.parents):
+                return [f"output: {run.output} lies in the data set {place}; name a folder outside of it."]
+    return []
 
 
 def resolve_conditioning(

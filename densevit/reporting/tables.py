@@ -47,15 +47,20 @@ def rows_csv(
     skipped: Iterable[str] = (),
 ) -> str:
     """A line per row, numbers in full precision; what a row does not have is empty, as all of a skipped one is."""
-    lines = [[what, *columns]]
-    lines += [[name, *(_cell(row.get(column, "")) for column in columns)] for name, row in rows]
-    return csv_text([*lines, *([name, *([""] * len(columns))] for name in skipped)])
+    lines = [[what, *map(plain_text, columns)]]
+    lines += [[plain_text(name), *(_cell(row.get(column, "")) for column in columns)] for name, row in rows]
+    return csv_text([*lines, *([plain_text(name), *([""] * len(columns))] for name in skipped)])
 
 
 def confusion_csv(classes: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
     """True classes down, predicted ones across."""
-    rows = ([name, *row] for name, row in zip(classes, counts, strict=True))
-    return csv_text([["true / predicted", *columns], *rows])
+    rows = ([plain_text(name), *row] for name, row in zip(classes, counts, strict=True))
+    return csv_text([["true / predicted", *map(plain_text, columns)], *rows])
+
+
+def plain_text(name: str) -> str:
+    """The name behind an apostrophe where a spreadsheet would compute it as a formula, as `=1+1`."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
 
 
 def finite(row: Mapping[str, float]) -> dict[str, float | None]:
@@ -66,5 +71,5 @@ def finite(row: Mapping[str, float]) -> dict[str, float | None]:
 def _cell(value: float | str) -> str:
     """Integers without a point."""
     if isinstance(value, str):
-        return value
+        return plain_text(value)
     return str(int(value)) if value.is_integer() else repr(value)

@@ -65,6 +65,16 @@ def test_a_batch_larger_than_the_data_is_warned_of(tmp_path: Path) -> None:
         assert any(f"batch_size: {size} images a step, where data.train has 6" in text for text in warnings) is warned
 
 
+def test_no_run_is_written_among_the_files_of_its_data(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    for place in ("data", "data/runs/mine"):
+        with pytest.raises(
+            ConfigError, match=rf"output: .*{place} lies in the data set {tmp_path}/data; name a folder"
+        ):
+            load_plan(config, [f"output={tmp_path / place}"])
+    assert load_plan(config, [f"output={tmp_path / 'database'}"]).run.output == tmp_path / "database"
+
+
 def test_a_plan_has_its_data_only_when_it_is_open(tmp_path: Path) -> None:
     plan = load_plan(small_config(tmp_path))
     assert plan.opened == {} and plan.run.validate_every == 4 and "classes" not in plan.run.data.train

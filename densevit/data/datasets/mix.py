@@ -139,8 +139,9 @@ def source_names(sources: Sequence[Source]) -> list[str]:
     names = [source.name or str(source.data.get("type", "")) for source in sources]
     problems = [f"sources.{i}.name: '{name}' comes twice; give each source its own." for i, name in enumerate(names)
                 if name in names[:i]]  # fmt: skip
-    problems += [f"sources.{i}.name: '{name}' must not hold '.', '/', ',' or '='." for i, name in enumerate(names)
-                 if set(name) & set("./,=")]  # fmt: skip
+    problems += [f"sources.{i}.name: {name!r} must not hold '.', '/', ',', '=' or line breaks, nor begin with '+', '-' "
+                 "or '@'." for i, name in enumerate(names)
+                 if set(name) & set("./,=") or not name.isprintable() or name.startswith(("+", "-", "@"))]  # fmt: skip
     if problems:
         raise ConfigError(*problems)
     return names

@@ -51,6 +51,8 @@ def test_a_share_is_the_weight_or_the_size_to_the_power_of_the_temperature() -> 
         ({"weight": 1}, {}, r"sources.1.weight: missing, where other sources have one"),
         ({"name": "b"}, {}, r"sources.1.name: 'b' comes twice"),
         ({"name": "a/b"}, {}, r"sources.0.name: 'a/b' must not hold"),
+        ({"name": "a\nb"}, {}, r"sources.0.name: 'a\\nb' must not hold .* line breaks"),
+        ({"name": "@SUM(1)"}, {}, r"sources.0.name: '@SUM\(1\)' must not .* begin with '\+', '-' or '@'"),
         ({"transforms": [{"type": "hflop"}]}, {}, r"sources.0.transforms.0.type: no transform 'hflop'"),
         ({"data": {"type": "folde"}}, {}, r"sources.0.data.type: no data set 'folde'. Did you mean 'folder'"),
         ({"data": {"type": "mix", "sources": []}}, {}, "a mixture within a mixture"),
