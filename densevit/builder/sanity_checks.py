@@ -8,6 +8,7 @@ from densevit.builder.tasks import depth_tasks
 from densevit.data.sanity_checks import (
     check_cameras,
     check_depth_range,
+    check_ground_truth,
     check_labels,
     check_licences,
     check_normals,
@@ -24,9 +25,9 @@ from densevit.tasks.base import Task
 
 def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:
     """Looks at some samples before the first step, for what would otherwise be found out after the last. Raises
-    DataError: all of the depth lies outside the range of a head; a protocol that is not defined at its size. Returns
-    warnings: ground truth outside of a head's range, labels of a single class, images in both splits, a batch larger
-    than the data, images whose camera is not known where the model needs it."""
+    DataError: nothing to learn from; all of the depth lies outside the range of a head; a protocol that is not defined
+    at its size. Returns warnings: ground truth outside of a head's range, labels of a single class, images in both
+    splits, a batch larger than the data, images whose camera is not known where the model needs it."""
     warnings = []
     if plan.run.batch_size > len(plan.train):
         warnings.append(
@@ -37,6 +38,10 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
         warnings.append("model.trainable: all other weights are random and stay so; set model.init_from.")
     warnings += check_licences(plan.train)
     on_corrupt = plan.run.data.on_corrupt
+    outputs = [card.outputs[name] for name in tasks]
+    depth, labels = any(o.output_kind.is_depth for o in outputs), any(o.kind == "labels" for o in outputs)
+    if plan.objective.name == "supervised" and all(o.output_kind.is_depth or o.kind == "labels" for o in outputs):
+        check_ground_truth(plan.train, depth=depth, labels=labels, on_corrupt=on_corrupt)
     for name in tasks:
         output = card.outputs[name]
         for where, source in parts(plan.train, plan.tasks[name].sources):

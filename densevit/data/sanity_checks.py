@@ -29,6 +29,15 @@ MAX_OUTSIDE, MIN_USED = 0.5, 0.25  # fractions beyond which a warning is given
 MIXED_UNITS = 100
 
 
+def check_ground_truth(dataset: Dataset, *, depth: bool, labels: bool, on_corrupt: OnError = "raise") -> None:
+    """Reads samples until one has a valid pixel of depth, or of a class. Raises DataError: none of all has."""
+    for index in range(len(dataset)):
+        if (depth and _depth(dataset, index, on_corrupt).size) or (labels and _ids(dataset, index, on_corrupt)):
+            return
+    wanted = " or ".join(["valid depth"] * depth + ["a class"] * labels)
+    raise DataError(f"data.train: nothing to learn from: none of all {len(dataset):,} samples has a pixel of {wanted}.")
+
+
 def check_depth_range(
     dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise", where: str = "data.train"
 ) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from small import small_config
@@ -14,8 +15,9 @@ from densevit.builder.model import build_model
 from densevit.builder.plan import load_plan
 from densevit.builder.sanity_checks import run_sanity_checks
 from densevit.builder.training import build_trainer
+from densevit.cli.main import main
 from densevit.engine.distributed import DistributedContext
-from densevit.errors import CheckpointError, ConfigError
+from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.models.decoders.base import DECODERS
 
 MODEL = {
@@ -63,6 +65,18 @@ def test_a_batch_larger_than_the_data_is_warned_of(tmp_path: Path) -> None:
         trainer = build_trainer(plan, world)
         warnings = run_sanity_checks(plan, trainer.card, trainer.tasks)
         assert any(f"batch_size: {size} images a step, where data.train has 6" in text for text in warnings) is warned
+
+
+def test_a_training_without_valid_ground_truth_is_refused(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    for path in (tmp_path / "data/depths").iterdir():
+        np.save(path.with_suffix(".npy"), np.full((60, 80), np.nan, np.float32))
+        path.unlink()
+    assert main(["train", str(config)]) == 2
+    with pytest.raises(DataError, match="nothing to learn from: none of all 6 samples"):
+        plan = load_plan(config).open()
+        trainer = build_trainer(plan, DistributedContext(torch.device("cpu")))
+        run_sanity_checks(plan, trainer.card, trainer.tasks)
 
 
 def test_no_run_is_written_among_the_files_of_its_data(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.sanity_checks import check_depth_range, check_labels
+from densevit.data.sanity_checks import check_depth_range, check_ground_truth, check_labels
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 
@@ -29,6 +29,14 @@ def test_truth_within_the_range_needs_no_word_and_few_samples() -> None:
     data = Flat([1.0, 2.0, 8.0])
     assert check_depth_range(data, 0.001, 10) == []
     assert len(data.read_ones) == 16 and data.read_ones[0] == 0 and data.read_ones[-1] == 39
+
+
+def test_data_without_anything_to_learn_from_is_refused_once_all_of_it_was_read() -> None:
+    nothing, some = Flat([0.0, float("nan")]), Flat([0.0, 1.0])
+    with pytest.raises(DataError, match=r"nothing to learn from: none of all 40 samples has a pixel of valid depth\."):
+        check_ground_truth(nothing, depth=True, labels=False)
+    check_ground_truth(some, depth=True, labels=False)
+    assert (len(nothing.read_ones), len(some.read_ones)) == (40, 1)
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1000, "millimetres"), (100, "centimetres"), (0.001, "kilometres")])
