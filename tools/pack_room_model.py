@@ -22,7 +22,7 @@ def pack(run: str, output: Path) -> None:
     manifest, (tensors, card) = checkpoint.verify(folder), checkpoint.read(folder)
     card = replace(
         card,
-        source=f"densevit, recipe multitask/room_model, {manifest.step:,} steps from scratch",
+        source="densevit, recipe multitask/room_model, from scratch",
         licence="Apache-2.0",
         trained_on="rendered rooms alone (prepare_rooms.py --variety wide)",
         config={},  # names folders of the machine; the recipe is part of the package

@@ -23,6 +23,7 @@ from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import MetricLogger
 from densevit.engine.run_folder import find_checkpoint
 from densevit.engine.trainer import Trainer
+from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.losses.set_criterion import Pairs, SetCriterion
 from densevit.structures import Batch, Sample
@@ -204,7 +205,8 @@ def dry_run(
             again.train_step(batches, stop)
         counts.waits.clear()
         predictor = Predictor(trainer.model, trainer.card, device="cuda", precision=precision)  # type: ignore[arg-type]
-        predictor.predict_all(np.zeros((size[0] + 6, size[1] + 10, 3), np.uint8))
+        focal = 500.0 if trainer.card.needs_camera else None
+        predictor.predict_all(ImageInput(np.zeros((size[0] + 6, size[1] + 10, 3), np.uint8), focal))
         return Found(
             *step,
             float64 + counts.float64,
