@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path, PurePosixPath
+from pkgutil import resolve_name
 from types import ModuleType
 
 import pytest
@@ -135,3 +136,9 @@ def test_the_site_is_built_and_every_link_leads_somewhere(
     for picture in ("truth-0-1", "maps-0-1", "attention-2"):
         assert (site / f"gallery/{picture}.jpg").stat().st_size > 1000
     assert {"train.html", "depth.html", "cloud.html"} <= {path.name for path in (site / "gallery").iterdir()}
+
+
+def test_what_the_reference_documents_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _, _, names in module("reference", monkeypatch).API.values():
+        for name in names:
+            resolve_name(name)

@@ -193,14 +193,14 @@ def resolve_plan(draft: Draft) -> Plan:
 
 
 def output_problems(run: Run) -> list[str]:
-    """Return a problem if the run would write among the files of a data set."""
+    """Return a problem if the run would write into the folder of a data set itself."""
     specs = [spec for spec in (run.data.train, run.data.val, run.data.probe) if spec]
     specs += [source.get("data") or {} for spec in specs for source in spec.get("sources", ())]
     output = run.output.resolve()
     for root in {str(spec["root"]) for spec in specs if spec.get("root")}:
         with suppress(DataError):  # missing data are told when they are opened
-            if (place := resolve_root(Path(root), root).resolve()) in (output, *output.parents):
-                return [f"output: {run.output} lies in the data set {place}; name a folder outside of it."]
+            if resolve_root(Path(root), root).resolve() == output:
+                return [f"output: {run.output} is the folder of the data set; name another one, as {output / 'runs'}."]
     return []
 
 
