@@ -33,6 +33,7 @@ from densevit.data.recordings.poses import (
     pose_of_cells,
     poses_at,
     read_colmap,
+    read_lines,
     read_pose_file,
     read_trajectory,
 )
@@ -121,13 +122,9 @@ def read_stamps(path: Path) -> dict[float, Path]:
         DataError: it cannot be read; naming the line.
     """
     found: dict[float, Path] = {}
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the list cannot be read ({error}).") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in read_lines(path, "the list"):
         words = line.split()
-        if not words or line.startswith("#"):
+        if not words:
             continue
         try:
             time, name = float(words[0]), words[1]

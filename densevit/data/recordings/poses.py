@@ -107,12 +107,8 @@ def read_trajectory(path: Path) -> tuple[Float64[np.ndarray, " n"], Float64[np.n
         DataError: it cannot be read; naming the line.
     """
     times, poses = [], []
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the trajectory cannot be read ({error}).") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
+    for number, line in read_lines(path, "the trajectory"):
+        if not line.strip():
             continue
         try:
             time, *values = (float(word) for word in line.replace(",", " ").split())
@@ -163,7 +159,13 @@ def read_colmap(folder: Path) -> dict[str, tuple[Pose, Float64[np.ndarray, "3 3"
 
 
 def _colmap_rows(path: Path) -> list[list[str]]:
+    return [line.split() for _, line in read_lines(path, "COLMAP's text model")]
+
+
+def read_lines(path: Path, what: str) -> list[tuple[int, str]]:
+    """Return number and text of each line that is no comment. Raises DataError that says `what` cannot be read."""
     try:
-        return [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
+        lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: COLMAP's text model cannot be read ({error}).") from error
+        raise DataError(f"{path}: {what} cannot be read ({error}).") from error
+    return [(number, line) for number, line in enumerate(lines, 1) if not line.startswith("#")]
