@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Float64, Int64, Integer, UInt8
+from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64, Integer, UInt8
 from torch import Tensor
 
 Size = tuple[int, int]
@@ -41,6 +41,9 @@ class Sample:
     valid: Bool[np.ndarray, "h w"] | None = None  # True where depth was measured; None exactly where depth is
     labels: Int64[np.ndarray, "h w"] | None = None  # class ids; IGNORE where none
     label: int | None = None  # class id of the whole image
+    segments: Int32[np.ndarray, "h w"] | None = None  # k is row k - 1 of `segment_classes`; 0 is void
+    segment_classes: Int64[np.ndarray, " n"] | None = None  # class id of each segment; None exactly where segments is
+    segment_crowd: Bool[np.ndarray, " n"] | None = None  # True for groups of objects, which teach nothing
     normals: Float32[np.ndarray, "h w 3"] | None = None  # unit, camera axes, towards the camera; 0 where unknown
     intrinsics: Float64[np.ndarray, "3 3"] | None = None  # pixels, for this image's size
     pose: Float64[np.ndarray, "4 4"] | None = None  # camera to world, metres; right, down, forward
@@ -76,6 +79,9 @@ class Batch:
     valid: Bool[Tensor, "b 1 h w"] | None = None
     labels: Integer[Tensor, "b h w"] | None = None  # class ids; IGNORE where unknown
     label: Int64[Tensor, "b"] | None = None  # NO_LABEL where unknown
+    segments: Integer[Tensor, "b h w"] | None = None  # as in `Sample`
+    segment_classes: Int64[Tensor, "b n"] | None = None  # NO_LABEL after the last segment of an image
+    segment_crowd: Bool[Tensor, "b n"] | None = None
     normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
     pasted: Bool[Tensor, "b h w"] | None = None  # True where another image was pasted in (CutMix)

@@ -17,6 +17,9 @@ from densevit.ops.geometry import Matrix, rolled, shift, transform_intrinsics
 from densevit.ops.points import move_points
 from densevit.structures import IGNORE, NO_LABEL, Box, Sample, Size
 
+MIN_SEGMENT = 4
+"""Pixels below which what a crop leaves of a segment is dropped."""
+
 
 class Field:
     """A value of the image as a whole, which no transform changes.
@@ -113,6 +116,34 @@ class Labels(Pixels):
         return stacked
 
 
+class SegmentIds(Labels):
+    """Numbers of segments. Transforms drop what they leave of a segment if it is under `MIN_SEGMENT` pixels."""
+
+    def warp(self, value: np.ndarray, step: AffineStep, sample: Sample) -> np.ndarray:
+        moved = super().warp(value, step, sample)
+        before, after = (np.bincount(ids.ravel(), minlength=int(value.max(initial=0)) + 1) for ids in (value, moved))
+        tiny = (after > 0) & (after < MIN_SEGMENT) & (after < before)
+        return np.where(tiny[moved], value.dtype.type(0), moved) if tiny[1:].any() else moved
+
+
+@dataclass(frozen=True)
+class PerSegment(Field):
+    """A value for each segment; b n in a batch, filled after the last segment of an image."""
+
+    fill: int
+    dtype: type[np.generic]
+
+    def missing(self, size: Size) -> np.ndarray:
+        return np.zeros(0, self.dtype)
+
+    def stack(self, values: Sequence[Any], size: Size) -> Tensor:
+        rows = [self.missing(size) if value is None else value for value in values]
+        padded = np.full((len(rows), max(map(len, rows))), self.fill, self.dtype)
+        for row, value in zip(padded, rows, strict=True):
+            row[: len(value)] = value
+        return torch.from_numpy(padded)
+
+
 class Plane(Pixels):
     """Like `Pixels`, but b 1 h w in a batch."""
 
@@ -169,6 +200,9 @@ FIELDS: dict[str, Field] = {
     "valid": Plane(np.bool_, mixed=True),
     "labels": Labels(np.int64, fill=IGNORE, mixed=True),
     "label": Whole(NO_LABEL, torch.int64),
+    "segments": SegmentIds(np.int32, mixed=True),
+    "segment_classes": PerSegment(NO_LABEL, np.int64),
+    "segment_crowd": PerSegment(0, np.bool_),
     "normals": Normals(np.float32),
     "intrinsics": Intrinsics(np.nan, torch.float32, (3, 3)),
     "pose": Pose(),

@@ -128,7 +128,7 @@ class SourceRouter:
                     self.counts[column] += len(rows)
             yield len(rows) / (len(batch) * self.shares[name]), losses
         if not rows_of:  # every loss all the same, as 0, so that all processes have the same ones
-            unknown = replace(batch, depth=None, valid=None, labels=None, label=None, normals=None)
+            unknown = replace(batch, depth=None, valid=None, labels=None, label=None, normals=None, segments=None)
             yield 0.0, task.losses(prediction, unknown, step, extras)
 
     def means(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:

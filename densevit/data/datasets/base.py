@@ -21,6 +21,7 @@ from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.io.samples import depth_at_image, make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
+from densevit.data.labels.segments import Segments
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
@@ -65,6 +66,9 @@ class Dataset(ABC):
 
     classes: Sequence[str] = ()
     """Names of the ids in `Sample.label` or `Sample.labels`, in order; empty where they have none."""
+
+    things: Sequence[int] = ()
+    """The classes whose segments are single objects, by id; the segments of all others are all of the class."""
 
     palette: Palette = ()
     """Colours of the classes, in order; empty where none are published."""
@@ -213,11 +217,13 @@ class FileDataset(Dataset):
         image, intrinsics, depth = read_image(files.image), self.decode_intrinsics(files), self.decode_depth(files)
         if depth is not None and self.depth_of_any_size:
             depth = depth_at_image(files, depth, image.shape[:2], intrinsics)
+        labels, segments = self.decode_classes(files, image.shape[:2])
         sample = make_sample(
             files,
             image,
             depth=depth,
-            labels=self.decode_labels(files),
+            labels=labels,
+            segments=segments,
             normals=self.decode_normals(files),
             intrinsics=intrinsics,
             pose=self.decode_pose(files),
@@ -252,6 +258,16 @@ class FileDataset(Dataset):
     def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:
         """Class ids at the size of the image."""
         return None if files.labels is None else read_label_map(files.labels, self.table)
+
+    def decode_classes(
+        self, files: SampleFiles, size: tuple[int, ...]
+    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+        """Class ids and segments; a data set with segments overrides it.
+
+        Args:
+            size: of the image.
+        """
+        return self.decode_labels(files), None
 
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
         """Of the whole image, in pixels; from a file nine numbers, row by row."""

@@ -19,7 +19,7 @@ from densevit.data.transforms.photometric import Color, ImageOnlyTransform
 from densevit.errors import ConfigError
 from densevit.ops.align import disparity_as_depth
 from densevit.registry import ComponentSpec
-from densevit.structures import DepthKind, Sample
+from densevit.structures import IGNORE, DepthKind, Sample
 
 DEPTH_KINDS: tuple[DepthKind, ...] = get_args(DepthKind)
 
@@ -92,6 +92,9 @@ class Mix(Dataset):
     def _join(self, joined: JoinedClasses) -> None:
         self.joined = joined
         self.classes, self.palette = joined.names, joined.palette
+        self.things = sorted({
+            int(joined.lookups[s.name][i]) for s in self.sources if s.name in joined.lookups for i in s.data.things
+        } - {IGNORE})  # fmt: skip
 
     def locate(self, index: int) -> tuple[MixtureSource, int]:
         """The data set of a sample, and its index in that."""
@@ -203,5 +206,6 @@ def with_truths(sample: Sample, truths: Sequence[Truth] | None) -> Sample:
     elif kind != sample.depth_kind:
         depth = disparity_as_depth(sample.depth, sample.valid) if kind == "disparity" else sample.depth
         sample = replace(sample, depth=depth, depth_kind=kind)
-    sample = sample if "labels" in truths else replace(sample, labels=None, label=None)
+    if "labels" not in truths:
+        sample = replace(sample, labels=None, label=None, segments=None, segment_classes=None, segment_crowd=None)
     return sample if "normals" in truths else replace(sample, normals=None)

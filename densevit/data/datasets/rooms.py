@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
 from densevit.data.index.paths import SampleFiles
+from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import table_of_names
+from densevit.data.labels.segments import Segments, segments_of_labels
 from densevit.errors import DataError
 
 Split = Literal["train", "val", "test"]
@@ -54,18 +56,28 @@ class Rooms(FileDataset):
     depth_range = (0.01, 65535 / DEPTH_SCALE)
     classes = CLASSES
     palette = PALETTE
+    things = range(3, len(CLASSES))
     table = table_of_names(CLASSES, "the table of rooms", PALETTE)
 
-    def __init__(self, *, root: Path | None = None, split: Split = "train", limit: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        split: Split = "train",
+        limit: int | None = None,
+        instances: bool = False,
+    ) -> None:
         """Reads the list of frames, not the frames. Raises DataError if there is no such data set, or it is not
         complete.
 
         Args:
             root: the folder of `dataset.json`; default `rooms` (densevit.data.datasets.base.resolve_root).
             limit: only the first so many frames.
+            instances: read the segments, too: each thing by itself, and walls, floor and ceiling as stuff.
         """
         self.root = resolve_root(root, "rooms")
         meta = read_meta(self.root)
+        self.instances = instances
         self.views = int(meta.get("views", 1))
         self.fps: float | None = meta.get("fps")
         self.video = self.fps is not None
@@ -93,6 +105,15 @@ class Rooms(FileDataset):
 
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"]:
         return read_matrix(self.root, files.name, "intrinsics", 3)
+
+    def decode_classes(
+        self, files: SampleFiles, size: tuple[int, ...]
+    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+        labels = self.decode_labels(files)
+        if labels is None or not self.instances:
+            return labels, None
+        objects = read_labels(frame_path(self.root, files.name, "instances", "png"))
+        return labels, segments_of_labels(labels, np.where(labels < self.things.start, 0, objects))
 
     def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
         return read_matrix(self.root, files.name, "poses", 4) if self.views > 1 or self.fps else None

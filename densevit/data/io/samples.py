@@ -1,5 +1,6 @@
 """Images, depth and label maps put together as one Sample."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_labels, read_stored_labels
 from densevit.data.labels.class_table import ClassTable
+from densevit.data.labels.segments import Segments
 from densevit.errors import DataError
 from densevit.ops.geometry import scale
 from densevit.structures import Sample
@@ -19,23 +21,41 @@ def make_sample(
     *,
     depth: Float32[np.ndarray, "_ _"] | None = None,
     labels: Int64[np.ndarray, "_ _"] | None = None,
+    segments: Segments | None = None,
     normals: Float32[np.ndarray, "_ _ 3"] | None = None,
     intrinsics: Float64[np.ndarray, "3 3"] | None = None,
     pose: Float64[np.ndarray, "4 4"] | None = None,
 ) -> Sample:
     """The sample of what was read from `files`; depth is valid where it is above 0. Raises DataError if a map has
     another size than the image; naming both."""
-    for path, pixels in ((files.depth, depth), (files.labels, labels), (files.normals, normals)):
+    ids = None if segments is None else segments.ids
+    maps = ((files.depth, depth), (files.labels, labels), (files.labels, ids), (files.normals, normals))
+    for path, pixels in maps:
         if pixels is not None and pixels.shape[:2] != image.shape[:2]:
             raise DataError(
                 f"sizes differ: {files.image} is {_size(image)}, {path} is {_size(pixels)}. They must be of one "
                 "size: scale the image to the map, since a map must not be interpolated."
             )
     valid = None if depth is None else depth > 0
-    return Sample(
+    sample = Sample(
         name=files.name, image=image, depth=depth, valid=valid, labels=labels, normals=normals, intrinsics=intrinsics,
         pose=pose,
     )  # fmt: skip
+    return sample if segments is None else with_segments(sample, segments)
+
+
+def with_segments(sample: Sample, segments: Segments) -> Sample:
+    """Return the sample with segments."""
+    return replace(
+        sample, segments=segments.ids, segment_classes=segments.classes, segment_crowd=segments.crowd
+    )  # fmt: skip
+
+
+def segments_of(sample: Sample) -> Segments | None:
+    """Return the segments of a sample, None where it has none."""
+    if sample.segments is None or sample.segment_classes is None or sample.segment_crowd is None:
+        return None
+    return Segments(sample.segments, sample.segment_classes, sample.segment_crowd)
 
 
 def depth_at_image(

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int64
 
+from densevit.data.io.samples import segments_of, with_segments
 from densevit.data.labels.class_table import EMPTY
 from densevit.errors import DataError
 from densevit.model_card import Palette
@@ -50,7 +51,11 @@ class JoinedClasses:
         if label is not None and label != NO_LABEL:
             joint = int(self.lookups[source][label])
             label = NO_LABEL if joint == IGNORE else joint
-        return replace(sample, labels=labels, label=label)
+        sample = replace(sample, labels=labels, label=label)
+        segments = segments_of(sample)
+        if segments is None:
+            return sample
+        return with_segments(sample, segments.mapped(self.lookups[source][segments.classes]))
 
 
 def normalised(name: str) -> str:

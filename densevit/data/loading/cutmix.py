@@ -27,13 +27,23 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
         )
     inside = rectangle((size[0], size[1]), rng)
     first, second = sample.arrays(), other.arrays()
+    rows: dict[str, np.ndarray | None] = {
+        name: np.concatenate([x[name] for x in (first, second) if name in x])
+        for name in ("segment_classes", "segment_crowd")
+        if name in first or name in second
+    }
+    if "segments" in second:  # numbered after those of the first image
+        shift = np.int32(len(first.get("segment_classes", ())))
+        second["segments"] = np.where(second["segments"] > 0, second["segments"] + shift, np.int32(0))
 
     def mixed(name: str) -> np.ndarray:
         one, two = (x[name] if name in x else FIELDS[name].missing((size[0], size[1])) for x in (first, second))
         return np.where(inside[..., None] if one.ndim == 3 else inside, two, one)
 
     maps = {name: mixed(name) for name in {**first, **second} if FIELDS[name].mixed}
-    return replace(sample.with_arrays(maps), normals=None, label=None, pasted=inside, weak_pasted=other.weak)
+    return replace(
+        sample.with_arrays({**maps, **rows}), normals=None, label=None, pasted=inside, weak_pasted=other.weak
+    )
 
 
 def rectangle(size: Size, rng: np.random.Generator) -> Bool[np.ndarray, "h w"]:
