@@ -1,17 +1,22 @@
 """Segments of samples: read, moved, cut, mixed and stacked."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
+from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.rooms import CLASSES, Rooms
 from densevit.data.fields import crop_sample
 from densevit.data.labels.joined_classes import JoinedClasses
+from densevit.data.labels.segments import segments_of_ids, segments_of_labels
 from densevit.data.loading.collate import collate
 from densevit.data.loading.cutmix import cutmix
+from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 
 IDS = np.array([[1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 3, 3], [0, 0, 0, 0, 3, 3]], np.int32)
@@ -73,3 +78,62 @@ def test_rooms_have_a_segment_for_each_thing_and_one_for_each_class_of_stuff(tmp
     assert sample.segment_classes is not None and sample.segment_classes.tolist() == [0, 1, 9, 9]
     np.testing.assert_array_equal(sample.segments, [[1, 1, 3, 4], [2, 0, 3, 1]])
     assert {CLASSES[i] for i in set(range(18)) - set(rooms.things)} == {"wall", "floor", "ceiling"}
+
+
+def test_a_crowd_is_a_thing_without_a_number_and_stuff_is_one_segment() -> None:
+    labels = np.array([[0, 0, 11, 11, 12, 255]])
+    objects = np.array([[7, 8, 0, 11000, 12001, 0]])
+    found = segments_of_labels(labels, objects, range(11, 19))
+    assert found.ids.tolist() == [[1, 1, 2, 3, 4, 0]]
+    assert found.classes.tolist() == [0, 11, 11, 12] and found.crowd.tolist() == [False, True, False, False]
+    assert found.labels().tolist() == [[0, 0, 255, 11, 12, 255]]
+    large, unknown = segments_of_ids(np.array([[1 << 27, 5, 0]]), [1 << 27], [3], [False])
+    assert large.ids.tolist() == [[1, 0, 0]] and unknown == [5]
+
+
+def folder(root: Path, ids: np.ndarray, table: str = "", labels: np.ndarray | None = None) -> Path:
+    maps = {"images": np.zeros((*ids.shape[:2], 3), np.uint8), "segments": ids}
+    for kind, pixels in {**maps, **({} if labels is None else {"labels": labels})}.items():
+        (root / kind).mkdir(parents=True)
+        Image.fromarray(pixels).save(root / kind / "a.png")
+    (root / "classes.json").write_text('[{"id": 0, "name": "sky", "isthing": 0}, {"id": 1, "name": "car"}]')
+    if table:
+        (root / "segments.csv").write_text(table)
+    return root
+
+
+IMAGE_IDS = np.array([[0, 300, 300], [4, 4, 300]], np.uint16)
+
+
+def test_a_folder_has_maps_of_segments_and_a_table_or_a_label_map_for_their_classes(tmp_path: Path) -> None:
+    table = Folder(root=folder(tmp_path / "a", IMAGE_IDS, "image,id,class,crowd\na,4,sky,\na,300,1,1\n"))
+    assert list(table.things) == [1]
+    sample = table.read(0)
+    assert sample.segment_classes is not None and sample.segment_classes.tolist() == [0, 1]
+    assert sample.segment_crowd is not None and sample.segment_crowd.tolist() == [False, True]
+    np.testing.assert_array_equal(sample.segments, [[0, 2, 2], [1, 1, 2]])
+    np.testing.assert_array_equal(sample.labels, [[255, 255, 255], [0, 0, 255]])
+    colours = np.stack([IMAGE_IDS % 256, IMAGE_IDS // 256, 0 * IMAGE_IDS], -1).astype(np.uint8)
+    labels = np.array([[255, 1, 1], [0, 0, 1]], np.uint8)
+    named = Folder(root=folder(tmp_path / "b", colours, labels=labels)).read(0)
+    assert named.segment_classes is not None and named.segment_classes.tolist() == [0, 1]
+    np.testing.assert_array_equal(named.segments, [[0, 2, 2], [1, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("image,id\na,4\n", "segments.csv:2: needs the columns image, id and class"),
+        (
+            "image,id,class\na,4,sky\na,4,car\n",
+            "segments.csv:3: an id is a whole number from 1 on, once for each image",
+        ),
+        ("image,id,class\na,4,skye\n", "segments.csv:2: no class 'skye'. Did you mean 'sky'"),
+        ("image,id,class\nb,4,sky\n", "no image 'b'"),
+        ("image,id,class\na,4,sky\n", "segment 300 has no row in the table of segments"),
+        ("", "neither segments.csv nor a label map of its size says its classes"),
+    ],
+)
+def test_faults_of_a_table_of_segments_are_named(tmp_path: Path, table: str, message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        Folder(root=folder(tmp_path, IMAGE_IDS, table)).read(0)

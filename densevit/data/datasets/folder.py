@@ -4,6 +4,9 @@
     ROOT/[train|val|test/]depths/kitchen/0001.png     PNG16 or TIFF16 with `depth_scale`; NPY, NPZ, PFM, TIFF, HDF5, EXR
     ROOT/[train|val|test/]labels/kitchen/0001.png     class ids, gray or palette, 8 or 16 bits, 255 = ignore; or colours
     ROOT/[train|val|test/]normals/kitchen/0001.png    RGB PNG of 8 or 16 bits, NPY, EXR: densevit.data.io.normals
+    ROOT/[train|val|test/]segments/kitchen/0001.png   numbers of segments, 16-bit gray, or R + 256 G + 65536 B; 0 = void
+    ROOT/segments.csv (or .jsonl)                     image, id, class[, crowd]: the class of each; where it is missing,
+                                                      that of the pixels in `labels`
     ROOT/classes.json (or .txt)                       what the ids or colours mean: densevit.data.labels.class_lists
     ROOT/intrinsics.json                              optional: one camera, or one per name
 
@@ -19,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
+from jaxtyping import Int64
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, folder_of, resolve_root
@@ -29,6 +34,8 @@ from densevit.data.index.paths import MissingItem, SampleFiles, Subset, first_fi
 from densevit.data.io.normals import Axes
 from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
+from densevit.data.labels.segment_table import SegmentRows, find_segment_table, read_segment_ids
+from densevit.data.labels.segments import Segments, segments_of_ids, segments_of_labels
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.layouts import camera_of_json
 from densevit.errors import DataError
@@ -53,6 +60,7 @@ class Folder(FileDataset):
         depths: str = "depths",
         labels: str = "labels",
         normals: str = "normals",
+        segments: str = "segments",
         normal_axes: Axes = "opencv",
         classes: Path | None = None,
         intrinsics: str = "intrinsics.json",
@@ -72,7 +80,7 @@ class Folder(FileDataset):
 
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
-            images: folder or pattern under `root`; likewise `depths`, `labels` and `normals`.
+            images: folder or pattern under `root`; likewise `depths`, `labels`, `normals` and `segments`.
             normal_axes: of normals: opencv (right, down, forward), opengl (right, up, back; Marigold, Hypersim)
                 or dsine (left, up, back).
             classes: file under `root` that says what ids or colours mean (densevit.data.labels.class_lists); default
@@ -106,7 +114,7 @@ class Folder(FileDataset):
             base = self.root / split if split != "all" and (self.root / split).is_dir() else self.root
             if base != self.root:
                 split = "all"
-            where = {"images": images, "depths": depths, "labels": labels, "normals": normals}
+            where = {"images": images, "depths": depths, "labels": labels, "normals": normals, "segments": segments}
             samples = find_samples(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
         samples = with_intrinsics(samples, self.root / intrinsics)
         self.split_by_fraction = bool(val_fraction)  # a folder is then in both splits
@@ -115,8 +123,29 @@ class Folder(FileDataset):
         for kind in required(samples, require_depth, require_labels):
             samples = _with_map(kind, samples, subset, what)
         _check_names(samples, what)
+        self.segment_table: Mapping[str, SegmentRows] | None = None
+        if any(files.segments for files in samples):
+            self.segment_table = find_segment_table(self.root, self.classes, {files.name for files in samples})
+            self.things = self.table.things if self.table else range(len(self.classes))
         self.facts = folder_facts(samples, self.root / intrinsics, blocks=bool(val_fraction) and self.video)
         super().__init__(samples, subset, what)
+
+    def decode_classes(
+        self, files: SampleFiles, size: tuple[int, ...]
+    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+        labels = self.decode_labels(files)
+        if files.segments is None:
+            return labels, None
+        ids = read_segment_ids(files.segments)
+        if self.segment_table is not None:
+            rows = self.segment_table.get(files.name, SegmentRows())
+            segments, unknown = segments_of_ids(ids, rows.ids, rows.classes, rows.crowd)
+            if unknown:
+                raise DataError(f"{files.segments}: segment {unknown[0]} has no row in the table of segments.")
+            return segments.labels() if labels is None else labels, segments
+        if labels is None or labels.shape != ids.shape:
+            raise DataError(f"{files.segments}: neither segments.csv nor a label map of its size says its classes.")
+        return labels, segments_of_labels(labels, ids, self.things)
 
     def scene(self, index: int) -> str:
         return "" if self.split_by_fraction else folder_of(self.names[index])
@@ -133,8 +162,8 @@ def folder_facts(samples: Sequence[SampleFiles], camera: Path, *, blocks: bool) 
 def find_samples(
     base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool | None, allow_outside: bool
 ) -> list[SampleFiles]:
-    """One sample per image, with the depth, labels and normals that match it. `where`: folder or pattern of `images`,
-    `depths`, `labels` and `normals`. Raises DataError if a folder is missing, or maps are there that belong to no image
+    """One sample per image, with the depth, labels, normals and segments that match it. `where`: folder or pattern of
+    each. Raises DataError if a folder is missing, or maps are there that belong to no image
     and `subset` is full."""
     images = matching.find_by_key(base, where["images"], matching.IMAGE_SUFFIXES, allow_outside=allow_outside)
     if not images:
@@ -146,13 +175,15 @@ def find_samples(
         _report_unmatched(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
         return {name: maps[key] for name, key in pairs.items()}
 
-    has = {kind: matching.exists(base, where[kind]) for kind in ("depths", "labels", "normals")}
-    needed = not has["labels"] if require_depth is None else require_depth
+    has = {kind: matching.exists(base, where[kind]) for kind in ("depths", "labels", "normals", "segments")}
+    needed = not (has["labels"] or has["segments"]) if require_depth is None else require_depth
     depths = matching_maps("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
     labels = matching_maps("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
     normals = matching_maps("normals", matching.NORMAL_SUFFIXES) if has["normals"] else {}
+    segments = matching_maps("segments", matching.LABEL_SUFFIXES) if has["segments"] else {}
     return [
-        SampleFiles(name, path, depths.get(name), labels.get(name), normals.get(name)) for name, path in images.items()
+        SampleFiles(name, path, depths.get(name), labels.get(name), normals.get(name), segments.get(name))
+        for name, path in images.items()
     ]
 
 
@@ -188,7 +219,8 @@ def hash_fraction(name: str) -> float:
 
 def required(samples: Sequence[SampleFiles], depth: bool | None, labels: bool | None) -> list[MapKind]:
     """What every image must have: what the user asks for; by default depth, or labels where there is no depth."""
-    labels_only = any(files.labels for files in samples) and not any(files.depth for files in samples)
+    classes = any(files.labels or files.segments for files in samples)
+    labels_only = classes and not any(files.depth for files in samples)
     usual: dict[MapKind, bool] = {"depth": not labels_only, "labels": labels_only and depth is None}
     asked: dict[MapKind, bool | None] = {"depth": depth, "labels": labels}
     return [kind for kind, needed in usual.items() if (needed if asked[kind] is None else asked[kind])]
@@ -196,8 +228,9 @@ def required(samples: Sequence[SampleFiles], depth: bool | None, labels: bool | 
 
 def _with_map(kind: MapKind, samples: list[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:
     """The samples that have a depth map, or a label map."""
-    kept = [files for files in samples if getattr(files, kind) is not None]
-    missing = [files.image for files in samples if getattr(files, kind) is None]
+    has = [bool(getattr(files, kind) or (kind == "labels" and files.segments)) for files in samples]
+    kept = [files for files, there in zip(samples, has, strict=True) if there]
+    missing = [files.image for files, there in zip(samples, has, strict=True) if not there]
     reason = f"this image has no {'depth' if kind == 'depth' else 'label'} map"
     if not missing or record_missing([MissingItem("missing", str(path), reason) for path in missing], subset):
         return kept

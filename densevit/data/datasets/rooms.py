@@ -113,7 +113,7 @@ class Rooms(FileDataset):
         if labels is None or not self.instances:
             return labels, None
         objects = read_labels(frame_path(self.root, files.name, "instances", "png"))
-        return labels, segments_of_labels(labels, np.where(labels < self.things.start, 0, objects))
+        return labels, segments_of_labels(labels, objects, self.things)
 
     def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
         return read_matrix(self.root, files.name, "poses", 4) if self.views > 1 or self.fps else None

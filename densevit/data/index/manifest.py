@@ -1,8 +1,8 @@
 """A list of samples as a table: CSV with a header, or JSONL with one object a line.
 
-Columns: image (required), depth, labels, normals, name, split, fx, fy, cx, cy, time, tx, ty, tz, qx, qy, qz, qw. Paths
-are relative to the table's root and may not lead out of it; intrinsics are in pixels of that image, times in seconds;
-the pose is from camera to world, in metres (`densevit.data.recordings.poses`).
+Columns: image (required), depth, labels, normals, segments, name, split, fx, fy, cx, cy, time, tx, ty, tz, qx, qy, qz,
+qw. Paths are relative to the table's root and may not lead out of it; intrinsics are in pixels of that image, times in
+seconds; the pose is from camera to world, in metres (`densevit.data.recordings.poses`).
 """
 
 import csv
@@ -22,7 +22,7 @@ from densevit.ops.geometry import is_camera, pinhole
 from densevit.registry import did_you_mean
 
 CAMERA = ("fx", "fy", "cx", "cy")
-COLUMNS = ("image", "depth", "labels", "normals", "name", "split", *CAMERA, "time", *QUATERNION)
+COLUMNS = ("image", "depth", "labels", "normals", "segments", "name", "split", *CAMERA, "time", *QUATERNION)
 
 
 def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[SampleFiles]:
@@ -82,7 +82,7 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
         raise DataError("no image; the column 'image' is required.")
     paths = {
         k: confine(root, filled[k], allow_outside=allow_outside)
-        for k in ("image", "depth", "labels", "normals")
+        for k in ("image", "depth", "labels", "normals", "segments")
         if k in filled
     }
     name = filled.get("name") or _name(root, paths["image"])
@@ -90,9 +90,10 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
     return SampleFiles(
         name,
         paths["image"],
-        paths.get("depth"),
-        paths.get("labels"),
-        paths.get("normals"),
+        depth=paths.get("depth"),
+        labels=paths.get("labels"),
+        normals=paths.get("normals"),
+        segments=paths.get("segments"),
         intrinsics=camera_of(filled),
         pose=None if filled.keys().isdisjoint(QUATERNION) else _pose(filled),
         time=_time(filled["time"]) if "time" in filled else None,

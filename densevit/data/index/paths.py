@@ -36,6 +36,7 @@ class SampleFiles:
     depth: Path | None = None
     labels: Path | None = None
     normals: Path | None = None
+    segments: Path | None = None
     masks: tuple[Path, ...] = ()  # depth is valid where all of them are above 0
     intrinsics: Float64[np.ndarray, "3 3"] | Path | None = None  # a file of them need not be there
     depth_intrinsics: Float64[np.ndarray, "3 3"] | None = None  # where another camera took the depth map
@@ -46,7 +47,7 @@ class SampleFiles:
     def paths(self) -> dict[str, Path]:
         """The files that must be there, by what they hold."""
         masks = {f"mask {i}": path for i, path in enumerate(self.masks, 1)}
-        kinds = {"image": self.image, "depth": self.depth, "labels": self.labels, "normals": self.normals, **masks}
+        kinds = {name: getattr(self, name) for name in ("image", "depth", "labels", "normals", "segments")} | masks
         return {kind: path for kind, path in kinds.items() if path is not None}
 
 

@@ -29,12 +29,17 @@ def make_sample(
     """The sample of what was read from `files`; depth is valid where it is above 0. Raises DataError if a map has
     another size than the image; naming both."""
     ids = None if segments is None else segments.ids
-    maps = ((files.depth, depth), (files.labels, labels), (files.labels, ids), (files.normals, normals))
+    maps = (
+        (files.depth, depth),
+        (files.labels, labels),
+        (files.segments or files.labels, ids),
+        (files.normals, normals),
+    )
     for path, pixels in maps:
         if pixels is not None and pixels.shape[:2] != image.shape[:2]:
             raise DataError(
-                f"sizes differ: {files.image} is {_size(image)}, {path} is {_size(pixels)}. They must be of one "
-                "size: scale the image to the map, since a map must not be interpolated."
+                f"sizes differ: {files.image} is {_size(image)}, {path or 'its annotation'} is {_size(pixels)}. They "
+                "must be of one size: scale the image to the map, since a map must not be interpolated."
             )
     valid = None if depth is None else depth > 0
     sample = Sample(

@@ -5,8 +5,9 @@
     {"wall": [120, 120, 120], "floor": "#503232"}               colours, ids in this order
     [{"id": 7, "name": "road", "color": [128, 64, 128]}, {"id": 0, "name": "void", "ignore": true}]
 
-Text has a name a line; `7: road` gives an id, `road:128,64,128::` (CVAT's labelmap.txt) a colour; # starts a comment.
-Stored id 255 is ignored unless an entry claims it by `id`.
+`"isthing": 0` says that the segments of a class are stuff. Text has a name a line; `7: road` gives an id,
+`road:128,64,128::` (CVAT's labelmap.txt) a colour; # starts a comment. Stored id 255 is ignored unless an entry claims
+it by `id`.
 
 The tables of the published sets (data/labels/tables) are facts of: ADE20K's objectInfo150.txt and color150.mat;
 Cityscapes' labels.py; the VOC development kit, also for its colour map; the labels of PASCAL-Context; COCO-Stuff's
@@ -135,7 +136,8 @@ def _of_object(path: Path, item: Any) -> Entry:
     ignored = item.get("ignore", item.get("ignored", False))
     if ignored not in (False, True):
         raise DataError(f"{path}: ignore of '{item['name']}' is true or false, got {json.dumps(ignored)[:40]}.")
-    return Entry(item["id"], item["name"], None if colour is None else _colour(path, colour), bool(ignored))
+    rgb = None if colour is None else _colour(path, colour)
+    return Entry(item["id"], item["name"], rgb, bool(ignored), bool(item.get("isthing", True)))
 
 
 def _of_pair(path: Path, place: int, key: str, value: Any) -> Entry:

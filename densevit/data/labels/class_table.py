@@ -33,6 +33,7 @@ class Entry:
     name: str
     colour: Colour | None = None
     ignored: bool = False  # pixels of this id count nowhere
+    thing: bool = True  # its segments are single objects, where there are segments
 
 
 class ClassTable:
@@ -54,6 +55,7 @@ class ClassTable:
         self.where = where
         self.names = _names(class_positions, [entry.name for entry in classes], EMPTY)
         self.palette = _palette(class_positions, classes)
+        self.things = [position for position, entry in zip(class_positions, classes, strict=True) if entry.thing]
         places = dict(zip((entry.id for entry in classes), class_positions, strict=True))
         ignored = {entry.id: IGNORE for entry in entries if entry.ignored}
         self.places: Mapping[int, int] = {**places, **ignored}

@@ -32,19 +32,39 @@ def segments_of_ids(
     ids: Integer[np.ndarray, "h w"], stored: Sequence[int], classes: Sequence[int], crowd: Sequence[bool]
 ) -> tuple[Segments, list[int]]:
     """Return the segments of a map of stored ids, and the ids in it that are neither 0 nor in `stored`."""
-    found, inverse = np.unique(ids, return_inverse=True)
+    found, places = _numbered(ids)
     rows = {id_: row for row, id_ in enumerate(stored, 1)}
-    numbers = np.array([rows.get(int(id_), 0) for id_ in found], np.int32)
-    unknown = [int(id_) for id_, number in zip(found, numbers, strict=True) if id_ and not number]
-    segments = Segments(numbers[inverse].reshape(ids.shape), np.array(classes, np.int64), np.array(crowd, np.bool_))
-    return segments, unknown
+    numbers = np.array([rows.get(id_, 0) for id_ in found.tolist()], np.int32)
+    unknown = [id_ for id_, number in zip(found.tolist(), numbers, strict=True) if id_ and not number]
+    return Segments(numbers[places], np.array(classes, np.int64), np.array(crowd, np.bool_)), unknown
 
 
-def segments_of_labels(labels: Int64[np.ndarray, "h w"], objects: Integer[np.ndarray, "h w"]) -> Segments:
-    """Return one segment for each pair of a class and the number of an object in it; void where there is no class."""
-    pairs = labels * (1 << 32) + objects
-    found, inverse = np.unique(np.where(labels == IGNORE, -1, pairs), return_inverse=True)
-    void = int(found[:1].tolist() == [-1])
-    ids = (inverse.reshape(labels.shape) + 1 - void).astype(np.int32)
-    classes = found[void:] >> 32
-    return Segments(ids, classes, np.zeros(len(classes), np.bool_))
+def segments_of_labels(
+    labels: Int64[np.ndarray, "h w"], objects: Integer[np.ndarray, "h w"], things: Sequence[int]
+) -> Segments:
+    """Return a segment for each class of stuff and each object of `things`; void where there is no class.
+
+    Args:
+        objects: their numbers; pixels of things with number 0 are a crowd.
+    """
+    is_thing = np.isin(np.arange(int(labels.max()) + 1), things)
+    span = int(objects.max()) + 1
+    pairs = labels * span + np.where(is_thing[labels], objects, 0) + 1
+    found, places = _numbered(np.where(labels == IGNORE, 0, pairs))
+    void = int(found[0] == 0)
+    classes, numbers = np.divmod(found[void:] - 1, span)
+    return Segments((places + 1 - void).astype(np.int32), classes, is_thing[classes] & (numbers == 0))
+
+
+def _numbered(codes: Integer[np.ndarray, "h w"]) -> tuple[Int64[np.ndarray, " n"], Integer[np.ndarray, "h w"]]:
+    """Return the codes that occur, in order, and the place of each pixel's among them."""
+    last = int(codes.max())
+    if last >= 1 << 26:
+        found, places = np.unique(codes, return_inverse=True)
+        return found, places.reshape(codes.shape)
+    occurs = np.zeros(last + 1, np.bool_)  # a table instead of sorting: 20 times faster for 1024 x 2048
+    occurs[codes] = True
+    found = np.flatnonzero(occurs)
+    table = np.zeros(last + 1, np.int32)
+    table[found] = np.arange(len(found))
+    return found, table[codes]

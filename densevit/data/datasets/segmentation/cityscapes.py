@@ -23,6 +23,7 @@ from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import published_table, table_of_names
 from densevit.data.labels.class_table import ClassTable
+from densevit.data.labels.segments import Segments, segments_of_labels
 from densevit.errors import DataError
 
 Split = Literal["train", "val", "test", "train_extra"]
@@ -37,6 +38,7 @@ class Cityscapes(LabelledImages):
     """Cityscapes, 19 classes."""
 
     sizes = frozenset([(1024, 2048)])
+    things = range(11, 19)  # person to bicycle
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class Cityscapes(LabelledImages):
         Args:
             split: `train_extra` has coarse labels only.
             encoding: which of the label files; auto takes labelIds, or labelTrainIds where there are no labelIds.
+                instanceIds have segments, too: a group of things, which has no number, is a crowd.
         """
         self.root = resolve_root(root, "cityscapes")
         if split == "train_extra" and annotation == "gtFine":
@@ -71,6 +74,15 @@ class Cityscapes(LabelledImages):
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         ids = read_labels(path)
         return np.where(ids < 1000, ids, ids // 1000) if self.encoding == "instanceIds" else ids
+
+    def decode_classes(
+        self, files: SampleFiles, size: tuple[int, ...]
+    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+        if files.labels is None or self.encoding != "instanceIds":
+            return self.decode_labels(files), None
+        ids = read_labels(files.labels)
+        labels = self.table.map_ids(files.labels, np.where(ids < 1000, ids, ids // 1000))
+        return labels, segments_of_labels(labels, np.where(ids < 1000, 0, ids), self.things)
 
 
 def table(encoding: Encoding) -> ClassTable:

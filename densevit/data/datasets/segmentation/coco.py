@@ -1,44 +1,57 @@
-"""`coco`: COCO's annotation files as classes of pixels: panoptic PNGs, or polygons and run lengths of JSON.
+"""`coco`: annotation files of COCO, or of tools that write its format: panoptic PNGs, or polygons and run lengths.
 
     {train,val}2017/000000000139.jpg
-    annotations/panoptic_{train,val}2017.json                       with, beside it or in the root,
+    annotations/panoptic_{train,val}2017.json                       with, in the same folder or in the root,
     [annotations/]panoptic_{train,val}2017/000000000139.png         RGB: segment id = R + 256 G + 65536 B
     annotations/{instances,stuff,...}_{train,val}2017.json          polygons, or run lengths
+    {train,valid,test}/_annotations.coco.json                       with the images in the same folder (Roboflow)
+    annotations/instances_default.json and images/                  CVAT
+    ade20k_panoptic_{train,val}.json, ade20k_panoptic_{train,val}/  Mask2Former's ADE20K, with images/{training,...}/
 
 Lin et al. 2014; Kirillov et al. 2019 for the panoptic format; cocodataset.org/#format-data. The classes are the file's
-categories in the order of their ids. Crowd regions count nowhere.
+categories in the order of their ids; those with `isthing: 0` are stuff. Crowd regions count nowhere.
 """
 
-import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import cv2
 import numpy as np
 from jaxtyping import Bool, Int64
+from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
-from densevit.data.index.paths import SampleFiles, Subset, confine, first_folder
-from densevit.data.io.readers import read_stored_labels
+from densevit.data.datasets.folder import Split, pick_split
+from densevit.data.index.paths import SampleFiles, Subset, check_inside, confine, first_folder, glob_visible
+from densevit.data.io.coco import mask_of, read_annotations, read_panoptic_ids
 from densevit.data.labels.class_table import ClassTable, Colour, Entry
+from densevit.data.labels.segments import Segments, segments_of_ids
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Size
+
+FIRST_KEY = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(info|licenses|images|annotations|categories|type)"')
+SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+"""Split by a word in the name of an annotation file or its folder."""
+IMAGES = {"train": "images/training", "val": "images/validation"}  # of ADE20K
 
 
 @DATASETS.register("coco")
 class Coco(FileDataset):
-    """Annotation files of COCO, or of tools that write the same format."""
+    """Annotation files of COCO, or of tools that write the same format, as classes and segments."""
 
     def __init__(
         self,
         *,
         root: Path,
-        annotations: Path,
+        annotations: Path | None = None,
         images: str = "",
         masks: str | None = None,
         background: bool = False,
+        unannotated: bool = False,
+        split: Split = "all",
+        val_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         subset: Subset = "full",
     ) -> None:
         """Reads the JSON; no mask is decoded. Raises DataError if it is no such file, or images or masks are missing;
@@ -46,71 +59,128 @@ class Coco(FileDataset):
 
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
-            annotations: JSON file under `root`.
+            annotations: JSON file under `root`; default: the only one, or the one that is named for the split.
             images: folder under `root` that holds the images; default: what fits the file's name, as `val2017`.
             masks: folder of the panoptic PNGs; default: the JSON's name.
             background: pixels in no segment are class 0, `background`; false ignores them.
+            unannotated: read images without any annotation, too; COCO's scores count what is predicted in them.
+            split: of one file, drawn by `val_fraction`.
+            val_fraction: share of `val`, drawn by a hash of the name.
         """
         self.root = resolve_root(root, "coco")
-        path = confine(self.root, str(annotations), allow_outside=False)
+        files = {"all": confine(self.root, str(annotations), allow_outside=False)} if annotations else None
+        files = files or find_annotations(self.root)
+        if split not in files and "all" not in files:
+            raise DataError(
+                f"{self.root}: no annotations of '{split}'; there are {', '.join(map(str, files.values()))}."
+            )
+        path = files.get(split) or files["all"]
         tree = read_annotations(path)
         categories = sorted(tree["categories"], key=lambda category: int(category["id"]))
         self.background = background
         entries = [Entry(position(0), "background", (0, 0, 0))] if background else []
-        places = {int(category["id"]): position(i + background) for i, category in enumerate(categories)}
-        entries += [Entry(places[int(one["id"])], str(one["name"]), colour_of(one)) for one in categories]
+        self.places = {int(category["id"]): position(i + background) for i, category in enumerate(categories)}
+        entries += [Entry(self.places[int(one["id"])], str(one["name"]), colour_of(one)) for one in categories]
         self.classes, self.palette = (table := ClassTable(entries, str(path))).names, table.palette
+        self.things = [self.places[int(one["id"])] for one in categories if one.get("isthing", 1)]
         self.segments: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-        folder = self.root / (images or images_folder(self.root, path))
         self.panoptic = any("segments_info" in annotation for annotation in tree["annotations"][:1])
-        files: dict[int, Path] = {}
         pngs = first_folder(self.root, (str(path.parent.relative_to(self.root)), ""), masks or path.stem)
+        masks_of: dict[int, Path] = {}
         for annotation in tree["annotations"]:
             image = int(annotation["image_id"])
-            segments = annotation["segments_info"] if self.panoptic else [annotation]
-            for segment in segments:
-                if int(segment["category_id"]) not in places:
-                    raise DataError(
-                        f"{path}: image {image} has category {segment['category_id']}, which it does not list."
-                    )
-            self.segments[image] += [{**one, "place": places[int(one["category_id"])]} for one in segments]
+            self.segments[image] += annotation["segments_info"] if self.panoptic else [annotation]
             if self.panoptic:
-                files[image] = pngs / (masks or path.stem) / str(annotation["file_name"])
-        listed = [entry for entry in tree["images"] if int(entry["id"]) in self.segments]
-        self.entries = {Path(str(entry["file_name"])).stem: entry for entry in listed}
-        samples = [
-            SampleFiles(name, folder / Path(str(entry["file_name"])).name, labels=files.get(int(entry["id"])))
-            for name, entry in self.entries.items()
-        ]
-        super().__init__(samples, subset, f"coco, {path.name} in {self.root}")
+                masks_of[image] = pngs / (masks or path.stem) / str(annotation["file_name"])
+        self._check_categories(path)
+        listed = [entry for entry in tree["images"] if unannotated or int(entry["id"]) in self.segments]
+        if not listed:
+            raise DataError(f"{path}: no annotation has the `image_id` of one of its images.")
+        first = str(listed[0]["file_name"])
+        folder = self.root / (images or images_folder(self.root, path, first))
+        flat = not (folder / first).exists()
+        self.entries: dict[str, Mapping[str, Any]] = {}
+        samples = []
+        for entry in listed:
+            file = Path(str(entry["file_name"]))
+            file = Path(file.name) if flat else file
+            name = file.with_suffix("").as_posix()
+            self.entries[name] = entry
+            samples.append(SampleFiles(name, folder / file, labels=masks_of.get(int(entry["id"]))))
+        check_inside(self.entries, path)
+        what = f"coco, {path.name} in {self.root}"
+        self.drawn = split not in files  # from one file
+        super().__init__(pick_split(samples, split, val_fraction, what) if self.drawn else samples, subset, what)
 
-    def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"]:
+    def scene(self, index: int) -> str:
+        return "" if self.drawn else super().scene(index)
+
+    def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:
+        return self.decode_segments(files).labels(0 if self.background else IGNORE)
+
+    def decode_classes(
+        self, files: SampleFiles, size: tuple[int, ...]
+    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+        segments = self.decode_segments(files)
+        return segments.labels(0 if self.background else IGNORE), segments
+
+    def decode_segments(self, files: SampleFiles) -> Segments:
         entry = self.entries[files.name]
-        segments = self.segments[int(entry["id"])]
-        empty = 0 if self.background else IGNORE
-        if self.panoptic:
-            assert files.labels is not None
-            return paint_panoptic(files.labels, segments, empty)
-        return paint_segments(segments, (int(entry["height"]), int(entry["width"])), empty, str(files.image))
+        found = self.segments.get(int(entry["id"]), [])
+        classes = [self.places[int(one["category_id"])] for one in found]
+        crowd = [bool(one.get("iscrowd")) for one in found]
+        if not self.panoptic:
+            size = (int(entry["height"]), int(entry["width"]))
+            masks = [
+                mask_of(one.get("segmentation"), size, f"{files.image}: segment {i}") for i, one in enumerate(found, 1)
+            ]
+            return painted(masks, classes, crowd, size)
+        assert files.labels is not None
+        ids = read_panoptic_ids(files.labels)
+        segments, unknown = segments_of_ids(ids, [int(one["id"]) for one in found], classes, crowd)
+        if unknown:
+            raise DataError(f"{files.labels}: segment {unknown[0]} is not in the JSON.")
+        return segments
+
+    def _check_categories(self, path: Path) -> None:
+        """Raises DataError: a segment is of a category that the file does not list."""
+        for image, segments in self.segments.items():
+            for segment in segments:
+                if int(segment["category_id"]) not in self.places:
+                    raise DataError(
+                        f"{path}: image {image} has category {segment['category_id']}, but `categories` lists only "
+                        f"{', '.join(map(str, sorted(self.places)[:10]))}{', ...' if len(self.places) > 10 else ''}."
+                    )
 
 
-def read_annotations(path: Path) -> Mapping[str, Any]:
-    """Raises DataError: no JSON, or without images, annotations and categories."""
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: is not readable JSON ({error}).") from error
-    parts = ("images", "annotations", "categories")
-    if not isinstance(tree, dict) or not all(isinstance(tree.get(part), list) and tree[part] for part in parts):
-        raise DataError(f"{path}: no COCO annotations; these have lists of {', '.join(parts)}.")
-    return tree
+def find_annotations(root: Path) -> dict[str, Path]:
+    """Split -> the annotation file of a folder; `all` where there is one only. Raises DataError: none, or several of a
+    split."""
+    patterns = ("*.json", "annotations/*.json", *(f"{folder}/*.json" for folder in SPLITS))
+    paths = [path for pattern in patterns for path in glob_visible(root, pattern) if is_annotations(path)]
+    if len(paths) == 1:
+        return {"all": paths[0]}
+    words = [re.findall("[a-z]+", str(path.relative_to(root)).lower()) for path in paths]
+    splits = [next((SPLITS[word] for word in found if word in SPLITS), "") for found in words]
+    found = dict(zip(splits, paths, strict=True))
+    if not found or "" in found or len(found) < len(paths):
+        there = ", ".join(str(path.relative_to(root)) for path in paths) or "none"
+        raise DataError(f"{root}: say which JSON holds the annotations by `annotations`; COCO files there: {there}.")
+    return found
 
 
-def images_folder(root: Path, annotations: Path) -> str:
-    """The folder of images that goes with a file: `val2017` for `panoptic_val2017.json`."""
-    name = annotations.stem.rpartition("_")[2]
-    choices = (name, f"images/{name}", "images")
-    return next((choice for choice in choices if (root / choice).is_dir()), name)
+def is_annotations(path: Path) -> bool:
+    """Whether a JSON file begins as COCO's annotations do."""
+    with open(path, "rb") as file:
+        return FIRST_KEY.match(file.read(256)) is not None
+
+
+def images_folder(root: Path, annotations: Path, first: str) -> str:
+    """The folder of images that goes with a file: `val2017` for `panoptic_val2017.json`. `first`: an image in it."""
+    name, beside = annotations.stem.rpartition("_")[2], str(annotations.parent.relative_to(root))
+    choices = (beside, name, f"images/{name}", IMAGES.get(name, ""), "images", "")
+    return next((choice for choice in choices if (root / choice / first).is_file()),
+                next((choice for choice in choices[1:-2] if choice and (root / choice).is_dir()), name))  # fmt: skip
 
 
 def position(index: int) -> int:
@@ -126,61 +196,11 @@ def colour_of(category: Mapping[str, Any]) -> Colour | None:
     return int(red), int(green), int(blue)
 
 
-def paint_panoptic(path: Path, segments: Sequence[Mapping[str, Any]], empty: int) -> Int64[np.ndarray, "h w"]:
-    """Raises DataError if the PNG has no colours, or an id that the JSON does not name."""
-    pixels = read_stored_labels(path).pixels
-    if pixels.ndim != 3:
-        raise DataError(f"{path}: a panoptic PNG is RGB; this one has one channel.")
-    ids = pixels.astype(np.int64) @ np.array([1, 256, 65536])
-    found, inverse = np.unique(ids, return_inverse=True)
-    places = {int(s["id"]): IGNORE if s.get("iscrowd") else int(s["place"]) for s in segments} | {0: empty}
-    if unknown := [int(i) for i in found if int(i) not in places]:
-        raise DataError(f"{path}: segment {unknown[0]} is not in the JSON.")
-    labels: Int64[np.ndarray, "h w"] = np.array([places[int(i)] for i in found])[inverse].reshape(ids.shape)
-    return labels
-
-
-def paint_segments(
-    segments: Sequence[Mapping[str, Any]], size: Size, empty: int, what: str
-) -> Int64[np.ndarray, "h w"]:
-    """Polygons and run lengths, the largest first, so that small objects stay on top."""
-    labels = np.full(size, empty, np.int64)
-    masks = [(mask_of(segment["segmentation"], size, what), segment) for segment in segments]
-    for mask, segment in sorted(masks, key=lambda pair: -int(pair[0].sum())):
-        labels[mask] = IGNORE if segment.get("iscrowd") else int(segment["place"])
-    return labels
-
-
-def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]:
-    """Raises DataError: run lengths of another size, or neither form."""
-    if isinstance(segmentation, list):
-        mask = np.zeros(size, np.uint8)
-        corners = [np.rint(np.array(outline, np.float64).reshape(-1, 2)).astype(np.int32) for outline in segmentation]
-        cv2.fillPoly(mask, corners, 1)
-        return mask.astype(bool)
-    if not isinstance(segmentation, dict) or tuple(segmentation.get("size", ())) != tuple(size):
-        raise DataError(f"{what}: a segment is neither polygons nor run lengths of {size[0]} x {size[1]}.")
-    counts = segmentation["counts"]
-    runs = decode_counts(counts) if isinstance(counts, str) else list(counts)
-    if sum(runs) != size[0] * size[1]:
-        raise DataError(f"{what}: run lengths of {sum(runs):,} pixels, where the image has {size[0] * size[1]:,}.")
-    flat = np.repeat(np.arange(len(runs)) % 2 == 1, runs)  # column by column, the first run outside
-    mask_: Bool[np.ndarray, "h w"] = flat.reshape(size[::-1]).T
-    return mask_
-
-
-def decode_counts(text: str) -> list[int]:
-    """Run lengths from COCO's compressed text: five bits a character, from the fourth on differences."""
-    runs: list[int] = []
-    value = shift = 0
-    for character in text:
-        code = ord(character) - 48
-        value |= (code & 31) << shift
-        shift += 5
-        if code & 32:
-            continue
-        if code & 16:  # negative
-            value -= 1 << shift
-        runs.append(value + (runs[-2] if len(runs) > 2 else 0))
-        value = shift = 0
-    return runs
+def painted(
+    masks: Sequence[Bool[np.ndarray, "h w"]], classes: Sequence[int], crowd: Sequence[bool], size: Size
+) -> Segments:
+    """Masks as segments; where some overlap, the smallest is on top."""
+    ids = np.zeros(size, np.int32)
+    for number, mask in sorted(enumerate(masks, 1), key=lambda pair: -int(pair[1].sum())):
+        ids[mask] = number
+    return Segments(ids, np.array(classes, np.int64), np.array(crowd, np.bool_))

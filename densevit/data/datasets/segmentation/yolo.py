@@ -20,6 +20,7 @@ from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import Listing, SampleFiles, Subset, confine, glob_visible
 from densevit.data.io.readers import image_size
+from densevit.data.labels.segments import Segments
 from densevit.errors import ConfigError, DataError
 from densevit.structures import IGNORE, Size
 
@@ -30,7 +31,7 @@ Outline = tuple[int, Float64[np.ndarray, "n 2"]]
 
 @DATASETS.register("yolo")
 class Yolo(FileDataset):
-    """Outlines of objects as classes of pixels; where outlines overlap, the smaller object is on top."""
+    """Outlines of objects as classes of pixels and as segments; where some overlap, the smaller object is on top."""
 
     def __init__(
         self,
@@ -56,6 +57,8 @@ class Yolo(FileDataset):
         names = class_names(tree, self.root / file)
         self.background = background
         self.classes = ("background", *names) if background else names
+        self.things = range(int(background), len(self.classes))
+        self.empty = 0 if background else IGNORE
         stated = str(tree.get("path") or ".")  # often a place on the machine that wrote the file
         base = (
             confine(self.root, stated, allow_outside=allow_outside_root) if (self.root / stated).exists() else self.root
@@ -71,6 +74,7 @@ class Yolo(FileDataset):
         super().__init__(samples, subset, f"yolo '{split}' in {self.root}")
         there = Listing()
         self.outlines = [path if (path := label_path(files.image)) in there else None for files in self.samples]
+        self.outline_of = dict(zip(self.names, self.outlines, strict=True))
         if not any(self.outlines):
             raise DataError(
                 f"{self.root}: none of {len(images):,} images has a label file, as {label_path(images[0])}."
@@ -83,17 +87,18 @@ class Yolo(FileDataset):
         own = self.outlines[index]
         return {**super().files(index), **({} if own is None else {"labels": own})}
 
-    def read(self, index: int) -> Any:
-        sample = super().read(index)
-        return type(sample)(**{**vars(sample), "labels": self._labels(index, sample.image.shape[:2])})
-
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"]:
-        return self._labels(index, image_size(self.samples[index].image))
+        return self.segments(self.outlines[index], image_size(self.samples[index].image)).labels(self.empty)
 
-    def _labels(self, index: int, size: Size) -> Int64[np.ndarray, "h w"]:
-        path = self.outlines[index]
+    def decode_classes(
+        self, files: SampleFiles, size: tuple[int, ...]
+    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+        segments = self.segments(self.outline_of[files.name], (size[0], size[1]))
+        return segments.labels(self.empty), segments
+
+    def segments(self, path: Path | None, size: Size) -> Segments:
         outlines = [] if path is None else read_outlines(path, len(self.classes) - self.background)
-        return paint(outlines, size, first=1 if self.background else 0, empty=0 if self.background else IGNORE)
+        return paint([(number + self.background, corners) for number, corners in outlines], size)
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
@@ -168,11 +173,11 @@ def read_outlines(path: Path, classes: int) -> list[Outline]:
     return found
 
 
-def paint(outlines: Sequence[Outline], size: Size, *, first: int, empty: int) -> Int64[np.ndarray, "h w"]:
-    """The classes of the pixels, the largest objects first; a class is its number and `first`."""
-    h, w = size
-    pixels = [(name, np.rint(corners * (w, h)).astype(np.int32)) for name, corners in outlines]
-    labels = np.full((h, w), empty, np.int32)
-    for name, corners in sorted(pixels, key=lambda outline: -cv2.contourArea(outline[1])):
-        cv2.fillPoly(labels, [corners], name + first)
-    return labels.astype(np.int64)
+def paint(outlines: Sequence[Outline], size: Size) -> Segments:
+    """The outlines as segments; where some overlap, the smallest is on top."""
+    ids = np.zeros(size, np.int32)
+    pixels = [np.rint(corners * size[::-1]).astype(np.int32) for _, corners in outlines]
+    for number, corners in sorted(enumerate(pixels, 1), key=lambda pair: -cv2.contourArea(pair[1])):
+        cv2.fillPoly(ids, [corners], number)
+    classes = np.array([number for number, _ in outlines], np.int64)
+    return Segments(ids, classes, np.zeros(len(classes), np.bool_))

@@ -14,7 +14,7 @@ from PIL import Image
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import Dataset, open_dataset
-from densevit.data.datasets.segmentation.coco import decode_counts, mask_of
+from densevit.data.io.coco import decode_counts, mask_of
 from densevit.errors import ConfigError, DataError
 from densevit.structures import IGNORE
 from densevit.utils.packages import is_installed
@@ -273,3 +273,71 @@ def test_check_data_reads_each(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert check("coco", panoptic(tmp_path / "coco"), "--data-options", ANNOTATIONS) == 0
     assert check("yolo", yolo(tmp_path / "bad", {"a": "0 0.5 0.5 0.2 0.2"}), "--splits", "train") == 2
     assert "a box" in capsys.readouterr().out
+
+
+def test_coco_and_yolo_have_segments_with_crowds_and_things(tmp_path: Path) -> None:
+    for make in (panoptic, instances):
+        data = opened("coco", make(tmp_path / make.__name__), annotations=f"annotations/{make.__name__}_val2017.json")
+        sample = data.read(0)
+        assert sample.segments is not None and sample.segment_classes is not None and list(data.things) == [0, 1]
+        assert sample.segment_classes.tolist() == [0, 1, 0] and sample.segment_crowd.tolist() == [False, False, True]
+        np.testing.assert_array_equal(sample.segments, np.select([CROWD, DOG, PERSON], [3, 2, 1]))
+    outlines = opened("yolo", yolo(tmp_path / "yolo", {"a": f"{SMALL}\n{LARGE}\n"}), background=False).read(0)
+    assert (
+        outlines.segment_classes.tolist() == [1, 0] and outlines.segments[20, 30] == 1 and outlines.segments[8, 10] == 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"category_id": 17}, "image 139 has category 17, but `categories` lists only 1, 18"),
+        (
+            {"segmentation": [[10, 5, 70, 5, 30, 25]]},
+            r"segment 1: a polygon has a corner at \(70, 5\), outside of 60 x 40",
+        ),
+        ({"segmentation": [[10, 5, 20, 5]]}, "a polygon is a list .* of three corners or more"),
+        (
+            {"segmentation": {"size": [60, 40], "counts": [2400]}},
+            r"run lengths of size \[60, 40\], but the image has \[40",
+        ),
+        ({"segmentation": {"size": [40, 60], "counts": [9]}}, "run lengths of 9 pixels, but the image has 2,400"),
+        ({"segmentation": "x"}, "neither polygons nor run lengths"),
+        ({"image_id": 5}, "no annotation has the `image_id` of one of its images"),
+    ],
+)
+def test_a_wrong_coco_annotation_is_one_sentence(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
+    root = coco(tmp_path, [square | change], "a_val2017")
+    with pytest.raises(DataError, match=message):
+        opened("coco", root, annotations="annotations/a_val2017.json").read(0)
+
+
+def test_coco_files_of_tools_are_found_by_folder_and_drawn_by_fraction(tmp_path: Path) -> None:
+    square = {"category_id": 1, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
+    images = [{"id": i, "file_name": f"{i:02d}.jpg", "height": SIZE[0], "width": SIZE[1]} for i in range(4)]
+    tree = {"images": images, "annotations": [square | {"image_id": i} for i in range(3)], "categories": CATEGORIES}
+    for split in ("train", "valid"):
+        for i in range(4):
+            photo(tmp_path / f"roboflow/{split}/{i:02d}.jpg", i)
+        (tmp_path / f"roboflow/{split}/_annotations.coco.json").write_text(json.dumps(tree))
+    assert len(opened("coco", tmp_path / "roboflow", split="val")) == 3
+    assert list(opened("coco", tmp_path / "roboflow", split="train", unannotated=True).names) == [
+        "00",
+        "01",
+        "02",
+        "03",
+    ]
+    assert opened("coco", tmp_path / "roboflow", split="train", unannotated=True).read(3).segment_classes.size == 0
+    with pytest.raises(DataError, match="no annotations of 'test'"):
+        opened("coco", tmp_path / "roboflow", split="test")
+    (tmp_path / "cvat/annotations").mkdir(parents=True)
+    (tmp_path / "roboflow/train").rename(tmp_path / "cvat/images")
+    (tmp_path / "cvat/images/_annotations.coco.json").rename(tmp_path / "cvat/annotations/instances_default.json")
+    parts = [opened("coco", tmp_path / "cvat", split=split, val_fraction=0.7) for split in ("train", "val")]
+    assert sorted([*parts[0].names, *parts[1].names]) == ["00", "01", "02"] and len(parts[1]) > 0
+    (tmp_path / "cvat/more.json").write_text(json.dumps(tree))
+    with pytest.raises(
+        DataError, match="say which JSON holds the annotations by `annotations`; COCO files there: more"
+    ):
+        opened("coco", tmp_path / "cvat")

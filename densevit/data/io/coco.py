@@ -1,0 +1,119 @@
+"""COCO's files: annotations as JSON, masks as run lengths or polygons, panoptic maps as PNG. h x w pixels.
+
+cocodataset.org/#format-data; run lengths go column by column and begin with the pixels outside. The compressed text has
+five bits a character, and from the fourth run on the difference to the one two before.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from jaxtyping import Bool, Int64, Integer
+
+from densevit.data.io.readers import read_stored_labels
+from densevit.data.io.writers import encode
+from densevit.errors import DataError
+from densevit.structures import Size
+
+BASE = np.array([1, 256, 65536])  # of R, G and B in the number of a segment
+OUTSIDE = 0.01  # of the image's sides, that corners may lie beyond them
+
+
+def read_json(path: Path) -> Any:
+    """Raises DataError if the file is not there, or no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: is not readable JSON ({error}).") from error
+
+
+def read_annotations(path: Path) -> Mapping[str, Any]:
+    """Raises DataError: no JSON, or without images, annotations and categories."""
+    tree = read_json(path)
+    parts = ("images", "annotations", "categories")
+    if not isinstance(tree, dict) or not all(isinstance(tree.get(part), list) and tree[part] for part in parts):
+        raise DataError(f"{path}: no COCO annotations; these have lists of {', '.join(parts)}.")
+    return tree
+
+
+def read_panoptic_ids(path: Path) -> Int64[np.ndarray, "h w"]:
+    """The numbers of the segments in a panoptic PNG. Raises DataError if it is not there, or has no colours."""
+    pixels = read_stored_labels(path).pixels
+    if pixels.ndim != 3:
+        raise DataError(f"{path}: a panoptic PNG is RGB; this one has one channel.")
+    return np.asarray(pixels.astype(np.int64) @ BASE)
+
+
+def encode_panoptic_ids(ids: Integer[np.ndarray, "h w"]) -> bytes:
+    """The panoptic PNG of numbers of segments."""
+    return encode(".png", (ids[..., None] // BASE % 256).astype(np.uint8))
+
+
+def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]:
+    """Raises DataError, which begins with `what`: neither polygons nor run lengths, or not of an image of this size."""
+    h, w = size
+    if isinstance(segmentation, list):
+        mask = np.zeros(size, np.uint8)
+        outlines = [_corners(outline, size, what) for outline in segmentation]
+        cv2.fillPoly(mask, [np.rint(corners).astype(np.int32) for corners in outlines], 1)
+        return mask.astype(bool)
+    if not isinstance(segmentation, dict) or not {"size", "counts"} <= segmentation.keys():
+        raise DataError(f"{what}: `segmentation` is neither polygons nor run lengths with size and counts.")
+    if tuple(segmentation["size"]) != size:
+        raise DataError(f"{what}: run lengths of size {list(segmentation['size'])}, but the image has [{h}, {w}].")
+    counts = segmentation["counts"]
+    runs = decode_counts(counts) if isinstance(counts, str) else list(counts)
+    if sum(runs) != h * w:
+        raise DataError(f"{what}: run lengths of {sum(runs):,} pixels, but the image has {h * w:,}.")
+    flat = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
+    return np.asarray(flat.reshape(w, h).T)
+
+
+def _corners(outline: Any, size: Size, what: str) -> np.ndarray:
+    """Corners x, y of a polygon."""
+    if not isinstance(outline, list) or len(outline) < 6 or len(outline) % 2:
+        raise DataError(f"{what}: a polygon is a list [x, y, x, y, ...] of three corners or more.")
+    corners = np.array(outline, np.float64).reshape(-1, 2)
+    sides = np.array(size[::-1])
+    if (corners < -OUTSIDE * sides - 1).any() or (corners > (1 + OUTSIDE) * sides + 1).any():
+        x, y = corners[np.abs(corners / sides - 0.5).max(1).argmax()]
+        raise DataError(f"{what}: a polygon has a corner at ({x:g}, {y:g}), outside of {size[1]} x {size[0]} (w x h).")
+    return corners
+
+
+def encode_mask(mask: Bool[np.ndarray, "h w"]) -> dict[str, Any]:
+    """Run lengths of a mask, compressed."""
+    edges = np.flatnonzero(np.diff(mask.T.ravel(), prepend=False))
+    return {"size": list(mask.shape), "counts": encode_counts(np.diff([0, *edges, mask.size]).tolist())}
+
+
+def encode_counts(runs: Sequence[int]) -> str:
+    """The compressed text of run lengths."""
+    text = ""
+    for i, run in enumerate(runs):
+        value, more = run - (runs[i - 2] if i > 2 else 0), True
+        while more:
+            bits, value = value & 31, value >> 5
+            more = value != (-1 if bits & 16 else 0)
+            text += chr(48 + bits + 32 * more)
+    return text
+
+
+def decode_counts(text: str) -> list[int]:
+    """Run lengths from their compressed text."""
+    runs: list[int] = []
+    value = shift = 0
+    for character in text:
+        code = ord(character) - 48
+        value |= (code & 31) << shift
+        shift += 5
+        if code & 32:
+            continue
+        if code & 16:  # negative
+            value -= 1 << shift
+        runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+        value = shift = 0
+    return runs
