@@ -16,7 +16,7 @@ from densevit.errors import CheckpointError, ConfigError
 from densevit.inference.attention.html_page import write_attention_page
 from densevit.inference.attention.maps import compute_attention
 from densevit.inference.backends.onnx_runtimes import resolve_device_and_precision
-from densevit.inference.camera import CameraNumbers, assumed_fov
+from densevit.inference.camera import CameraNumbers, Lens, assumed_fov
 from densevit.inference.onnx.load import load_onnx
 from densevit.inference.onnx.metadata import as_text as onnx_as_text
 from densevit.inference.onnx.metadata import read_metadata
@@ -79,20 +79,33 @@ def load_checkpoint(
 def predictor_options(
     *,
     focal: CameraNumbers | None = None,
+    fov: float | None = None,
     tile_size: int | None = None,
     tile_overlap: float | None = None,
     crop: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return the options of `load` as those of `Predictor`. Raises ConfigError: an overlap without tiles, or numbers
-    that make none."""
+    """Return the options of `load` as those of `Predictor`. Raises ConfigError: an overlap without tiles, numbers that
+    make none, or two cameras."""
+    if focal is not None and fov is not None:
+        raise ConfigError("--fov: give the camera as one of --focal and --fov.")
     if tile_size is None and tile_overlap is not None:
         raise ConfigError("--tile-overlap: belongs to --tile-size.")
     if "scales" in options:
         check_scales(options["scales"])
     tiling = None if tile_size is None else Tiling(tile_size, 0.25 if tile_overlap is None else tile_overlap)
     window = None if crop is None else lambda h, w: kb_box((h, w))
-    return {**options, "camera": focal, "tiling": tiling, "window": window}
+    camera = focal if fov is None else make_lens(fov=fov)
+    return {**options, "camera": camera, "tiling": tiling, "window": window}
+
+
+def make_lens(focal: float | None = None, fov: float | None = None) -> Lens:
+    """Return a camera of one of the numbers. Raises ConfigError: it makes none."""
+    try:
+        return Lens(focal, fov)
+    except ValueError:
+        name, value = ("fov", fov) if focal is None else ("focal", focal)
+        raise ConfigError(f"--{name}: {value:g}; would fit: {Lens.fits[name]}.") from None
 
 
 def with_window(card: ModelCard, size: int | None, stride: int | None) -> ModelCard:

@@ -86,10 +86,12 @@ def evaluate(
         task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
         refuse_others(task, given)
     subject = model if predictions is None else predictions
+    shared = {} if task in ("depth", None) or chosen["flip"] is None else {"flip": chosen["flip"]}
+    if isinstance(subject, Predictor):
+        subject = subject.with_options(**shared, **({} if batch_size is None else {"batch_size": batch_size}))
     if path is not None:
         sizes = {"batch_size": batch_size or (32 if task == "classification" else 1)}
-        flips = {} if task in ("depth", None) or chosen["flip"] is None else {"flip": chosen["flip"]}
-        subject = api.load(path, **{"precision": precision, **sizes, **flips, **options})
+        subject = api.load(path, **{"precision": precision, **sizes, **shared, **options})
         if opened is not None:
             subject = choose_for_data(subject, opened)
         if chosen["protocol"] is None and data is None and task in ("depth", None):

@@ -31,6 +31,7 @@ def load(
     tile_size: Count | None = None,
     tile_overlap: float | None = None,
     focal: float | tuple[float, float, float, float] | tuple[float, float] | None = None,
+    fov: float | None = None,
     crop: Literal["kb"] | None = None,
     batch_size: Count = 1,
     compile: bool = False,
@@ -61,6 +62,7 @@ def load(
             whole image.
         tile_overlap: fraction of a tile that it shares with its neighbour; default: 0.25.
         focal: focal length in pixels of the images, in place of what the data or EXIF says; or fx,fy or fx,fy,cx,cy.
+        fov: horizontal field of view of the images in degrees, in place of `focal`.
         crop: show the model only this part of the image; kb: KITTI's 352x1216.
         batch_size: neighbouring images of one size that go through the model together.
         compile: compile by torch.compile, at the first image of each size; it takes half a minute.
@@ -76,7 +78,7 @@ def load(
 
     path = packaged_model() if path is None else path
     options: dict[str, Any] = {"flip": flip, "scales": scales, "focal": focal, "batch_size": batch_size}
-    options |= {"tile_size": tile_size, "tile_overlap": tile_overlap, "crop": crop}
+    options |= {"tile_size": tile_size, "tile_overlap": tile_overlap, "crop": crop, "fov": fov}
     chosen: dict[str, Any] = {"device": device, "precision": precision, "runtime": runtime, "compile": compile}
     if str(path).lower().endswith(".onnx"):
         checkpoints: dict[str, Any] = {"family": family, "family_options": family_options, "encoder": encoder}

@@ -32,7 +32,6 @@ def predict(
     palette: bool | None = None,
     opacity: float | None = None,
     intrinsics: tuple[float, float, float, float] | list[float] | Path | str | None = None,
-    fov: float | None = None,
     points: Path | str | None = None,
     points_scale: float | None = None,
     points_pose: Path | str | None = None,
@@ -84,7 +83,6 @@ def predict(
         intrinsics: fx,fy,cx,cy in pixels of images that all have the first one's size; or a CSV or JSON with a row for
             each image: image (or name) and fx, fy, cx, cy, or focal, or fov; and where known width, height. For point
             clouds and models whose metres depend on the camera; default: as EXIF says.
-        fov: horizontal field of view in degrees, in place of `intrinsics`.
         points: measured points, which bring depth of any kind to metres: a CSV of u, v, depth (for several images with
             a column image or name), a PNG of LiDAR depth or a PLY; or a folder with NAME.csv, .png or .ply per image.
         points_scale: stored units per metre of a PNG of `points`.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit import api
-from densevit.api.checkpoint import card_before_loading, packaged_model
+from densevit.api.checkpoint import card_before_loading, make_lens, packaged_model
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.readers import image_size
 from densevit.data.io.video import Span
@@ -64,7 +64,6 @@ def predict(
     overwrite: bool,
     resume: bool,
     intrinsics: Sequence[float] | Path | str | None,
-    fov: float | None,
     points: Path | str | PointFiles | None,
     points_scale: float | None,
     points_pose: Path | str | None,
@@ -93,6 +92,8 @@ def predict(
         "start": start, "end": end, "every": every, "fps": fps, "stabilize": stabilize, "fuse": fuse,
         "lookahead": lookahead,
     }  # fmt: skip
+    options, fov = {**options}, options.get("fov")
+    options.pop("fov", None)  # a camera of the images, also for a `Predictor`
     camera = camera_of(intrinsics, options.get("focal"), fov)
     chosen = {name: value for name, value in of_formats.items() if value is not None}
     measured = point_files(points, points_scale, points_pose)
@@ -140,11 +141,7 @@ def camera_of(
         return Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
     if isinstance(focal, Sequence):
         return focal if len(focal) == 4 else Lens(focal=focal[0])
-    name, value = ("fov", fov) if focal is None else ("focal", focal)
-    try:
-        return Lens(fov=fov) if focal is None else Lens(focal=focal)
-    except ValueError:
-        raise ConfigError(f"--{name}: {value:g}; would fit: {Lens.fits[name]}.") from None
+    return make_lens(focal, fov)
 
 
 def point_files(path: Any, scale: float | None, pose: Path | str | None) -> PointFiles | None:

@@ -123,7 +123,7 @@ class CameraPolicy:
     """Where the focal length of an image comes from: `override`, else its data or EXIF, else the model's estimate."""
 
     card: ModelCard  # of the model, which may need no focal length, or estimate one
-    override: CameraNumbers | None = None  # of all images, whatever is known of them
+    override: CameraNumbers | Lens | None = None  # of all images, whatever is known of them
     assumed_fov: float | None = None  # horizontal, in degrees, of images of which nothing is known; None refuses them
     warned: set[str] = field(default_factory=set, repr=False, compare=False)  # of a lens that training did not show
 
@@ -132,18 +132,22 @@ class CameraPolicy:
         """Whether the model estimates the focal length of images of which none is known."""
         return self.override is None and self.card.needs_camera and self.card.camera_head is not None
 
-    def of_data(self, intrinsics: Matrix | None) -> CameraNumbers | None:
+    def of_size(self, size: Size) -> CameraNumbers | None:
+        """Return the override, for an image of a size."""
+        return focal_of_matrix(self.override.matrix(size)) if isinstance(self.override, Lens) else self.override
+
+    def of_data(self, intrinsics: Matrix | None, size: Size) -> CameraNumbers | None:
         """Return the override, else the focal lengths and principal point of a 3x3 matrix; None if both are missing."""
-        return self.override if self.override is not None or intrinsics is None else focal_of_matrix(intrinsics)
+        return self.of_size(size) if self.override is not None or intrinsics is None else focal_of_matrix(intrinsics)
 
     def of_file(self, path: str | os.PathLike[str]) -> CameraNumbers | None:
-        """Return the override, else the focal length in the EXIF of an image; None if it is unknown or not needed.
+        """Return the focal length in the EXIF of an image; None if it is unknown, not needed or overridden.
 
         Warns once of a lens that the training of a metric model did not show and that the model cannot know of. Raises
         DataError if the model needs its EXIF, which cannot be true of it.
         """
         if self.override is not None or self.card.needs_camera:
-            return exif_focal(path) if self.override is None else self.override
+            return exif_focal(path) if self.override is None else None  # `of_batch` takes the override
         angle = None if self.card.fov is None or self.warned else exif_fov(path)
         if angle is not None and (warning := lens_warning([angle], self.card)):
             self.warned.add(warning)
@@ -164,7 +168,7 @@ class CameraPolicy:
         if not self.card.needs_camera:
             return None
         count, h, w = shape
-        focal = self.override if known is None else known
+        focal = self.of_size((h, w)) if known is None else known
         if focal is None and self.estimates:
             return Camera.centred(torch.tensor(estimate()), (h, w))
         if focal is None and self.assumed_fov is not None:

@@ -19,7 +19,7 @@ from densevit.data.io.rgb import ImageLike, Rgb, as_rgb, is_batch, stack
 from densevit.errors import ConfigError, DataError
 from densevit.inference.backends import auto
 from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
-from densevit.inference.camera import CameraNumbers, CameraPolicy
+from densevit.inference.camera import CameraNumbers, CameraPolicy, Lens
 from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.image_input import ImageInput
 from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, predict_tiled
@@ -66,7 +66,7 @@ class Predictor:
         scales: Sequence[float] = (1.0,),
         batch_size: int = 1,
         window: Callable[[int, int], Box | None] | None = None,
-        camera: CameraNumbers | None = None,
+        camera: CameraNumbers | Lens | None = None,
         tiling: Tiling | int | None = None,
         compile: bool = False,
         cast_weights: bool = False,

@@ -26,7 +26,7 @@ def input_of(predictor: Predictor, sample: Sample) -> ImageInput:
     size = (sample.image.shape[0], sample.image.shape[1])
     names = sample.inputs.keys() & getattr(predictor.model, "input_names", ())
     inputs = {name: FIELDS[name].stack([sample.inputs[name]], size) for name in names}
-    return ImageInput(sample.image, predictor.cameras.of_data(sample.intrinsics), inputs=inputs)
+    return ImageInput(sample.image, predictor.cameras.of_data(sample.intrinsics, size), inputs=inputs)
 
 
 DrawImage = Callable[[Any, int, str, Row], Figure]

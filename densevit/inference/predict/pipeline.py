@@ -356,6 +356,7 @@ def settings(predictor: Predictor, plan: ExportPlan, sources: Mapping[str, str])
     """Return what decides the bytes of the outputs, as `export.json` records it."""
     heads = {head: predictor.card.outputs[head] for head in sources.values()}
     formats = {name: {"head": sources[name], **vars(writer)} for name, writer in plan.formats.items()}
+    camera = predictor.cameras.override
     return {
         "weights": weights_fingerprint(predictor.model),
         "source": predictor.card.source,
@@ -364,7 +365,7 @@ def settings(predictor: Predictor, plan: ExportPlan, sources: Mapping[str, str])
         "precision": predictor.precision,
         "flip": predictor.flip,
         "scales": list(predictor.scales),
-        "focal": predictor.cameras.override,
+        "focal": vars(camera) if isinstance(camera, Lens) else camera,
         "sliding": [predictor.card.resize.window, predictor.card.resize.stride],
         "window": getattr(predictor.window, "__name__", None),
         "tiling": predictor.tiling and vars(predictor.tiling),

@@ -122,7 +122,7 @@ def video_camera(predictor: Predictor, first: ImageInput) -> CameraNumbers | Non
     policy = predictor.cameras
     if first.camera is None and policy.estimates:
         return predictor.estimate_camera(first.image)
-    return policy.override if first.camera is None else first.camera
+    return policy.of_size(first.image.shape[:2]) if first.camera is None else first.camera
 
 
 def sees_motion(predictor: Predictor) -> bool:
