@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
-from jaxtyping import Bool, Int64, Integer
+from jaxtyping import Bool, Float64, Int64, Integer
 
 from densevit.data.io.readers import read_stored_labels
 from densevit.data.io.writers import encode
@@ -19,6 +18,7 @@ from densevit.errors import DataError
 from densevit.structures import Size
 
 BASE = np.array([1, 256, 65536])  # of R, G and B in the number of a segment
+FIFTHS = 5  # of a pixel, in which outlines of polygons are walked
 OUTSIDE = 0.01  # of the image's sides, that corners may lie beyond them
 
 
@@ -56,10 +56,8 @@ def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]
     """Raises DataError, which begins with `what`: neither polygons nor run lengths, or not of an image of this size."""
     h, w = size
     if isinstance(segmentation, list):
-        mask = np.zeros(size, np.uint8)
-        outlines = [_corners(outline, size, what) for outline in segmentation]
-        cv2.fillPoly(mask, [np.rint(corners).astype(np.int32) for corners in outlines], 1)
-        return mask.astype(bool)
+        masks = [fill_polygon(_corners(outline, size, what), size) for outline in segmentation]
+        return np.logical_or.reduce(masks) if masks else np.zeros(size, np.bool_)
     if not isinstance(segmentation, dict) or not {"size", "counts"} <= segmentation.keys():
         raise DataError(f"{what}: `segmentation` is neither polygons nor run lengths with size and counts.")
     if tuple(segmentation["size"]) != size:
@@ -70,6 +68,37 @@ def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]
         raise DataError(f"{what}: run lengths of {sum(runs):,} pixels, but the image has {h * w:,}.")
     flat = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
     return np.asarray(flat.reshape(w, h).T)
+
+
+def fill_polygon(corners: Float64[np.ndarray, "n 2"], size: Size) -> Bool[np.ndarray, "h w"]:
+    """The pixels inside of a polygon of corners x, y, exactly as COCO's tools fill it.
+
+    They walk its outline in fifths of a pixel, and note where it crosses the middle of a column; between two crossings
+    of a column lie the pixels inside.
+    """
+    h, w = size
+    fine = np.trunc(FIFTHS * corners + 0.5).astype(np.int64)
+    start, end = fine, np.roll(fine, -1, 0)
+    length = np.abs(end - start)
+    along_x = length[:, 0] >= length[:, 1]
+    steps = length.max(1)
+    main, other = np.where(along_x, 0, 1), np.where(along_x, 1, 0)
+    edges = np.arange(len(fine))
+    swapped = start[edges, main] > end[edges, main]
+    low, high = np.where(swapped[:, None], end, start), np.where(swapped[:, None], start, end)
+    slope = (high[edges, other] - low[edges, other]) / np.maximum(steps, 1)
+    edge = np.repeat(edges, steps + 1)
+    t = np.arange(len(edge)) - np.repeat(np.cumsum(steps + 1) - steps - 1, steps + 1)
+    t = np.where(swapped[edge], steps[edge] - t, t)
+    on_main = low[edge, main[edge]] + t
+    on_other = np.trunc(low[edge, other[edge]] + slope[edge] * t + 0.5).astype(np.int64)
+    x, y = np.where(along_x[edge], on_main, on_other), np.where(along_x[edge], on_other, on_main)
+    moved = np.flatnonzero(x[1:] != x[:-1])
+    column = (np.where(x[moved + 1] < x[moved], x[moved + 1], x[moved + 1] - 1) + 0.5) / FIFTHS - 0.5
+    row = np.ceil(np.clip((np.minimum(y[moved + 1], y[moved]) + 0.5) / FIFTHS - 0.5, 0, h))
+    crossed = (column % 1 == 0) & (column >= 0) & (column <= w - 1)
+    crossings = np.bincount((column[crossed] * h + row[crossed]).astype(np.int64), minlength=h * w)[: h * w]
+    return np.asarray((np.cumsum(crossings) % 2 == 1).reshape(w, h).T)
 
 
 def _corners(outline: Any, size: Size, what: str) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Scores of segments: panoptic quality, and COCO's average precision of masks."""
