@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from densevit.models.vit.attention_rollout import keep_strongest, rollout
+from densevit.models.vit.attention_rollout import rollout
 from densevit.models.vit.vision_transformer import VisionTransformer
 
 
@@ -37,37 +37,30 @@ def test_weights_are_the_softmax_by_hand_and_rows_sum_to_one(registers: int) -> 
     for found, expected in zip(maps, by_hand(vit, image), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
         torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
-    (last,) = vit.attention(image, [-1])
-    assert torch.equal(last, maps[2]) and torch.equal(vit(image), before)
+    assert torch.equal(vit(image), before)
 
 
 @torch.no_grad()
 def test_weights_are_those_that_the_block_mixes_with() -> None:
     vit, image = model(), torch.randn(1, 3, 8, 12)
     attn, x = vit.blocks[0].attn, vit.blocks[0].norm1(vit.embed(image))
-    (weights,) = vit.attention(image, [0])
+    weights = next(vit.attention(image))
     v = attn.project(x)[2]
     torch.testing.assert_close(attn.proj((weights @ v).transpose(1, 2).flatten(2)), attn(x), atol=1e-5, rtol=1e-5)
 
 
-def test_rollout_is_the_product_of_mixed_layers_whose_rows_sum_to_one_however_heads_are_merged() -> None:
+def test_rollout_is_the_product_of_mixed_layers_whose_rows_sum_to_one() -> None:
     torch.manual_seed(0)
     layers = [torch.rand(2, 4, 5, 5).softmax(-1) for _ in range(3)]
     a, b, c = ((layer.mean(1) + torch.eye(5)) / 2 for layer in layers)
     torch.testing.assert_close(rollout(iter(layers)), c @ b @ a)
-    for heads, discard in (("mean", 0.0), ("mean", 0.5), ("max", 0.5), ("min", 0.5)):
-        torch.testing.assert_close(rollout(layers, heads=heads, discard=discard).sum(-1), torch.ones(2, 5))
+    torch.testing.assert_close(rollout(layers).sum(-1), torch.ones(2, 5))
     assert torch.equal(rollout([torch.eye(4).view(1, 1, 4, 4)] * 5)[0], torch.eye(4))
-    rows = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])[None]
-    expected = torch.tensor([[0, 0.6, 0.3], [0.5, 0.3, 0], [0.2, 0.2, 0.6]])[None]  # a tie stays
-    torch.testing.assert_close(keep_strongest(rows, 2 / 3), expected)
 
 
 @torch.no_grad()
-def test_maps_of_the_class_token_hold_one_row_and_layers_come_one_by_one() -> None:
+def test_layers_come_one_by_one() -> None:
     vit, image = model(), torch.rand(1, 3, 8, 12)
-    sizes = [weights.shape for weights in vit.attention(image, None, slice(1))]
-    assert sizes == [(1, 2, 1, 7)] * 3
     walk = vit.attention(image)
     ran: list[int] = []
     vit.blocks[1].register_forward_pre_hook(lambda *_: ran.append(1))

@@ -6,14 +6,12 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from densevit.errors import ConfigError, DensevitError
 from densevit.models.vit.attention import Attention
-from densevit.models.vit.block import Block, DropPath, LayerScale, PostNormBlock
+from densevit.models.vit.block import Block, DropPath, LayerScale
 from densevit.models.vit.mlp import MLPS, PackedSwiGLU, SwiGLU, quick_gelu
-from densevit.models.vit.patch_embed import ConvStem, PatchDropout, PatchEmbed
-from densevit.models.vit.pooling import AttentionPool, AveragePool, TokenPool
+from densevit.models.vit.patch_embed import ConvStem, PatchEmbed
 from densevit.models.vit.vision_transformer import VisionTransformer
 
 
@@ -33,13 +31,10 @@ def test_patches_are_the_unfolded_image_in_reading_order() -> None:
     assert embed(image)[0, :, 1, 2].tolist() == image[0, :, 2:4, 4:6].flatten().tolist()
 
 
-def test_sizes_that_are_no_multiple_are_padded_right_and_below_or_refused() -> None:
-    image = torch.rand(1, 3, 30, 28)
-    padded = PatchEmbed(4, 8, pad=True)
-    whole = F.pad(image, (0, 4, 0, 2))
-    torch.testing.assert_close(padded(image), padded(whole))
+@pytest.mark.parametrize("stem", [PatchEmbed, ConvStem])
+def test_sizes_that_are_no_multiple_are_refused(stem: Any) -> None:
     with pytest.raises(DensevitError, match="30x28; this ViT needs multiples of 8: resize or pad it to 32x32"):
-        PatchEmbed(4, 8)(image)
+        stem(4, 8)(torch.rand(1, 3, 30, 28))
 
 
 def test_a_convolutional_stem_halves_what_channels_there_are() -> None:
@@ -143,59 +138,10 @@ def test_mlps_are_timms(kind: str, theirs: Any, given: dict[str, Any]) -> None:
     torch.testing.assert_close(ours(x), reference(x), atol=1e-6, rtol=1e-6)
 
 
-def test_a_post_norm_block_is_torchs_encoder_layer() -> None:
-    theirs = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, activation="gelu", batch_first=True)
-    ours = PostNormBlock(32, 4, mlp_ratio=2.0, eps=1e-5)
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    names = {
-        "self_attn.in_proj_": "attn.qkv.",
-        "self_attn.out_proj.": "attn.proj.",
-        "linear1.": "mlp.fc1.",
-        "linear2.": "mlp.fc2.",
-    }
-    state: dict[str, Tensor] = {}
-    for name, tensor in theirs.state_dict().items():
-        prefix = next((p for p in names if name.startswith(p)), "")
-        state[names.get(prefix, "") + name.removeprefix(prefix)] = tensor
-    ours.load_state_dict(state)
-    x = torch.randn(2, 7, 32)
-    torch.testing.assert_close(ours(x), theirs(x), atol=1e-5, rtol=1e-5)
-    weights = theirs.self_attn(x, x, x, average_attn_weights=False)[1]
-    torch.testing.assert_close(ours.attention(x), weights, atol=1e-6, rtol=1e-5)
-
-
-def test_patch_dropout_keeps_the_prefix_and_a_random_share_in_training() -> None:
-    torch.manual_seed(0)
-    drop, x = PatchDropout(0.75, 2), torch.arange(18.0).expand(3, 18)[..., None].clone()
-    kept = drop(x)[..., 0]
-    assert kept.shape == (3, 2 + 4)
-    assert kept[:, :2].tolist() == [[0, 1]] * 3
-    assert all(len(set(row.tolist())) == 6 for row in kept)  # nothing twice
-    assert len({tuple(sorted(row.tolist())) for row in kept}) > 1
-    assert torch.equal(drop.eval()(x), x)
-
-
 def test_position_dropout_zeroes_numbers_of_embedded_tokens() -> None:
     vit = VisionTransformer(16, 1, 2, 4, grid=(2, 2), positions="random", pos_drop=0.5)
     assert 0.2 < (vit.embed(torch.rand(4, 3, 8, 8)) == 0).float().mean() < 0.8
     assert (vit.eval().embed(torch.rand(4, 3, 8, 8)) == 0).float().mean() < 0.01
-
-
-def test_pools_read_the_class_token_or_the_patches() -> None:
-    tokens = torch.tensor([[[5.0], [100.0], [1.0], [3.0]]])  # class, register, two patches
-    assert TokenPool()(tokens).item() == 5
-    assert AveragePool(2)(tokens).item() == 2
-
-
-def test_attention_pooling_is_timms() -> None:
-    theirs = timm.layers.AttentionPoolLatent(16, num_heads=4, mlp_ratio=2.0, norm_layer=timm.layers.LayerNorm)
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    ours = AttentionPool(16, 4, 1, mlp_ratio=2.0)
-    ours.load_state_dict(theirs.state_dict())
-    x = torch.randn(3, 10, 16)
-    torch.testing.assert_close(ours(x), theirs(x[:, 1:]), atol=1e-5, rtol=1e-5)
 
 
 def test_a_stem_of_patches_that_are_no_power_of_two_is_refused() -> None:

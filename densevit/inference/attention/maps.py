@@ -17,7 +17,7 @@ from densevit.inference.forward import preprocess
 from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.vit.attention_rollout import CLASS, rollout
+from densevit.models.vit.attention_rollout import rollout
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import Size
 
@@ -83,7 +83,7 @@ def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, f
         index = encoder.prefix_tokens + row * grid[1] + column
         query, rows = f"patch in row {row}, column {column}", slice(index, index + 1)
     elif getattr(encoder.vit, "cls_token", None) is not None:
-        query, rows = "class token", CLASS
+        query, rows = "class token", slice(1)
     else:
         query, rows = "mean patch", slice(encoder.prefix_tokens, None)
     accumulator = RolloutAccumulator(encoder.prefix_tokens, rows, grid)

@@ -92,7 +92,9 @@ class HybridEncoder(Encoder):
             (depth * 3 // 4 - 1, depth - 1) if out_indices is None and depth > 1 else out_indices, depth
         )
         self.unused = set(vit.state_dict())
-        vit.prune_intermediate_layers(self.out_indices, prune_norm=not norm)
+        vit.blocks = vit.blocks[: self.out_indices[-1] + 1]
+        if not norm:
+            vit.norm = nn.Identity()
         self.unused -= set(vit.state_dict())
         early = [FeatureSpec(widths[stage], 4 * 2**stage, tokens=False) for stage in stages]
         self.features = [*early, *(FeatureSpec(dim, patch) for _ in self.out_indices)]

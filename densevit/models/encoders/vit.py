@@ -160,8 +160,7 @@ class ViTEncoder(TokenEncoder):
         assert isinstance(vit.patch_embed, ConvStem)
         stages, patches = vit.patch_embed.forward_stages(x.mean(dim=1, keepdim=True) if self.grey else x)
         stem = tuple(stages[stride.bit_length() - 2] for stride in self.stem_features)
-        _, tokens = vit.run_blocks(vit.embed_patches(patches), self.out_indices, self.norm, stop_early=True)
-        outputs = [vit.split_prefix(found) for found in tokens]
+        outputs = vit.run_blocks(vit.embed_patches(patches), self.out_indices, self.norm)
         maps = (as_map(output.patches, (patches.shape[-2], patches.shape[-1])) for output in outputs)
         none = (x.new_zeros(len(x), 0, stage.shape[1]) for stage in stem)
         return EncoderOutput(

@@ -1,4 +1,4 @@
-"""Multi-head self-attention. b images, n tokens, d channels, q query tokens; timm's parameter names."""
+"""Multi-head self-attention. b images, n tokens, d channels; timm's parameter names."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -7,7 +7,6 @@ from densevit.errors import ConfigError
 from densevit.ops.attention import attend
 
 EPS = 1e-6  # of every LayerNorm, as in timm, DINOv2 and MAE; CLIP and torch have 1e-5
-ALL_TOKENS = slice(None)
 
 
 class Attention(nn.Module):
@@ -56,13 +55,10 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return self.q_norm(q), self.k_norm(k), v
 
-    def weights(self, x: Float[Tensor, "b n d"], queries: slice = ALL_TOKENS) -> Float[Tensor, "b heads q n"]:
-        """Attention weights of the tokens `queries`, (batch, heads, query, key); rows sum to one.
-
-        Only these rows are computed: for the class token n numbers per head, not n x n.
-        """
+    def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b heads n n"]:
+        """Attention weights (batch, heads, query, key); rows sum to one."""
         q, k, _ = self.project(x)
-        return softmax_weights(q[:, :, queries], k)
+        return softmax_weights(q, k)
 
 
 def softmax_weights(

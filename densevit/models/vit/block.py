@@ -1,4 +1,4 @@
-"""Transformer blocks. b images, n tokens, d channels, q query tokens; timm's parameter names."""
+"""Transformer blocks. b images, n tokens, d channels; timm's parameter names."""
 
 from typing import TypedDict
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from densevit.models.vit.attention import ALL_TOKENS, EPS, Attention
+from densevit.models.vit.attention import EPS, Attention
 from densevit.models.vit.mlp import MLPS, MlpKind
 
 
@@ -91,17 +91,6 @@ class Block(nn.Module):
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), mask)))
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
 
-    def attention(self, x: Float[Tensor, "b n d"], queries: slice = ALL_TOKENS) -> Float[Tensor, "b heads q n"]:
+    def attention(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b heads n n"]:
         """Attention weights of this block for the input `x`."""
-        return self.attn.weights(self.norm1(x), queries)
-
-
-class PostNormBlock(Block):
-    """Post-norm Transformer block, as `nn.TransformerEncoderLayer` by default."""
-
-    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
-        x = self.norm1(x + self.drop_path(self.ls1(self.attn(x, mask))))
-        return self.norm2(x + self.drop_path(self.ls2(self.mlp(x))))
-
-    def attention(self, x: Float[Tensor, "b n d"], queries: slice = ALL_TOKENS) -> Float[Tensor, "b heads q n"]:
-        return self.attn.weights(x, queries)
+        return self.attn.weights(self.norm1(x))

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from densevit.errors import CheckpointError
-from densevit.models import state_dict
 from densevit.models.vit import load_npz
-from densevit.models.vit.checkpoint_keys import LAYOUTS, OPENAI_CLIP
+from densevit.models.vit.checkpoint_keys import LAYOUTS
 from densevit.models.vit.pos_embed import resample_pos_embed
 from densevit.models.vit.vision_transformer import VisionTransformer
 from densevit.ops.qkv import fuse_qkv, fuse_swiglu
@@ -29,24 +27,11 @@ def convert(state: Mapping[str, Tensor], vit: VisionTransformer) -> State:
     return fit_pos_embed(own, vit) if "pos_embed" in own else own
 
 
-def load(vit: VisionTransformer, state: Mapping[str, Tensor], source: str) -> None:
-    """Loads published weights into `vit`; the file may have parts that `vit` lacks, as a classifier. `source`: the
-    file, for error messages. Raises CheckpointError if it does not fit; with counts and the first five names."""
-    own = convert(state_dict.unwrap(state, source), vit)
-    parts = {name.partition(".")[0] for name in vit.state_dict()}
-    stray = [name for name in own if name.partition(".")[0] in parts and name not in vit.state_dict()]
-    if stray:  # the loader ignores heads and poolings; here they are of another form than this model's
-        raise CheckpointError(f"{source}: does not fit this ViT, which has no {', '.join(stray[:5])}.")
-    state_dict.load(vit, own, source)
-
-
 def rename(state: State) -> State:
     for layout in LAYOUTS:
         prefix = layout.prefix(set(state))
         if prefix is not None:
             renamed = {layout.rename(name, prefix): tensor for name, tensor in state.items()}
-            if layout is OPENAI_CLIP and "head.weight" in renamed:
-                renamed["head.weight"] = renamed["head.weight"].T  # stored as input x output
             return {name: tensor for name, tensor in renamed.items() if name is not None}
     return state
 

@@ -1,13 +1,8 @@
-"""Vision Transformers by name: optional family, size and patch size.
+"""Named sizes of Vision Transformers, and the grid of an image."""
 
-create_vit("small/14"); create_vit("dinov2_reg-base/14"); create_vit("mini/4", image_size=28, channels=1)
-"""
-
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from densevit.errors import ConfigError
-from densevit.models.vit.classifier import ViTClassifier
-from densevit.registry import did_you_mean
 
 
 class Size(NamedTuple):
@@ -26,34 +21,6 @@ SIZES = {
     "huge": Size(1280, 32, 16),
     "giant": Size(1536, 40, 24),
 }
-
-# Options for published weights, by family.
-DINOV2 = {"image_size": 518, "layer_scale": 1e-5, "pos_embed_interpolation": "offset", "num_classes": 0}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "plain": {},  # Google, AugReg, DeiT, MAE
-    "dinov2": DINOV2,
-    "dinov2_reg": {**DINOV2, "registers": 4, "no_embed_class": True},
-    "clip": {"norm_pre": True, "mlp": "quick_gelu", "eps": 1e-5, "head_bias": False},  # num_classes: its projection
-    "siglip": {"class_token": False, "pool": "map", "mlp": "gelu_tanh", "num_classes": 0},
-}
-# DINOv2's giant has SwiGLU: two halves of 4096 for 1536 channels.
-GATED = {"mlp": "swiglu_packed", "mlp_ratio": 2 * 2.66667}
-
-
-def create_vit(name: str, **options: Any) -> ViTClassifier:
-    """A ViT by name, such as 'small/14' or 'clip-base/16'. Raises ConfigError: no such family or size. `options`: for
-    `ViTClassifier`, over the family's own; `image_size`, a side or (h, w), for its `grid`."""
-    kind, _, patch = name.rpartition("/")
-    family, _, size = kind.rpartition("-")
-    family = family or "plain"
-    for given, known, what in ((family, FAMILIES, "family"), (size, SIZES, "size")):
-        if given not in known or not patch.isdecimal() or int(patch) == 0:
-            fit = f"a name is [family-]size/patch, as in 'small/16' or 'clip-base/32'.{did_you_mean(given, known)}"
-            raise ConfigError(f"ViT '{name}': no such {what}; {fit}")
-    gated = GATED if size == "giant" and family.startswith("dinov2") else {}
-    chosen = {**SIZES[size]._asdict(), **FAMILIES[family], **gated, **options}
-    chosen.setdefault("grid", choose_grid(chosen.pop("image_size", 224), int(patch)))
-    return ViTClassifier(patch_size=int(patch), **chosen)
 
 
 def choose_grid(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, int]:

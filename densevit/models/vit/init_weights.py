@@ -1,8 +1,8 @@
 """Weight initialisation of Vision Transformers in timm's modes. Tokens and positions: `VisionTransformer.init_tokens`.
 
 '': truncated normal weights with std 0.02, zero biases; torch's default for the patch embedding.
-jax: Xavier uniform weights, nearly zero MLP biases, LeCun normal patch embedding, zero head (Google's).
-jax_nlhb: jax, with head biases of -log(classes). moco: Xavier, separately for q, k and v (MoCo v3).
+jax, jax_nlhb: Xavier uniform weights, nearly zero MLP biases, LeCun normal patch embedding (Google's; timm's two
+differ in the classifier, which an encoder does not have). moco: Xavier, separately for q, k and v (MoCo v3).
 skip: torch's defaults, for weights that are loaded afterwards.
 """
 
@@ -47,20 +47,11 @@ def init_jax(module: nn.Module, name: str) -> None:
     if isinstance(module, nn.Conv2d):
         truncated_normal(module.weight, (module.in_channels * math.prod(module.kernel_size)) ** -0.5)
         zero_bias(module)
-    elif isinstance(module, nn.Linear) and name == "head":
-        nn.init.zeros_(module.weight)
-        zero_bias(module)
     elif isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         zero_bias(module)
         if "mlp" in name:
             nn.init.normal_(module.bias, std=1e-6)
-
-
-def init_jax_nlhb(module: nn.Module, name: str) -> None:
-    init_jax(module, name)
-    if isinstance(module, nn.Linear) and name == "head" and module.bias is not None:
-        nn.init.constant_(module.bias, -math.log(module.out_features))
 
 
 def init_moco(module: nn.Module, name: str) -> None:
@@ -85,6 +76,6 @@ def truncated_normal(weight: torch.Tensor, std: float) -> None:
 INIT_FUNCTIONS: dict[str, Callable[[nn.Module, str], None]] = {
     "": init_default,
     "jax": init_jax,
-    "jax_nlhb": init_jax_nlhb,
+    "jax_nlhb": init_jax,
     "moco": init_moco,
 }

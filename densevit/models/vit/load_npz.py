@@ -6,7 +6,6 @@ JAX kernels are input x output and keep heads separate: query is in x heads x c,
 import re
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 State = Mapping[str, Tensor]
@@ -16,9 +15,8 @@ STEM = {
     "embedding/kernel": "patch_embed.proj.weight", "embedding/bias": "patch_embed.proj.bias",
     "cls": "cls_token", "pos_embedding": "pos_embed", "Transformer/posembed_input/pos_embedding": "pos_embed",
     "Transformer/encoder_norm/scale": "norm.weight", "Transformer/encoder_norm/bias": "norm.bias",
-    "head/kernel": "head.weight", "head/bias": "head.bias", "MAPHead_0/probe": "attn_pool.latent",
 }  # fmt: skip
-# Within a block or the attention pooling. vision_transformer numbers LayerNorms and attention in one sequence
+# Within a block. vision_transformer numbers LayerNorms and attention in one sequence
 # (0, 1, 2, 3), big_vision each kind separately.
 LAYERS = (
     (r"LayerNorm_0/", "norm1."),
@@ -28,6 +26,7 @@ LAYERS = (
     (r"MlpBlock_[03]/Dense_0/", "mlp.fc1."),
     (r"MlpBlock_[03]/Dense_1/", "mlp.fc2."),
 )
+UNUSED = ("head/", "MAPHead_0/", "pre_logits/", "opt/state/")
 KINDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
 
@@ -38,7 +37,7 @@ def is_google_npz(state: State) -> bool:
 def rename(state: State) -> dict[str, Tensor]:
     """timm's names and torch's axes, with q, k and v separate.
 
-    Text towers and the layer before the logits are dropped, as in timm.
+    Text towers, poolings and classifiers are dropped.
     """
     renamed: dict[str, Tensor] = {}
     two_towers = any(name.startswith("params/img/") for name in state)
@@ -53,11 +52,9 @@ def rename(state: State) -> dict[str, Tensor]:
         elif name.startswith("Transformer/encoderblock/"):  # all blocks stacked, for jax.lax.scan
             for index, layer in enumerate(tensor):
                 add_block_tensor(renamed, f"blocks.{index}.", name.removeprefix("Transformer/encoderblock/"), layer)
-        elif name.startswith("MAPHead_0/"):
-            add_block_tensor(renamed, "attn_pool.", name.removeprefix("MAPHead_0/"), tensor)
-        elif not name.startswith(("pre_logits/", "opt/state/")):
+        elif not name.startswith(UNUSED):
             renamed[path] = tensor
-    return rename_attention_pool(renamed)
+    return renamed
 
 
 def add_block_tensor(renamed: dict[str, Tensor], block: str, path: str, tensor: Tensor) -> None:
@@ -78,14 +75,3 @@ def to_torch_layout(name: str, tensor: Tensor) -> Tensor:
     if name.endswith("attn.proj.weight"):
         return tensor.flatten(0, 1).T  # heads c d
     return tensor.flatten(1).T
-
-
-def rename_attention_pool(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names of attention pooling: q separate, k and v concatenated, one norm."""
-    pool = {name: tensor for name, tensor in state.items() if name.startswith("attn_pool.")}
-    rest = {name: tensor for name, tensor in state.items() if name not in pool}
-    for kind in ("weight", "bias"):
-        if f"attn_pool.attn.k.{kind}" in pool:
-            keys, values = pool.pop(f"attn_pool.attn.k.{kind}"), pool.pop(f"attn_pool.attn.v.{kind}")
-            pool[f"attn_pool.kv.{kind}"] = torch.cat([keys, values])
-    return {**rest, **{name.replace(".attn.", ".").replace(".norm1.", ".norm."): t for name, t in pool.items()}}

@@ -1,10 +1,8 @@
-"""Patch embedding and patch dropout. b images, c channels, h x w pixels, d channels, gh x gw cells, n tokens."""
+"""Patch embedding. b images, c channels, h x w pixels, d channels, gh x gw cells."""
 
 import math
 from itertools import pairwise
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -18,30 +16,23 @@ class PatchEmbed(nn.Module):
     The order of a patch's c * patch_size ** 2 numbers is channel, row, column.
     """
 
-    def __init__(self, dim: int, patch_size: int, *, channels: int = 3, bias: bool = True, pad: bool = False) -> None:
-        """
-        Args:
-            pad: pad images with zeros at the right and bottom to multiples of the patch size.
-        """
+    def __init__(self, dim: int, patch_size: int, *, channels: int = 3, bias: bool = True) -> None:
         super().__init__()
-        self.patch_size, self.channels, self.pad = patch_size, channels, pad
+        self.patch_size, self.channels = patch_size, channels
         self.proj = self.projection(dim, bias)
 
     def projection(self, dim: int, bias: bool) -> nn.Module:
         return nn.Conv2d(self.channels, dim, self.patch_size, stride=self.patch_size, bias=bias)
 
     def forward(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d gh gw"]:
-        return self.proj(self.pad_to_patches(image))
+        self.check_size(image)
+        return self.proj(image)
 
-    def pad_to_patches(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c height width"]:
+    def check_size(self, image: Float[Tensor, "b c h w"]) -> None:
         h, w, p = image.shape[-2], image.shape[-1], self.patch_size
-        if not (h % p or w % p):
-            return image
-        right, bottom = -w % p, -h % p
-        if self.pad:
-            return F.pad(image, (0, right, 0, bottom))
-        fit = f"resize or pad it to {h + bottom}x{w + right}, or build the model with pad=True"
-        raise DensevitError(f"image is {h}x{w}; this ViT needs multiples of {p}: {fit}.")
+        if h % p or w % p:
+            fit = f"resize or pad it to {h + -h % p}x{w + -w % p}"
+            raise DensevitError(f"image is {h}x{w}; this ViT needs multiples of {p}: {fit}.")
 
 
 class ConvStem(PatchEmbed):
@@ -62,8 +53,9 @@ class ConvStem(PatchEmbed):
 
     def forward_stages(self, image: Float[Tensor, "b c h w"]) -> tuple[list[Tensor], Float[Tensor, "b d gh gw"]]:
         """The maps after each convolution, of strides 2, 4, 8 ..., and the patch embedding."""
+        self.check_size(image)
         layers = list(self.stages())
-        x, maps = self.pad_to_patches(image), []
+        x, maps = image, []
         for layer in layers[:-1]:
             x = layer(x)
             maps.append(x)
@@ -78,20 +70,3 @@ class ConvStem(PatchEmbed):
 
 
 STEMS: dict[str, type[PatchEmbed]] = {"patch": PatchEmbed, "conv": ConvStem}
-
-
-class PatchDropout(nn.Module):
-    """In training, keeps random patches of each image (Liu et al. 2023) and the prefix."""
-
-    def __init__(self, rate: float, prefix_tokens: int) -> None:
-        super().__init__()
-        self.rate, self.prefix_tokens = rate, prefix_tokens
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b kept d"]:
-        if not self.training:
-            return x
-        prefix, patches = x[:, : self.prefix_tokens], x[:, self.prefix_tokens :]
-        cells = patches.shape[1]
-        kept = max(1, int(cells * (1 - self.rate)))
-        chosen = torch.rand(len(x), cells, device=x.device).argsort(dim=1)[:, :kept]
-        return torch.cat([prefix, patches.take_along_dim(chosen[..., None], dim=1)], dim=1)

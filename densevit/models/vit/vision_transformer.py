@@ -4,23 +4,25 @@ b images, c channels, n = p + gh * gw tokens (p of them class and register token
 timm's names, so that timm's weights load by name.
 """
 
+from collections.abc import Collection, Iterator
 from typing import Literal, Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from densevit.models.vit.attention import EPS
-from densevit.models.vit.block import Block, BlockOptions, PostNormBlock
+from densevit.models.vit.block import Block, BlockOptions
 from densevit.models.vit.init_weights import Init, initialise, rescale_by_depth
-from densevit.models.vit.intermediate_layers import BlockOutput, IntermediateLayersMixin
-from densevit.models.vit.patch_embed import STEMS, PatchDropout
+from densevit.models.vit.intermediate_layers import BlockOutput
+from densevit.models.vit.patch_embed import STEMS
 from densevit.models.vit.pos_embed import Positions, Resampling, resample_pos_embed, sincos_pos_embed
 
 __all__ = ["BlockOutput", "VisionTransformer"]
 
 
-class VisionTransformer(IntermediateLayersMixin):
+class VisionTransformer(nn.Module):
     """A Vision Transformer that returns tokens, for images of any size.
 
     Attributes:
@@ -45,12 +47,8 @@ class VisionTransformer(IntermediateLayersMixin):
         positions: Positions = "learned",
         pos_embed_interpolation: Resampling = "antialias",
         stem: Literal["patch", "conv"] = "patch",
-        pad: bool = False,
         norm_pre: bool = False,
-        final_norm: bool = True,
-        post_norm: bool = False,
         pos_drop: float = 0.0,
-        patch_drop: float = 0.0,
         drop_path: float = 0.0,
         init: Init = "",
         fix_init: bool = False,
@@ -62,12 +60,8 @@ class VisionTransformer(IntermediateLayersMixin):
             registers: number of register tokens (Darcet et al. 2024).
             no_embed_class: only patches have positions (as in timm's DINOv2 with registers).
             positions: initialisation of the position embeddings, which are always learned.
-            pad: pad images to a multiple of the patch size; otherwise other sizes are refused.
             norm_pre: a LayerNorm before the first block, as CLIP's ln_pre, and no bias in the patch embedding.
-            final_norm: the LayerNorm after the last block (CLIP's ln_post).
-            post_norm: LayerNorm after each residual addition, not before each branch.
             pos_drop: rate of dropout on the embedded tokens.
-            patch_drop: fraction of the patches that are dropped in training.
             drop_path: stochastic depth rate of the last block; linear from 0 at the first.
         """
         super().__init__()
@@ -80,22 +74,16 @@ class VisionTransformer(IntermediateLayersMixin):
         self.mlp = block.get("mlp", "gelu")
         self.checkpointing = False
 
-        self.patch_embed = STEMS[stem](dim, patch_size, channels=channels, bias=not norm_pre, pad=pad)
+        self.patch_embed = STEMS[stem](dim, patch_size, channels=channels, bias=not norm_pre)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, registers, dim)) if registers else None
         self.pos_embed = nn.Parameter(torch.zeros(1, self.num_prefix_positions + grid[0] * grid[1], dim))
         self.pos_drop = nn.Dropout(pos_drop)
-        self.patch_drop = PatchDropout(patch_drop, self.prefix_tokens) if patch_drop else nn.Identity()
         self.norm_pre = nn.LayerNorm(dim, eps=eps) if norm_pre else nn.Identity()
-        kind = PostNormBlock if post_norm else Block
         self.blocks = nn.ModuleList(
-            kind(dim, heads, drop_path=drop_path * i / max(depth - 1, 1), **block) for i in range(depth)
+            Block(dim, heads, drop_path=drop_path * i / max(depth - 1, 1), **block) for i in range(depth)
         )
-        self.norm = nn.LayerNorm(dim, eps=eps) if final_norm else nn.Identity()
-        self.initialise(init, positions, fix_init=fix_init)
-
-    def initialise(self, init: Init = "", positions: Positions = "learned", *, fix_init: bool = False) -> None:
-        """Initialises every layer in one of timm's modes; see `init_weights`."""
+        self.norm: nn.Module = nn.LayerNorm(dim, eps=eps)
         self.init_tokens(positions)
         initialise(self, init)
         if fix_init:
@@ -134,7 +122,7 @@ class VisionTransformer(IntermediateLayersMixin):
             x = torch.cat([*prefix, x], dim=1) + positions
         else:
             x = torch.cat([*prefix, x + positions], dim=1)
-        return self.norm_pre(self.patch_drop(self.pos_drop(x)))
+        return self.norm_pre(self.pos_drop(x))
 
     def positions(self, grid: tuple[int, int]) -> Float[Tensor, "1 placed d"]:
         if grid == self.grid:
@@ -142,20 +130,43 @@ class VisionTransformer(IntermediateLayersMixin):
         prefix, cells = self.pos_embed[:, : self.num_prefix_positions], self.pos_embed[:, self.num_prefix_positions :]
         return torch.cat([prefix, resample_pos_embed(cells, self.grid, grid, self.pos_embed_interpolation)], dim=1)
 
+    def run_block(self, block: nn.Module, x: Float[Tensor, "b n d"], *mask: Tensor | None) -> Float[Tensor, "b n d"]:
+        if self.checkpointing and torch.is_grad_enabled():
+            return checkpoint(block, x, *mask, use_reentrant=False)
+        return block(x, *mask)
+
+    def block_outputs(
+        self, image: Float[Tensor, "b c h w"], indices: Collection[int], *, norm: bool = False
+    ) -> list[BlockOutput]:
+        """The tokens after the blocks `indices`, normalised by the final LayerNorm if `norm`; no later block runs."""
+        return self.run_blocks(self.embed(image), indices, norm)
+
+    def run_blocks(self, x: Float[Tensor, "b n d"], indices: Collection[int], norm: bool) -> list[BlockOutput]:
+        """As `block_outputs`, from embedded tokens."""
+        outputs = []
+        for index, block in enumerate(self.blocks[: max(indices) + 1]):
+            x = self.run_block(block, x)
+            if index in indices:
+                tokens = self.norm(x) if norm else x
+                outputs.append(BlockOutput(tokens[:, self.prefix_tokens :], tokens[:, : self.prefix_tokens]))
+        return outputs
+
+    def attention(self, image: Float[Tensor, "b c h w"]) -> Iterator[Float[Tensor, "b heads n n"]]:
+        """Attention weights (batch, heads, query, key) of each block, as an iterator; rows sum to one."""
+        x = self.embed(image)
+        for index, block in enumerate(self.blocks):
+            yield block.attention(x)  # type: ignore[operator]
+            if index + 1 < len(self.blocks):
+                x = self.run_block(block, x)
+
     def layer_groups(self) -> list[list[nn.Parameter]]:
         """Every parameter once, grouped from the input (patches, tokens, positions) to the output."""
         blocks = [list(block.parameters()) for block in self.blocks]
         blocks[-1] += self.norm.parameters()  # as timm groups them
         stem_names = ("cls_token", "reg_token", "pos_embed", "patch_embed.", "norm_pre.")
         stem = [parameter for name, parameter in self.named_parameters() if name.startswith(stem_names)]
-        known = {id(parameter) for group in [stem, *blocks] for parameter in group}
-        head = [parameter for parameter in self.parameters() if id(parameter) not in known]
-        return [stem, *blocks, *([head] if head else [])]
+        return [stem, *blocks]
 
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that are not decayed: tokens and position embeddings."""
         return {name for name in ("cls_token", "reg_token", "pos_embed") if getattr(self, name) is not None}
-
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Recomputes blocks in the backward pass, which saves memory and costs time."""
-        self.checkpointing = enable
