@@ -100,6 +100,18 @@ def segmentation_figure(
     return _figure(image, maps, name=name, label=label, score=score, legend=legend)
 
 
+def segments_figure(
+    *,
+    truth: UInt8[np.ndarray, "h w 3"],
+    prediction: UInt8[np.ndarray, "h w 3"],
+    image: UInt8[np.ndarray, "h w 3"],
+    **fields: Any,
+) -> Figure:
+    """True and predicted segments as drawn over the image; the legend has the classes that occur."""
+    maps = {"ground truth": truth, "prediction": prediction}
+    return _figure(image, {caption: shrink(pixels, cv2.INTER_AREA) for caption, pixels in maps.items()}, **fields)
+
+
 def normals_figure(
     *,
     name: str,

@@ -21,7 +21,7 @@ from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.io.samples import depth_at_image, make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
-from densevit.data.labels.segments import Segments
+from densevit.data.labels.segments import Objects, Segments
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
@@ -106,6 +106,9 @@ class Dataset(ABC):
     depth_cache: DepthCache | None = None
     """Where decoded depth files are kept; None decodes them every time."""
 
+    version: str = ""
+    """What changes with annotations that no file of a sample holds, for caches."""
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -134,6 +137,14 @@ class Dataset(ABC):
     def read_depth_file(self, path: Path, scale: float | None = None) -> Float32[np.ndarray, "h w"]:
         """Depth in metres of one file, from `depth_cache` where there is one (densevit.data.io.readers.read_depth)."""
         return read_depth(path, scale) if self.depth_cache is None else self.depth_cache.read(path, scale)
+
+    def objects(self, index: int) -> Objects | None:
+        """The objects of an image where the data set has masks that may overlap; None where `Sample.segments` has all.
+
+        Raises:
+            DataError: as `read`.
+        """
+        return None
 
     @abstractmethod
     def read(self, index: int) -> Sample:

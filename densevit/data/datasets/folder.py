@@ -30,10 +30,11 @@ from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Inval
 from densevit.data.index import matching
 from densevit.data.index.manifest import CAMERA, read_manifest
 from densevit.data.index.matching import to_nfc
-from densevit.data.index.paths import MissingItem, SampleFiles, Subset, first_five, record_missing
+from densevit.data.index.paths import MissingItem, SampleFiles, Subset, file_version, first_five, record_missing
 from densevit.data.io.normals import Axes
 from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
+from densevit.data.labels.segment_table import FILES as SEGMENT_FILES
 from densevit.data.labels.segment_table import SegmentRows, find_segment_table, read_segment_ids
 from densevit.data.labels.segments import Segments, segments_of_ids, segments_of_labels
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
@@ -126,6 +127,7 @@ class Folder(FileDataset):
         self.segment_table: Mapping[str, SegmentRows] | None = None
         if any(files.segments for files in samples):
             self.segment_table = find_segment_table(self.root, self.classes, {files.name for files in samples})
+            self.version = " ".join(file_version(self.root / f) for f in SEGMENT_FILES if (self.root / f).is_file())
             self.things = self.table.things if self.table else range(len(self.classes))
         self.facts = folder_facts(samples, self.root / intrinsics, blocks=bool(val_fraction) and self.video)
         super().__init__(samples, subset, what)

@@ -7,6 +7,7 @@ from typing import Any
 
 from densevit.config.yaml_document import YamlDocument
 from densevit.data.datasets.base import DATASETS, resolve_root
+from densevit.data.datasets.segmentation.coco import annotation_files, find_annotations
 from densevit.data.recordings.layouts import find_sequences
 from densevit.errors import DataError
 from densevit.registry import ComponentConfig, choices, default
@@ -48,10 +49,12 @@ def named_spec(
 
 
 def type_of_folder(root: Path) -> str:
-    """Return the data set that a folder is: rooms, a recording, or a user's own images and maps."""
+    """Return the data set that a folder is: rooms, a recording, COCO's or YOLO's annotations, or images and maps."""
     if (root / "dataset.json").is_file():
         return "rooms"
-    return "recording" if find_sequences(root) else "folder"
+    if find_sequences(root):
+        return "recording"
+    return "yolo" if (root / "data.yaml").is_file() else "coco" if annotation_files(root) else "folder"
 
 
 def find_names(base: Path) -> dict[str, str]:
@@ -80,7 +83,11 @@ def names_in(root: Path) -> dict[str, str]:
 
 
 def split_folders(spec: ComponentConfig) -> list[str]:
-    """The folders train, val and test of data set `folder`, where its images lie in those and not beside them."""
+    """The folders train, val and test of data set `folder`, where its images lie in those and not beside them; those
+    that COCO's annotation files are named for."""
+    if spec["type"] == "coco" and "annotations" not in spec and "root" in spec:
+        files = find_annotations(resolve_root(Path(spec["root"]), "coco"))
+        return [split for split in SPLITS if split in files]
     if spec["type"] != "folder" or spec.get("manifest") or "root" not in spec:
         return []
     root = resolve_root(Path(spec["root"]), "folder")

@@ -147,6 +147,11 @@ def find_files(root: Path, patterns: Iterable[str], expected: str) -> list[Path]
     raise DataError(f"{root}: no {' or '.join(patterns)}; {expected}")
 
 
+def file_version(path: Path) -> str:
+    """What changes when a file is written anew."""
+    return f"{path.stat().st_mtime_ns} {path.stat().st_size}"
+
+
 def glob_visible(folder: Path, pattern: str) -> list[Path]:
     """Files of a pattern, sorted; not the hidden ones, such as `._0001.jpg`, which a Mac writes beside each file."""
     return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))

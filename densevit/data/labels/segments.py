@@ -1,10 +1,10 @@
 """Segments of an image: a map of numbers, and the class of each; h x w pixels, n segments."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int32, Int64, Integer
+from jaxtyping import Bool, Float64, Int32, Int64, Integer
 
 from densevit.structures import IGNORE
 
@@ -26,6 +26,23 @@ class Segments(NamedTuple):
         kept = classes != IGNORE
         numbers = np.where([False, *kept], np.cumsum([0, *kept]), 0).astype(np.int32)
         return Segments(numbers[self.ids], classes[kept], self.crowd[kept])
+
+
+class Objects(NamedTuple):
+    """Objects of an image, which may overlap; n h w pixels."""
+
+    masks: Bool[np.ndarray, "n h w"]
+    classes: Int64[np.ndarray, " n"]
+    crowd: Bool[np.ndarray, " n"]
+    areas: Float64[np.ndarray, " n"]  # pixels, as the data set says
+
+
+def objects_of(segments: Segments, things: Collection[int]) -> Objects:
+    """Return the segments of things that have a pixel."""
+    areas = np.bincount(segments.ids.ravel(), minlength=len(segments.classes) + 1)[1:].astype(np.float64)
+    rows = np.flatnonzero(np.isin(segments.classes, list(things)) & (areas > 0))
+    masks = segments.ids == rows[:, None, None] + 1
+    return Objects(masks, segments.classes[rows], segments.crowd[rows], areas[rows])
 
 
 def segments_of_ids(

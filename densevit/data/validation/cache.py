@@ -19,20 +19,21 @@ from densevit.utils.atomic_io import write_text
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 5  # a new number when the statistics change their meaning
+SCHEMA = 6  # a new number when the statistics change their meaning
 
 
 class StatsCache:
     """Sample statistics by the checksums of the sample's files."""
 
-    def __init__(self, path: Path | None, table: ClassTable | None = None) -> None:
+    def __init__(self, path: Path | None, table: ClassTable | None = None, version: str = "") -> None:
         """Opens a cache file; None caches nothing.
 
         Args:
-            table: of the classes; statistics made under another table do not count.
+            table: of the classes; statistics made under another table, or another version, do not count.
+            version: of the data set (`Dataset.version`).
         """
         self.path = path
-        self.classes = repr((table.names, table.places, table.palette)) if table is not None else ""
+        self.classes = version + (repr((table.names, table.places, table.palette)) if table is not None else "")
         self.stored = _read(path) if path else {}
         self.new: dict[str, Any] = {}
 

@@ -71,7 +71,7 @@ def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: 
     except Exception as error:  # a bug of the reader; the sample is unusable all the same
         return SampleStats(problems=(_unreadable(f"{type(error).__name__}: {error}", paths),))
     problems = (*_exif_problems(paths, has_exif, True), *_truncated_jpeg(paths, sample.image))
-    stats = compute_stats(sample, paths, problems)
+    stats = compute_stats(sample, paths, problems, dataset.things)
     if sample.depth is not None and "depth" in paths and getattr(dataset, "depth_of_any_size", False):
         with suppress(DataError):  # a format that only its data set reads
             stats = replace(stats, depth_size=image_size(paths["depth"]))

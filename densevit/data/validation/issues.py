@@ -69,6 +69,10 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
         "unusual_size": ("not the published image size", "Resized or cropped: intrinsics do not hold."),
         "white_border": ("images have a white border", "Set `border: crop`, or the transform `nyu_crop`."),
         "density": ("unusual share of valid depth", "Papers score against rawDepths, not depths."),
+        "tiny_objects": (
+            "many objects of a few pixels",
+            "Train at a larger size or on crops; a patch of 16 x 16 pixels is one token.",
+        ),
         "left_out": ("samples are left out", "`subset: available` allows it; download them to have all."),
         "no_split": ("a split could not be opened", "Download it, or name the splits to check."),
     },
@@ -76,6 +80,10 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
         "no_ground_truth": ("images without ground truth", "They are not scored; nothing is to be done."),
         "scaled_depth": ("depth of another size than the image", "State `depth_camera` if another camera took it."),
         "absent_class": ("classes that no image has", "They cannot be learned or scored here."),
+        "hidden_segments": (
+            "segments without a pixel",
+            "Others cover them, or their outline is empty; they teach nothing.",
+        ),
         "unknown_depth": ("NaN or infinite depth", "It is read as invalid; nothing is to be done."),
     },
 }

@@ -54,6 +54,16 @@ def summary_lines(summary: SplitSummary) -> Iterator[str]:
         yield f"  depth {low:.3g} to {high:.3g} m, median {middle:.3g} m; {valid}"
     if summary.labelled_fraction is not None:
         yield f"  labels of {summary.classes:,} classes; {summary.labelled_fraction:.1%} of the pixels have one"
+    if summary.objects is not None:
+        sizes = (
+            ""
+            if summary.object_side is None
+            else (
+                f", median side {summary.object_side:.0f} pixels; {summary.small_objects:.0%} are small (under "
+                f"32 x 32), {summary.tiny_objects:.0%} under 8 x 8"
+            )
+        )
+        yield f"  {summary.objects:,} objects{sizes}"
 
 
 def issues_by_type(issues: Sequence[Issue], level: str) -> dict[str, list[Issue]]:

@@ -18,6 +18,7 @@ BORDER_FRACTION = 0.5  # of the images, with a white border of MIN_BORDER pixels
 MIN_BORDER = 4
 MARKER_SHARE, MARKER_GAP = 2e-3, 1.5  # of the valid pixels; times the next lower value
 MIXED_UNITS = 3.5  # times; 1/256, 1/1000 and 1/5000 m differ by 3.9 and more
+TINY_OBJECT, TINY_FRACTION = 64, 0.3  # pixels; share of the objects, over which it is reported
 # Photographs mostly show the ground in front: depth falls towards the bottom, inverse depth and disparity rise. The
 # median rank correlation of depth and row is -0.25 and -0.35 in `rooms` of the mounts robot and hand, where 79% and 84%
 # of the maps are below 0, and -0.66 in the Middlebury motorcycle.
@@ -144,6 +145,7 @@ def _dataset_issues(
         reason = f"{len(borders):,} of {len(readable):,} images have a white border, {min(borders)} pixels and more"
         yield Issue("white_border", split, reason)
     yield from _class_issues(data, split, readable)
+    yield from _segment_issues(split, readable)
     maps = [stats for stats in readable if stats.valid_fraction]
     if maps:
         yield from _depth_issues(data, split, maps, usual)
@@ -252,6 +254,16 @@ def _class_issues(data: Dataset, split: str, readable: Sequence[SampleStats]) ->
     if maps and absent:
         names = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
         yield Issue("absent_class", split, f"{len(absent)} of {len(data.classes)} classes: {names}")
+
+
+def _segment_issues(split: str, readable: Sequence[SampleStats]) -> Iterator[Issue]:
+    """Objects that a network cannot see, and segments that the maps do not show."""
+    areas = [area for stats in readable for area in stats.objects or ()]
+    tiny = sum(area < TINY_OBJECT for area in areas)
+    if tiny > TINY_FRACTION * len(areas):
+        yield Issue("tiny_objects", split, f"{tiny:,} of {len(areas):,} objects have under {TINY_OBJECT} pixels")
+    if hidden := sum(stats.hidden for stats in readable):
+        yield Issue("hidden_segments", split, f"{hidden:,} in {sum(s.hidden > 0 for s in readable):,} images")
 
 
 def _compare_with_typical(data: Dataset, split: str, usual: float | None, valid_fraction: float) -> Iterator[Issue]:

@@ -2,7 +2,7 @@
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
 
 from densevit.data.io.arrays import READERS, read_array
 from densevit.data.io.images import HEAD, MAX_PIXELS, Raster, detect_format
+from densevit.data.io.samples import segments_of
 from densevit.data.labels.class_frequencies import pixel_counts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
@@ -39,6 +40,8 @@ class SampleStats:
     non_finite: int = 0  # NaN and infinite values as stored
     negative: int = 0  # values below zero as stored
     labels: tuple[tuple[int, int], ...] | None = None  # class id and its pixels, 255 too; None without a label map
+    objects: tuple[int, ...] | None = None  # pixels of each object; None without segments
+    hidden: int = 0  # segments without a pixel
     problems: tuple[Problem, ...] = ()
 
     @classmethod
@@ -48,6 +51,7 @@ class SampleStats:
         plain = {
             **{name: tuple(tree[name]) if tree[name] else None for name in ("size", "depth_size")},
             "labels": None if labels is None else tuple(map(tuple, labels)),
+            "objects": None if tree["objects"] is None else tuple(tree["objects"]),
             "problems": tuple(map(tuple, tree["problems"])),
         }
         return cls(**{**tree, **plain})
@@ -86,8 +90,10 @@ JPEG_BLOCK = 8  # lines of it at least
 MIN_PIXELS = 500  # valid pixels that a subsampled depth map needs
 
 
-def compute_stats(sample: Sample, paths: Mapping[str, Path], problems: tuple[Problem, ...] = ()) -> SampleStats:
-    """The statistics of a decoded sample."""
+def compute_stats(
+    sample: Sample, paths: Mapping[str, Path], problems: tuple[Problem, ...] = (), things: Sequence[int] = ()
+) -> SampleStats:
+    """The statistics of a decoded sample. `things`: the classes whose segments are single objects."""
     image = sample.image
     small = cv2.resize(image, (THUMBNAIL, THUMBNAIL), interpolation=cv2.INTER_AREA)
     gray = np.rint(small.mean(axis=2)).astype(np.uint8)
@@ -96,12 +102,23 @@ def compute_stats(sample: Sample, paths: Mapping[str, Path], problems: tuple[Pro
         white_border=white_border(image),
         thumbnail=base64.b64encode(gray.tobytes()).decode(),
         labels=None if sample.labels is None else label_counts(sample.labels),
+        **segment_stats(sample, things),
         problems=problems,
     )
     if sample.depth is None or sample.valid is None:
         return stats
     non_finite, negative = count_invalid_values(paths.get("depth"))
     return replace(stats, **depth_stats(sample.depth), non_finite=non_finite, negative=negative)
+
+
+def segment_stats(sample: Sample, things: Sequence[int]) -> dict[str, Any]:
+    """The fields of `SampleStats` about segments; crowds are no objects."""
+    segments = segments_of(sample)
+    if segments is None:
+        return {}
+    areas = np.bincount(segments.ids.ravel(), minlength=len(segments.classes) + 1)[1:]
+    objects = areas[(areas > 0) & np.isin(segments.classes, list(things)) & ~segments.crowd]
+    return {"objects": tuple(objects.tolist()), "hidden": int((areas == 0).sum())}
 
 
 def depth_stats(depth: Float32[np.ndarray, "h w"]) -> dict[str, Any]:

@@ -59,6 +59,10 @@ class SplitSummary:
     valid_fraction: float | None  # of the pixels, that have depth; the samples' median
     classes: int | None = None  # that occur in the labels
     labelled_fraction: float | None = None  # of all pixels, that have a class
+    objects: int | None = None  # single ones of things; None without segments
+    object_side: float | None = None  # median of the square roots of their pixels
+    small_objects: float | None = None  # share of them under 32 x 32 pixels, as COCO's scores count
+    tiny_objects: float | None = None  # share of them under 8 x 8 pixels
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ def validate(
         _open(request, opened, issues)
     inspected: dict[str, list[InspectedSample]] = {}
     for one in opened:
-        cache = StatsCache(one.request.cache, one.data.table)
+        cache = StatsCache(one.request.cache, one.data.table, one.data.version)
         split = one.request.split
         samples = _inspect(one.data, cache, threads or num_cores())
         try:
@@ -147,7 +151,19 @@ def summarize(split: str, samples: Sequence[InspectedSample]) -> SplitSummary:
         )
         fraction = median(stats.valid_fraction or 0.0 for stats in maps)
     sizes = dict(sorted(sizes.items(), key=lambda item: -item[1]))
-    return SplitSummary(split, len(samples), len(readable), sizes, depth, fraction, *_label_summary(readable))
+    numbers = (*_label_summary(readable), *_object_summary(readable))
+    return SplitSummary(split, len(samples), len(readable), sizes, depth, fraction, *numbers)
+
+
+def _object_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float | None, float | None, float | None]:
+    """How many objects there are, their median side, and the shares of small and of tiny ones."""
+    if all(stats.objects is None for stats in samples):
+        return None, None, None, None
+    areas = [area for stats in samples for area in stats.objects or ()]
+    if not areas:
+        return 0, None, None, None
+    small, tiny = (sum(area < side * side for area in areas) / len(areas) for side in (32, 8))
+    return len(areas), median(areas) ** 0.5, small, tiny
 
 
 def _label_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float | None]:

@@ -24,14 +24,22 @@ from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
 from densevit.data.datasets.folder import Split, pick_split
-from densevit.data.index.paths import SampleFiles, Subset, check_inside, confine, first_folder, glob_visible
+from densevit.data.index.paths import (
+    SampleFiles,
+    Subset,
+    check_inside,
+    confine,
+    file_version,
+    first_folder,
+    glob_visible,
+)
 from densevit.data.io.coco import mask_of, read_annotations, read_panoptic_ids
 from densevit.data.labels.class_table import ClassTable, Colour, Entry
-from densevit.data.labels.segments import Segments, segments_of_ids
+from densevit.data.labels.segments import Objects, Segments, segments_of_ids
 from densevit.errors import DataError
-from densevit.structures import IGNORE, Size
+from densevit.structures import IGNORE
 
-FIRST_KEY = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(info|licenses|images|annotations|categories|type)"')
+FIRST_KEY = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(info|licenses|images|annotations|categories)"')
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """Split by a word in the name of an annotation file or its folder."""
 IMAGES = {"train": "images/training", "val": "images/validation"}  # of ADE20K
@@ -75,7 +83,7 @@ class Coco(FileDataset):
                 f"{self.root}: no annotations of '{split}'; there are {', '.join(map(str, files.values()))}."
             )
         path = files.get(split) or files["all"]
-        tree = read_annotations(path)
+        tree, self.version = read_annotations(path), file_version(path)
         categories = sorted(tree["categories"], key=lambda category: int(category["id"]))
         self.background = background
         entries = [Entry(position(0), "background", (0, 0, 0))] if background else []
@@ -125,22 +133,35 @@ class Coco(FileDataset):
         return segments.labels(0 if self.background else IGNORE), segments
 
     def decode_segments(self, files: SampleFiles) -> Segments:
-        entry = self.entries[files.name]
-        found = self.segments.get(int(entry["id"]), [])
-        classes = [self.places[int(one["category_id"])] for one in found]
-        crowd = [bool(one.get("iscrowd")) for one in found]
+        found, classes, crowd = self._annotated(files.name)
         if not self.panoptic:
-            size = (int(entry["height"]), int(entry["width"]))
-            masks = [
-                mask_of(one.get("segmentation"), size, f"{files.image}: segment {i}") for i, one in enumerate(found, 1)
-            ]
-            return painted(masks, classes, crowd, size)
+            return painted(self._masks(files), classes, crowd)
         assert files.labels is not None
         ids = read_panoptic_ids(files.labels)
         segments, unknown = segments_of_ids(ids, [int(one["id"]) for one in found], classes, crowd)
         if unknown:
             raise DataError(f"{files.labels}: segment {unknown[0]} is not in the JSON.")
         return segments
+
+    def objects(self, index: int) -> Objects | None:
+        if self.panoptic:
+            return None
+        found, classes, crowd = self._annotated(self.names[index])
+        masks = self._masks(self.samples[index])
+        areas = [one.get("area", mask.sum()) for one, mask in zip(found, masks, strict=True)]
+        return Objects(masks, np.array(classes, np.int64), np.array(crowd, np.bool_), np.array(areas, np.float64))
+
+    def _annotated(self, name: str) -> tuple[list[Mapping[str, Any]], list[int], list[bool]]:
+        """The segments of an image, their classes, and which are crowds."""
+        found = self.segments.get(int(self.entries[name]["id"]), [])
+        return found, [self.places[int(x["category_id"])] for x in found], [bool(x.get("iscrowd")) for x in found]
+
+    def _masks(self, files: SampleFiles) -> Bool[np.ndarray, "n h w"]:
+        entry = self.entries[files.name]
+        size = int(entry["height"]), int(entry["width"])
+        found = self.segments.get(int(entry["id"]), [])
+        masks = [mask_of(x.get("segmentation"), size, f"{files.image}: segment {i}") for i, x in enumerate(found, 1)]
+        return np.array(masks, np.bool_).reshape(-1, *size)
 
     def _check_categories(self, path: Path) -> None:
         """Raises DataError: a segment is of a category that the file does not list."""
@@ -156,8 +177,7 @@ class Coco(FileDataset):
 def find_annotations(root: Path) -> dict[str, Path]:
     """Split -> the annotation file of a folder; `all` where there is one only. Raises DataError: none, or several of a
     split."""
-    patterns = ("*.json", "annotations/*.json", *(f"{folder}/*.json" for folder in SPLITS))
-    paths = [path for pattern in patterns for path in glob_visible(root, pattern) if is_annotations(path)]
+    paths = annotation_files(root)
     if len(paths) == 1:
         return {"all": paths[0]}
     words = [re.findall("[a-z]+", str(path.relative_to(root)).lower()) for path in paths]
@@ -169,10 +189,15 @@ def find_annotations(root: Path) -> dict[str, Path]:
     return found
 
 
-def is_annotations(path: Path) -> bool:
-    """Whether a JSON file begins as COCO's annotations do."""
-    with open(path, "rb") as file:
-        return FIRST_KEY.match(file.read(256)) is not None
+def annotation_files(root: Path) -> list[Path]:
+    """The JSON files of a folder that begin as COCO's annotations do."""
+
+    def begins(path: Path) -> bool:
+        with open(path, "rb") as file:
+            return FIRST_KEY.match(file.read(256)) is not None
+
+    patterns = ("*.json", "annotations/*.json", *(f"{folder}/*.json" for folder in SPLITS))
+    return [path for pattern in patterns for path in glob_visible(root, pattern) if begins(path)]
 
 
 def images_folder(root: Path, annotations: Path, first: str) -> str:
@@ -196,11 +221,9 @@ def colour_of(category: Mapping[str, Any]) -> Colour | None:
     return int(red), int(green), int(blue)
 
 
-def painted(
-    masks: Sequence[Bool[np.ndarray, "h w"]], classes: Sequence[int], crowd: Sequence[bool], size: Size
-) -> Segments:
+def painted(masks: Bool[np.ndarray, "n h w"], classes: Sequence[int], crowd: Sequence[bool]) -> Segments:
     """Masks as segments; where some overlap, the smallest is on top."""
-    ids = np.zeros(size, np.int32)
-    for number, mask in sorted(enumerate(masks, 1), key=lambda pair: -int(pair[1].sum())):
-        ids[mask] = number
+    ids = np.zeros(masks.shape[1:], np.int32)
+    for row in np.argsort(-masks.sum((1, 2)), kind="stable"):
+        ids[masks[row]] = row + 1
     return Segments(ids, np.array(classes, np.int64), np.array(crowd, np.bool_))

@@ -1,0 +1,113 @@
+"""Saved segments of any system as COCO's files: a panoptic JSON with its PNGs, or a JSON list of results with masks."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import numpy as np
+
+from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.segmentation.coco import Coco
+from densevit.data.index.paths import confine, first_five
+from densevit.data.io.coco import mask_of, read_json, read_panoptic_ids
+from densevit.data.labels.segments import segments_of_ids
+from densevit.errors import DataError
+from densevit.ops.segments import InstancePrediction, PanopticPrediction
+from densevit.structures import Size
+
+SegmentTask = Literal["panoptic", "instances"]
+
+
+FORMS: Mapping[SegmentTask, str] = {
+    "panoptic": "a panoptic JSON with `annotations` and their `segments_info`",
+    "instances": "a list of results with image_id, category_id, segmentation and score",
+}
+
+
+def task_of_file(path: Path) -> SegmentTask:
+    """Return what a JSON file of predictions holds. Raises DataError if it is no such file."""
+    tree = read_json(path)
+    return "instances" if isinstance(tree, list) else "panoptic"
+
+
+class SavedSegments:
+    """The predictions of a file for the images of a data set.
+
+    Images are found by `image_id`: of the data's own annotation file, else the name of an image, or of one that the
+    file lists in `images`. Categories are those of the data's file, else those that this one names, else counted from
+    1.
+
+    Raises:
+        DataError: no such file, an image or a category that the data lacks, an image without a panoptic map.
+    """
+
+    def __init__(self, path: Path, data: Dataset, task: SegmentTask) -> None:
+        tree = read_json(path)
+        rows = tree if isinstance(tree, list) else tree.get("annotations") if isinstance(tree, dict) else None
+        panoptic = isinstance(rows, list) and all(isinstance(row, dict) and "segments_info" in row for row in rows)
+        if not rows or not isinstance(rows, list) or panoptic != (task == "panoptic"):
+            raise DataError(f"{path}: is not {FORMS[task]}.")
+        self.path, self.data, self.task = path, data, task
+        listed = {} if isinstance(tree, list) else tree
+        self.places = category_places(data, listed)
+        names = image_names(data, listed)
+        self.rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for row in rows:
+            image = str(row.get("image_id"))
+            if image not in names:
+                raise DataError(f"{path}: image_id {image} is no image of the data, whose first is '{data.names[0]}'.")
+            self.rows[names[image]].append(row)
+        missing = [name for name in data.names if name not in self.rows]
+        if missing and task == "panoptic":
+            raise DataError(f"{path}: no map for {len(missing):,} of {len(data):,} images:{first_five(missing)}")
+
+    def read(self, name: str, size: Size) -> PanopticPrediction | InstancePrediction:
+        """Raises DataError naming what does not fit: a missing PNG, an id without an entry, a mask of another size."""
+        rows = self.rows.get(name, [])
+        if self.task == "panoptic":
+            return self._panoptic(name, rows[-1])
+        masks = [mask_of(row.get("segmentation"), size, f"{self.path}: '{name}'") for row in rows]
+        scores = np.array([row.get("score", 1.0) for row in rows], np.float64)
+        order = np.argsort(-scores, kind="stable")
+        classes = np.array([self._place(name, row) for row in rows], np.int64)
+        return InstancePrediction(np.array(masks, np.bool_).reshape(-1, *size)[order], classes[order], scores[order])
+
+    def _panoptic(self, name: str, row: Mapping[str, Any]) -> PanopticPrediction:
+        file = str(row.get("file_name", f"{PurePosixPath(name).name}.png"))
+        png = confine(self.path.with_suffix(""), file, allow_outside=False)
+        found = row["segments_info"]
+        classes = [self._place(name, one) for one in found]
+        segments, unknown = segments_of_ids(read_panoptic_ids(png), [int(one["id"]) for one in found], classes,
+                                            [False] * len(found))  # fmt: skip
+        if unknown:
+            raise DataError(f"{png}: segment {unknown[0]} is not in {self.path.name}.")
+        scores = np.array([one.get("score", 1.0) for one in found], np.float32)
+        return PanopticPrediction(segments.ids, segments.classes, scores, np.isin(classes, list(self.data.things)))
+
+    def _place(self, name: str, row: Mapping[str, Any]) -> int:
+        category = row.get("category_id")
+        if not isinstance(category, int) or category not in self.places:
+            raise DataError(f"{self.path}: '{name}' has category {category}, which the data does not have.")
+        return self.places[category]
+
+
+def category_places(data: Dataset, tree: Mapping[str, Any]) -> Mapping[int, int]:
+    """Class id by category."""
+    if isinstance(data, Coco):
+        return data.places
+    if "categories" not in tree:
+        return {i + 1: i for i in range(len(data.classes))}
+    places = {name: i for i, name in enumerate(data.classes)}
+    return {int(one["id"]): places[one["name"]] for one in tree["categories"] if one["name"] in places}
+
+
+def image_names(data: Dataset, tree: Mapping[str, Any]) -> Mapping[str, str]:
+    """Name in the data set by `image_id`."""
+    names = {name: name for name in data.names}
+    if isinstance(data, Coco):
+        return names | {str(entry["id"]): name for name, entry in data.entries.items() if name in names}
+    stems = {
+        str(PurePosixPath(str(one["file_name"])).with_suffix("")): str(one["id"]) for one in tree.get("images", ())
+    }
+    return names | {id_: stem for stem, id_ in stems.items() if stem in names}

@@ -1,0 +1,234 @@
+"""The scores of segments: panoptic quality, or average precision of instances. n images, k classes."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from densevit.errors import DataError
+from densevit.evaluation.bootstrap import Bootstrap, bootstrap_pooled, no_interval_reason, scenes_of
+from densevit.evaluation.scores import Cards, Scores
+from densevit.evaluation.segments import instances, panoptic
+from densevit.evaluation.segments.instances import Matches
+from densevit.evaluation.segments.panoptic import QualityStats
+from densevit.model_card import Palette
+from densevit.reporting.figures import Figure
+from densevit.reporting.html_page import interval_text, render
+from densevit.reporting.tables import Interval, finite, rows_csv
+from densevit.structures import Row
+
+SHOWN = 60  # classes in the table that is printed
+FIXED = 10**9  # IoUs are redrawn as whole numbers of its parts
+
+
+@dataclass(frozen=True)
+class SegmentScores(Scores):
+    """What both kinds have in common.
+
+    Attributes:
+        things: the classes whose segments are single objects.
+        names: of the images that were scored.
+    """
+
+    classes: tuple[str, ...]
+    palette: Palette
+    things: frozenset[int]
+    names: Sequence[str]
+    skipped: Sequence[str]
+
+    width = 12
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        return self._intervals(self.names)
+
+    @cached_property
+    def scene_intervals(self) -> dict[str, Interval]:
+        scenes = scenes_of(self.names)
+        return self._intervals([scenes[name] for name in self.names])
+
+    def _intervals(self, groups: Sequence[str]) -> dict[str, Interval]:
+        return {name: redrawn.interval() for name, redrawn in self.redrawn(groups).items()}
+
+    @abstractmethod
+    def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
+        """Return scores over redrawn images."""
+
+    @abstractmethod
+    def class_columns(self) -> Mapping[str, Float[np.ndarray, " k"]]:
+        """Return the scores of each class, the first of which ranks them; NaN where it does not occur."""
+
+    def per_class(self) -> dict[str, Row]:
+        columns = self.class_columns()
+        return {name: {key: float(x[i]) for key, x in columns.items()} for i, name in enumerate(self.classes)}
+
+    @property
+    def counts(self) -> dict[str, int]:  # type: ignore[override]
+        return {"images": len(self.names) + len(self.skipped), "scored": len(self.names), "skipped": len(self.skipped)}
+
+    def summary_sentence(self) -> str:
+        parts = [f"{len(self.names):,} of {len(self.names) + len(self.skipped):,} images scored"]
+        parts += [f"{len(self.skipped):,} images without segments"] if self.skipped else []
+        return "; ".join([*parts, *no_interval_reason(len(self.names))]) + "."
+
+    def details(self) -> list[str]:
+        """A line for each class that occurs, the best first."""
+        ranked = self._ranked()
+        width = max((len(name) for name, _ in ranked), default=0)
+        lines = [" " * width + "".join(f"{column:>10}" for column in self.class_columns())]
+        lines += [f"{name:{width}}" + "".join(f"{_cell(x):>10}" for x in row.values()) for name, row in ranked[:SHOWN]]
+        return [*lines, f"... and {len(ranked) - SHOWN} more"] if len(ranked) > SHOWN else lines
+
+    def _ranked(self) -> list[tuple[str, Row]]:
+        first = next(iter(self.class_columns()))
+        found = [(name, row) for name, row in self.per_class().items() if isfinite(row[first])]
+        return sorted(found, key=lambda item: -item[1][first])
+
+    def entries(self) -> dict[str, Any]:
+        return {"per_class": {name: finite(row) for name, row in self.per_class().items()}}
+
+    def files(self) -> dict[str, str | bytes]:
+        rows = [(name, finite_only(row)) for name, row in self.per_class().items()]
+        images = [(name, finite_only(row)) for name, row in self.rows]
+        return {
+            "per_image.csv": rows_csv(
+                "name", list(dict.fromkeys(k for _, row in images for k in row)), images, self.skipped
+            ),
+            "per_class.csv": rows_csv("class", list(self.class_columns()), rows),
+        }
+
+    def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
+        colours = dict(zip(self.classes, self.palette, strict=False))
+        columns = list(self.class_columns())
+        classes = [
+            (colours.get(name, (128, 128, 128)), name,
+             [_cell(x) for x in row.values()] + [interval_text(self.intervals.get(f"{columns[0]}/{name}"))])
+            for name, row in self._ranked()
+        ]  # fmt: skip
+        return {
+            "further": render(
+                "segmentation_sections.html", prefix="", **super().page(figures, None),
+                class_columns=[*columns, f"{columns[0]}, 95% over images"], classes=classes,
+            )
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PanopticScores(SegmentScores):
+    """Panoptic quality of a data set."""
+
+    stats: Float[np.ndarray, "n k 4"]  # of each image (evaluation.segments.panoptic.QualityStats)
+
+    task = "panoptic"
+    ranking = "pq"
+
+    @cached_property
+    def mean(self) -> Row:  # type: ignore[override]
+        return finite_only({name: float(x) for name, x in panoptic.quality(self.stats.sum(0), self.things).items()})
+
+    @cached_property
+    def rows(self) -> list[tuple[str, Row]]:  # type: ignore[override]
+        """Name and scores of each image by itself."""
+        found = panoptic.quality(self.stats, self.things)
+        return [(name, {key: float(x[i]) for key, x in found.items()}) for i, name in enumerate(self.names)]
+
+    def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
+        def statistics(counts: np.ndarray) -> dict[str, np.ndarray]:
+            return {**panoptic.quality(counts, self.things), "pq of class": panoptic.class_quality(counts)["pq"]}
+
+        found = bootstrap_pooled(np.rint(FIXED * self.stats).astype(np.int64), statistics, groups)
+        named = {f"pq of class/{i}": f"pq/{name}" for i, name in enumerate(self.classes)}
+        return {named.get(name, name): redrawn for name, redrawn in found.items()}
+
+    def class_columns(self) -> Mapping[str, Float[np.ndarray, " k"]]:
+        total = self.stats.sum(0)
+        return {**panoptic.class_quality(total), **dict(zip(panoptic.COLUMNS[1:], total.T[1:], strict=True))}
+
+    def columns(self) -> Sequence[str]:
+        return [name for name in ("pq", "sq", "rq", "pq_things", "pq_stuff") if name in self.mean]
+
+    def cards(self) -> Cards:
+        shown = {"pq": "PQ", "pq_things": "PQ of things", "pq_stuff": "PQ of stuff", "sq": "SQ", "rq": "RQ"}
+        return [
+            (title, f"{self.mean[name]:.4f}", "mean over classes") for name, title in shown.items() if name in self.mean
+        ]
+
+
+@dataclass(frozen=True)
+class InstanceScores(SegmentScores):
+    """Average precision of a data set."""
+
+    images: Sequence[Matches]
+
+    task = "instances"
+    ranking = "f1"
+
+    @cached_property
+    def _found(self) -> tuple[Row, Mapping[str, Float[np.ndarray, " k"]]]:
+        return instances.average_precision(self.images)
+
+    @property
+    def mean(self) -> Row:  # type: ignore[override]
+        return self._found[0]
+
+    @cached_property
+    def rows(self) -> list[tuple[str, Row]]:  # type: ignore[override]
+        """Name and scores of each image by itself."""
+        return [(name, image.row()) for name, image in zip(self.names, self.images, strict=True)]
+
+    def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
+        return instances.bootstrap_precision(self.images, groups)
+
+    def class_columns(self) -> Mapping[str, Float[np.ndarray, " k"]]:
+        objects = np.sum([image.objects[0] for image in self.images], 0)
+        return {**self._found[1], "objects": np.where(objects, objects, np.nan)}
+
+    def columns(self) -> Sequence[str]:
+        return [
+            name for name in ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar100") if name in self.mean
+        ]
+
+    def cards(self) -> Cards:
+        shown = {"ap": "AP", "ap50": "AP at IoU 0.5", "ap75": "AP at IoU 0.75", "ar100": "AR"}
+        return [
+            (title, f"{self.mean[name]:.4f}", "mean over classes") for name, title in shown.items() if name in self.mean
+        ]
+
+
+def summarise(
+    images: Iterable[tuple[str, QualityStats | Matches]],
+    classes: Sequence[str],
+    things: Iterable[int],
+    palette: Palette,
+) -> SegmentScores:
+    """Return the scores of images. Raises DataError if a name comes twice, or nothing is scored."""
+    found: dict[str, Any] = {}
+    skipped: list[str] = []
+    for name, one in images:
+        if name in found or name in skipped:
+            raise DataError(f"{name}: comes twice in one evaluation.")
+        if isinstance(one, Matches) or one.any():
+            found[name] = one
+        else:
+            skipped.append(name)
+    values = list(found.values())
+    if not any(x.objects.any() if isinstance(x, Matches) else x[:, (1, 3)].any() for x in values):
+        raise DataError(f"nothing to score: none of {len(found) + len(skipped)} images has a segment.")
+    common = (tuple(classes), palette, frozenset(things), list(found), skipped)
+    if isinstance(values[0], Matches):
+        return InstanceScores(*common, values)
+    return PanopticScores(*common, np.stack(values))
+
+
+def finite_only(row: Row) -> Row:
+    """Return the scores that are defined."""
+    return {name: value for name, value in row.items() if isfinite(value)}
+
+
+def _cell(value: float) -> str:
+    return "-" if not isfinite(value) else f"{value:.0f}" if value > 1 else f"{value:.4f}"
