@@ -53,7 +53,6 @@ class ConvStem(PatchEmbed):
 
     def forward_stages(self, image: Float[Tensor, "b c h w"]) -> tuple[list[Tensor], Float[Tensor, "b d gh gw"]]:
         """The maps after each convolution, of strides 2, 4, 8 ..., and the patch embedding."""
-        self.check_size(image)
         layers = list(self.stages())
         x, maps = image, []
         for layer in layers[:-1]:
