@@ -269,6 +269,23 @@ def test_a_plugin_that_fails_is_reported_with_its_line(
         assert message in capsys.readouterr().err
 
 
+def test_a_data_set_that_hides_a_method_by_an_attribute_is_refused_with_its_line(tmp_path: Path, capsys) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from densevit.data.datasets.base import DATASETS, Dataset\n"
+        "@DATASETS.register('hides_for_test')\n"
+        "class Mine(Dataset):\n"
+        "    def __init__(self):\n"
+        "        self.names = ['a']\n"
+        "        self.files = ['a.jpg']\n"
+        "    def read(self, index): ...\n"
+    )
+    assert main(["check-data", "hides_for_test", "--plugins", str(tmp_path / "mine.py")]) == 2
+    error = capsys.readouterr().out
+    assert (
+        "mine.py:6: class Mine sets self.files, which is a method" in error and "depth_map, files, label_map" in error
+    )
+
+
 def test_a_model_that_does_not_fit_into_memory_is_reported(tmp_path: Path, capsys, monkeypatch) -> None:
     def too_large(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes")

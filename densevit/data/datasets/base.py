@@ -2,11 +2,14 @@
 
 import hashlib
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from traceback import walk_stack
+from types import FunctionType
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -108,6 +111,18 @@ class Dataset(ABC):
 
     version: str = ""
     """What changes with annotations that no file of a sample holds, for caches."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Raises ConfigError: a data set of a plug-in hides a method that the program calls by an attribute."""
+        if isinstance(getattr(type(self), name, None), FunctionType):
+            callers = list(walk_stack(sys._getframe(1)))
+            frame, line = next((found for found in callers if found[0].f_locals.get("self") is self), callers[0])
+            methods = sorted(key for key, found in vars(Dataset).items() if isinstance(found, FunctionType))
+            raise ConfigError(
+                f"{frame.f_code.co_filename}:{line}: class {type(self).__name__} sets self.{name}, which is a method "
+                f"of every data set. Rename it; names of methods are {', '.join(m for m in methods if m[0] != '_')}."
+            )
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         return len(self.names)

@@ -162,7 +162,7 @@ class ViTEncoder(TokenEncoder):
         stem = tuple(stages[stride.bit_length() - 2] for stride in self.stem_features)
         outputs = vit.run_blocks(vit.embed_patches(patches), self.out_indices, self.norm)
         maps = (as_map(output.patches, (patches.shape[-2], patches.shape[-1])) for output in outputs)
-        none = (x.new_zeros(len(x), 0, stage.shape[1]) for stage in stem)
+        none = (x.new_zeros(x.shape[0], 0, stage.shape[1]) for stage in stem)  # len(x) is a constant in a graph
         return EncoderOutput(
             (*stem, *maps), (*none, *(output.prefix for output in outputs)), (x.shape[-2], x.shape[-1])
         )

@@ -72,6 +72,17 @@ def test_any_number_of_pictures_gets_the_answers_of_the_predictor(anyhow: Path) 
         np.testing.assert_allclose(found["class"], expected["class"][..., 0, 0], atol=1e-5)
 
 
+def test_maps_of_the_stem_leave_the_number_of_images_open(tmp_path: Path) -> None:
+    encoder = {"type": "vit", "dim": 16, "depth": 2, "heads": 2, "patch_size": 16, "image_size": 32, "stem": "conv"}
+    model = toy_network(
+        encoder={**encoder, "stem_features": [4], "out_indices": [0, 1]}, decoder={"type": "dpt", "channels": 8}
+    )
+    export_onnx(*model, tmp_path / "stem.onnx", OnnxExportOptions(size=(32, 48), batch=None))
+    images = noise(3, (32, 48))
+    expected = fp32(model).predict_arrays(images)["depth"]
+    np.testing.assert_allclose(run(tmp_path / "stem.onnx", images)["depth"], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_openvino_runs_it_too(anyhow: Path) -> None:
     openvino = pytest.importorskip("openvino")
     network = openvino.Core().compile_model(anyhow, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
