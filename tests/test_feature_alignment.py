@@ -32,8 +32,12 @@ def test_cells_beyond_the_margin_count_as_0_in_the_mean() -> None:
 
 
 def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
-    words = [f"align_features.encoder={ENCODER}", "align_features.sources=[web]", "align_features.weight=2"]
-    plan = planning.load_plan(config, [*words, "align_features.margin=1"]).open()
+    words = [
+        f"objective.align_features.encoder={ENCODER}",
+        "objective.align_features.sources=[web]",
+        "objective.align_features.weight=2",
+    ]
+    plan = planning.load_plan(config, [*words, "objective.align_features.margin=1"]).open()
     trainer = training.build_trainer(plan, WORLD)
     batch = next(training.train_batches(plan, WORLD)(0)).to(WORLD.device)
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
@@ -54,22 +58,37 @@ def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
 
 
 def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -> None:
-    words = ["steps=2", f"output={tmp_path / 'run'}", "validate_every=9", f"align_features.encoder={ENCODER}"]
+    words = ["steps=2", f"output={tmp_path / 'run'}", "validate_every=9", f"objective.align_features.encoder={ENCODER}"]
     assert main(["train", str(config), *words]) == 0
     assert "align_features" in (tmp_path / "run/train.csv").read_text().splitlines()[0].split(",")
     again = planning.load_plan(tmp_path / "run/config.yaml")
-    assert again.aligned is not None and again.aligned.options["depth"] == 1
+    assert again.objective.options["align_features"].encoder["depth"] == 1
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([f"align_features.encoder={ENCODER.replace('32', '48')}"], "has 48 channels at stride 8, that of"),
-        (["align_features.encoder={type: vitt}"], "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'"),
-        ([f"align_features.encoder={ENCODER}", "model.freeze_encoder=true"], "goes with a training of the encoder"),
-        ([f"align_features.encoder={ENCODER}", "compile=true"], "goes with a training of the encoder, and without"),
-        ([f"align_features.encoder={ENCODER}", "align_features.sources=[wep]"], "no source 'wep' in data.train"),
-        (["align_features.encoder={type: vit, weights: none.pth}"], "align_features.encoder.weights: no such file"),
+        ([f"objective.align_features.encoder={ENCODER.replace('32', '48')}"], "has 48 channels at stride 8, that of"),
+        (
+            ["objective.align_features.encoder={type: vitt}"],
+            "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'",
+        ),
+        (
+            [f"objective.align_features.encoder={ENCODER}", "model.freeze_encoder=true"],
+            "goes with a training of the encoder",
+        ),
+        (
+            [f"objective.align_features.encoder={ENCODER}", "compile=true"],
+            "goes with a training of the encoder, and without",
+        ),
+        (
+            [f"objective.align_features.encoder={ENCODER}", "objective.align_features.sources=[wep]"],
+            "no source 'wep' in data.train",
+        ),
+        (
+            ["objective.align_features.encoder={type: vit, weights: none.pth}"],
+            "align_features.encoder.weights: no such file",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_before_training(

@@ -28,7 +28,7 @@ MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("joint")
     config = small_joint_config(folder, **MIXED)
-    words = ["steps=150", "validate_every=50", "optim.lr=3e-3", "loss_weighting=uncertainty"]
+    words = ["steps=150", "validate_every=50", "optim.lr=3e-3", "objective.loss_weighting=uncertainty"]
     assert main(["train", str(config), *words]) == 0
     return folder
 
@@ -168,14 +168,14 @@ def test_what_does_not_fit_together_is_told_before_training(tmp_path: Path, caps
     for labels in ("    labels: {type: segmentation}\n", "  labels: {type: segmentation}\n"):
         text = text.replace(labels, "")
     config.write_text(text)
-    assert main(["train", str(config), "loss_weighting=uncertainty"]) == 2
-    assert "loss_weighting: there is only one task" in capsys.readouterr().err
+    assert main(["train", str(config), "objective.loss_weighting=uncertainty"]) == 2
+    assert "objective.loss_weighting: there is only one task" in capsys.readouterr().err
 
 
 def test_learned_loss_weighting_is_resumed_with_the_weights(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     for name, last, more in (("whole", 8, []), ("parts", 4, []), ("parts", 8, ["--resume"])):
-        words = [f"output={tmp_path / name}", "loss_weighting=uncertainty", f"steps={last}", *more]
+        words = [f"output={tmp_path / name}", "objective.loss_weighting=uncertainty", f"steps={last}", *more]
         assert main(["train", str(config), *words]) == 0
     rows = [read_csv(tmp_path / name / "train.csv")[-1] for name in ("whole", "parts")]
     assert rows[0]["depth/uncertainty"] == rows[1]["depth/uncertainty"] != 0
@@ -189,7 +189,7 @@ def test_learned_loss_weighting_is_resumed_with_the_weights(tmp_path: Path) -> N
 def test_two_processes_learn_the_loss_weighting_of_one(tmp_path: Path, fork_server: ForkServer) -> None:
     config = small_joint_config(tmp_path)
     # Every pixel but four is labelled, so that a mean of two halves is nearly the mean of the whole.
-    words = ["loss_weighting=uncertainty", "model.decoder={type: linear}", "model.heads.labels.dropout=0"]
+    words = ["objective.loss_weighting=uncertainty", "model.decoder={type: linear}", "model.heads.labels.dropout=0"]
     for processes in (1, 2):
         children = fork_server.together(processes, "train", config, f"output={tmp_path / str(processes)}", *words)
         assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()

@@ -27,7 +27,6 @@ from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
 from densevit.models.conditioning.base import CONDITIONINGS, Conditioning
-from densevit.models.encoders.base import Encoder
 from densevit.models.lora import Lora
 from densevit.registries import REGISTRIES
 from densevit.registry import ComponentConfig, ComponentSpec
@@ -45,7 +44,6 @@ class Plan:
         datasets: `train`, and `val` and `probe` where the config has them.
         init: the checkpoint of `model.init_from`.
         objective: what is minimised.
-        aligned: the frozen encoder of `align_features`.
         locate: puts file and line of its key in front of an error message.
         opened: the data sets by the same names; empty until `open()`.
     """
@@ -57,7 +55,6 @@ class Plan:
     datasets: Mapping[str, ComponentSpec[Dataset]]
     objective: ComponentSpec[TrainingObjective]
     init: InitCheckpoint | None = None
-    aligned: ComponentSpec[Encoder] | None = None
     locate: Locate = str
     opened: Mapping[str, Dataset] = field(default_factory=dict)
 
@@ -122,9 +119,6 @@ class Plan:
             for name, task in self.tasks.items()
         }
         datasets: dict[str, Any] = {name: dataset.spec() for name, dataset in self.datasets.items()}
-        aligned = run.align_features
-        if aligned is not None and self.aligned is not None:
-            aligned = replace(aligned, encoder=self.aligned.spec())
         parts = self.model.spec()
         parts["conditioning"] = {**run.model.conditioning, **parts.get("conditioning", {})}
         return replace(
@@ -137,7 +131,6 @@ class Plan:
                 **datasets,
             ),
             objective=self.objective.spec(),
-            align_features=aligned,
             steps=steps,
             epochs=None,
             validate_every=validate_every,
@@ -173,7 +166,7 @@ def resolve_plan(draft: Draft) -> Plan:
         if init is None
         else {name: filled(getattr(run.model, name), init.info.model[name]) for name in ("encoder", "decoder")}
     )
-    objective, aligned = checker.objective(run), checker.aligned_encoder(run)
+    objective = checker.objective(run)
     encoder, decoder = checker.encoder(run.model, stored["encoder"]), checker.decoder(run.model, stored["decoder"])
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
@@ -189,7 +182,7 @@ def resolve_plan(draft: Draft) -> Plan:
     canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, conditioning)
-    return Plan(run, model, tasks, transforms, datasets, objective, init, aligned, draft.locate)
+    return Plan(run, model, tasks, transforms, datasets, objective, init, draft.locate)
 
 
 def output_problems(run: Run) -> list[str]:

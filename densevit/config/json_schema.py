@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from densevit.config.schema import Run, Source
+from densevit.config.nested_options import NESTED
+from densevit.config.schema import Run
 from densevit.registry import ComponentConfig, Registries, Registry, schema
 from densevit.utils.docstrings import SECTION, arguments, entries, prose
 
@@ -48,7 +49,6 @@ PLACES = {
     ("Consistency", "strong"): "transform",
     ("AlignFeatures", "encoder"): "encoder",
 }
-NESTED = {"Source": Source}  # dataclasses in the options of components that hold components themselves
 
 
 def to_json_schema(registries: Registries) -> Tree:
@@ -58,7 +58,12 @@ def to_json_schema(registries: Registries) -> Tree:
     for registry in _all_registries(registries):
         nodes |= _definitions(registry)
     source = nodes["data_set.mix"]["properties"]["sources"]["items"]
-    owners = {**nodes, "Source": source, "Consistency": source["properties"]["consistency"]["anyOf"][0]}
+    owners = {
+        **nodes,
+        "Source": source,
+        "Consistency": source["properties"]["consistency"]["anyOf"][0],
+        "AlignFeatures": nodes["objective.supervised"]["properties"]["align_features"]["anyOf"][0],
+    }
     for (node, field), kind in PLACES.items():
         options = (tree if node == "Run" else owners[node])["properties"]
         options[field] = _with_component(options[field], kind)
@@ -162,10 +167,11 @@ def _with_component(field: Tree, kind: str) -> Tree:
         return {**field, "items": reference}
     if isinstance(field.get("additionalProperties"), dict):
         return {**field, "additionalProperties": reference}
+    # Without a type, a component has that of the checkpoint of `init_from`, and an objective is `supervised`.
+    bare = [{"not": {"required": ["type"]}, "type": "object"}] if kind in ("encoder", "decoder", "objective") else []
     if "anyOf" not in field:
-        return {key: value for key, value in field.items() if key == "description"} | reference
-    # With `init_from`, a component without a type has that of the checkpoint.
-    bare = [{"not": {"required": ["type"]}, "type": "object"}] if kind in ("encoder", "decoder") else []
+        told = {key: value for key, value in field.items() if key == "description"}
+        return told | ({"anyOf": [reference, *bare]} if bare else reference)
     return {**field, "anyOf": [reference, *bare, {"type": "null"}]}
 
 

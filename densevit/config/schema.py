@@ -18,8 +18,6 @@ Count = Annotated[int, Field(ge=1, lt=2**32)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-Memory = Annotated[float, Field(ge=0, lt=1)]  # share that a moving average keeps in each step
 SHARED_DATA_OPTIONS = ("root", "depth_scale")  # keys of `data` that its train and val share
 
 
@@ -69,48 +67,9 @@ class Task:
     protocol: str = "plain"
     """Evaluation protocol of a depth task, in the validation during training."""
     weight: Positive = 1.0
-    """Weight of the task's losses among those of all tasks; with `loss_weighting: uncertainty` the initial one."""
+    """Weight of the task's losses among those of all tasks; with learned weights the initial one."""
     sources: list[str] = field(default_factory=list)
     """Sources of a mixture that the task learns from and is scored on; default: all."""
-
-
-Truth = Literal["metric", "relative", "affine", "disparity", "labels", "normals", "none"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Consistency:
-    """Images without ground truth: the moving average of the weights labels each in every step, and the model learns
-    that from a stronger augmentation of the same image (mean teacher; UniMatch, arXiv:2410.10777)."""
-
-    strong: tuple[ComponentConfig, ...] = ()
-    """Transforms of pixel values (color, blur, ...) that only the model's view gets, not the teacher's."""
-    confidence: Share = 0.95
-    """Pixels whose class the teacher is less sure of are ignored."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """One data set of a mixture."""
-
-    data: ComponentConfig
-    """The data set."""
-    name: str = ""
-    """Name in logs and in `tasks.NAME.sources`; default: the data set's type."""
-    weight: NonNegative | None = None
-    """Sampling weight among all sources; given for all of them, or for none: then by their number of images."""
-    truth: Truth | tuple[Truth, ...] | None = None
-    """What is learned: metric depth (metres), depth up to scale (relative) or up to scale and shift (affine), disparity
-    up to both, labels, normals; none: images only. Default: what the data set has."""
-    transforms: tuple[ComponentConfig, ...] = ()
-    """Transforms of this source, applied before `data.transforms`."""
-    drop_worst: Share = 0.0
-    """Fraction of an image's pixels, those with the largest error, that are ignored: errors of a teacher."""
-    cutmix: Share = 0.0
-    """Probability that a rectangle of another image of this source is pasted in, with its ground truth."""
-    consistency: Consistency | None = None
-    """With `truth: none`, how images without ground truth are learned from."""
-    protocol: str | None = None
-    """Evaluation protocol of depth, in the validation during training; default: the task's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,20 +129,6 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignFeatures:
-    """A frozen encoder whose features those of the trained one stay close to (Depth Anything, arXiv:2401.10891)."""
-
-    encoder: ComponentConfig
-    """The frozen encoder; its last map must have the channels of the trained one's."""
-    weight: Positive = 1.0
-    """Weight of this loss."""
-    margin: Annotated[float, Field(gt=-1, le=1)] = 0.85
-    """Features of this cosine similarity or more are close enough."""
-    sources: tuple[str, ...] = ()
-    """Sources of a mixture whose images are compared; default: all."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Optim:
     """AdamW (Loshchilov and Hutter 2019). Layer i of L below the decoder learns at lr * scale * decay^(L-i)."""
 
@@ -197,7 +142,7 @@ class Optim:
     """Factor of the learning rate from each layer of the encoder to the one below; 1: none."""
     weight_decay: NonNegative = 0.05
     """Weight decay; none for biases, norms, tokens and position embeddings."""
-    betas: tuple[Memory, Memory] = (0.9, 0.999)
+    betas: tuple[Share, Share] = (0.9, 0.999)
     """AdamW's decay rates of the gradient's mean and of its square."""
     eps: Positive = 1e-8
     """AdamW's smallest denominator."""
@@ -242,14 +187,10 @@ class Run:
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
     """Name of a head -> what it learns."""
     objective: ComponentConfig = field(default_factory=lambda: {"type": "supervised"})
-    """What is minimised: the losses of the tasks (supervised), or what the encoder learns from images alone (mae,
+    """What is minimised: the losses of the tasks (supervised, the default), or what the encoder learns from images alone (mae,
     dino); `tasks` are then those of the probe."""
     probe: Probe = field(default_factory=Probe)
     """How a pre-training is scored."""
-    align_features: AlignFeatures | None = None
-    """Keep the encoder's features close to those of a frozen encoder."""
-    loss_weighting: Literal["fixed", "uncertainty"] = "fixed"
-    """How several tasks are weighted: by their `weight`, or by weights that are learned."""
     optim: Optim = field(default_factory=Optim)
     """The optimiser."""
     schedule: Schedule = field(default_factory=Schedule)
@@ -344,8 +285,10 @@ def _window_problems(rule: PreprocessConfig | None) -> list[str]:
     return []
 
 
-for _node in (
-    Run, Model, Task, Source, Consistency, AlignFeatures, Data, CacheFeatures, Probe, Optim, Schedule,
-    PreprocessConfig,
-):  # fmt: skip
-    setattr(_node, "__pydantic_config__", ConfigDict(extra="forbid", use_attribute_docstrings=True))  # noqa: B010 (pydantic reads it, mypy does not know it)
+def described(node: type) -> None:
+    """Refuse unknown keys of a dataclass; the text below each field is the description of its key."""
+    setattr(node, "__pydantic_config__", ConfigDict(extra="forbid", use_attribute_docstrings=True))  # noqa: B010 (pydantic reads it, mypy does not know it)
+
+
+for _node in (Run, Model, Task, Data, CacheFeatures, Probe, Optim, Schedule, PreprocessConfig):
+    described(_node)

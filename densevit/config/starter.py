@@ -89,7 +89,7 @@ def starter_config(name: str, facts: FolderFacts) -> str:
     if labels:
         lines += ["  labels: {type: segmentation}"]
     if depth and labels:
-        lines += ["loss_weighting: uncertainty # learned weights of the two tasks"]
+        lines += ["objective: {loss_weighting: uncertainty} # learned weights of the two tasks"]
     lines += ["data:", f"  root: {quoted(facts.root)}"]
     if facts.depth_scale is not None:
         guess = f"; a guess: {facts.depth_guess}" if facts.depth_guess else ""

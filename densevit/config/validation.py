@@ -180,15 +180,12 @@ class ComponentChecker:
             self.problems.append(f"{where}: no protocol '{name}'.{hint}")
 
     def objective(self, run: Run) -> ComponentSpec[Any]:
-        return self._check(self.registries.objectives, run.objective, "objective")
-
-    def aligned_encoder(self, run: Run) -> ComponentSpec[Any] | None:
-        """The frozen one of `align_features`."""
-        if run.align_features is None:
-            return None
-        encoder = self._check(self.registries.encoders, run.align_features.encoder, "align_features.encoder")
-        self._check_file(encoder.options.get("weights"), "align_features.encoder.weights")
-        return encoder
+        checked = self._check(self.registries.objectives, {"type": "supervised", **run.objective}, "objective")
+        if aligned := checked.options.get("align_features"):
+            where = "objective.align_features.encoder"
+            encoder = self._check(self.registries.encoders, aligned.encoder, where)
+            self._check_file(encoder.options.get("weights"), f"{where}.weights")
+        return checked
 
     def _check(
         self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
@@ -257,7 +254,6 @@ def check(draft: Draft) -> None:
         checker.transforms(run.data)
         checker.datasets(run.data)
         checker.objective(run)
-        checker.aligned_encoder(run)
         checker.encoder(run.model)
         checker.decoder(run.model)
     checker.raise_problems(draft.locate)

@@ -92,10 +92,6 @@ class TrainingObjective(nn.Module, ABC):
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
         """Yield what in a run does not go with this objective; by default what only others read."""
-        if run.align_features is not None:
-            yield "align_features: belongs to a supervised training; leave it out."
-        if run.loss_weighting != "fixed":
-            yield "loss_weighting: belongs to a supervised training; leave it out."
         if run.data.probe is not None:
             yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.config.schema import AlignFeatures
+from densevit.config.nested_options import AlignFeatures
 from densevit.errors import ConfigError
 from densevit.structures import Batch, EncoderOutput, FeatureSpec
 from densevit.utils.precision import Precision, autocast
@@ -28,7 +28,7 @@ class FeatureAlignment:
         own, other = last_features(encoder), last_features(frozen)
         if (own.channels, own.stride) != (other.channels, other.stride):
             raise ConfigError(
-                f"align_features.encoder: its last map has {other.channels} channels at stride {other.stride}, that of "
+                f"objective.align_features.encoder: its last map has {other.channels} channels at stride {other.stride}, that of "
                 f"model.encoder {own.channels} at {own.stride}; take an encoder of the same width and patch."
             )
         self.frozen, self.options = frozen.requires_grad_(False).eval(), options

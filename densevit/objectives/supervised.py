@@ -1,10 +1,11 @@
 """Supervised training: the losses of all tasks, weighted, with those of unlabelled images and of a frozen encoder."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
+from densevit.config.nested_options import AlignFeatures
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import check_source_names
@@ -24,43 +25,52 @@ from densevit.tasks.base import SupportsPseudoLabels, extras_of
 class Supervised(TrainingObjective):
     """The sum of the losses of all tasks, learned from ground truth; the default."""
 
-    def __init__(self, setup: TrainingSetup) -> None:
+    def __init__(
+        self,
+        setup: TrainingSetup,
+        *,
+        loss_weighting: Literal["fixed", "uncertainty"] = "fixed",
+        align_features: AlignFeatures | None = None,
+    ) -> None:
         """
+        Args:
+            loss_weighting: how several tasks are weighted: by their `weight`, or by weights that are learned.
+            align_features: keep the encoder's features close to those of a frozen encoder.
+
         Raises:
             ConfigError: the frozen encoder of `align_features` has other features than the model's.
         """
         super().__init__(setup)
         run, tasks = setup.run, setup.tasks
-        self.loss_weighting = LOSS_WEIGHTINGS[run.loss_weighting](list(tasks))
+        self.loss_weighting = LOSS_WEIGHTINGS[loss_weighting](list(tasks))
         sources = setup.data["train"].sources if setup.data else ()
         policies = source_policies(run, setup.task_specs, sources)
         self.router = SourceRouter(policies, tasks) if policies else None
         unlabelled = self.router.unlabelled if self.router else None
         self.teacher = ConsistencyTeacher(unlabelled) if unlabelled else None
-        options = run.align_features
         criteria = [loss for task in tasks.values() for loss in getattr(task, "criteria", ())]
         # Of a mixture, the losses of a source are those of its images in a micro-batch, whatever their pool.
         self.pooled = [loss for loss in criteria if loss.pool == "batch"] if self.router is None else []
         self.looks_ahead = bool(self.pooled) and run.grad_accum_steps > 1
         self.alignment: FeatureAlignment | None = None
-        if options is not None:
-            frozen = setup.build_encoder(options.encoder, "align_features.encoder")
-            self.alignment = FeatureAlignment(setup.model.get_submodule("encoder"), frozen, options)
+        if align_features is not None:
+            frozen = setup.build_encoder(align_features.encoder, "objective.align_features.encoder")
+            self.alignment = FeatureAlignment(setup.model.get_submodule("encoder"), frozen, align_features)
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
-        if run.align_features is not None and (run.model.freeze_encoder or run.compile or run.parallel == "fsdp"):
-            yield "align_features: goes with a training of the encoder, and without compile and parallel: fsdp."
-        if run.loss_weighting == "uncertainty" and len(run.tasks) == 1:
-            yield "loss_weighting: there is only one task, and nothing to balance it with."
+        if run.objective.get("align_features") and (run.model.freeze_encoder or run.compile or run.parallel == "fsdp"):
+            yield "objective.align_features: goes with a training of the encoder, and without compile and parallel: fsdp."
+        if run.objective.get("loss_weighting") == "uncertainty" and len(run.tasks) == 1:
+            yield "objective.loss_weighting: there is only one task, and nothing to balance it with."
         if run.data.probe is not None:
             yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
         sources = data["train"].sources
-        if run.align_features is not None:
-            check_source_names("align_features", run.align_features.sources, sources)
+        if aligned := run.objective.get("align_features"):
+            check_source_names("objective.align_features", aligned.get("sources", ()), sources)
         source_policies(run, tasks, sources)
 
     def attach(self, runtime: Runtime) -> None:

@@ -27,6 +27,7 @@ TYPES: Mapping[str, Mapping[str, str]] = {
     "data": {"tar": "webdataset", "motorcycle": "middlebury_motorcycle"},
 }
 RUN = {"balance": "loss_weighting", "accumulate": "grad_accum_steps"}
+SUPERVISED = ("loss_weighting", "align_features")  # keys of a run that became options of this objective
 STATE = {"balance": "loss_weighting"}
 MODEL = {"init": "init_from"}
 DATA = {"on_error": "on_corrupt", "max_bad": "max_corrupt_fraction"}
@@ -63,6 +64,9 @@ def migrate_config(run: Tree) -> Tree:
     if "pretrain" in run:
         pretrain = run.pop("pretrain")
         run["objective"] = pretrain or {"type": "supervised"}
+    moved = {name: value for name in SUPERVISED if (value := run.pop(name, None)) is not None}
+    if run.get("objective", {}).get("type", "supervised") == "supervised" and moved:
+        run["objective"] = {"type": "supervised", **run.get("objective", {}), **moved}
     if isinstance(run.get("model"), dict):
         run["model"] = migrate_model(run["model"])
     if isinstance(run.get("data"), dict):

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         DEPTH,
         depth(
             losses("depth", "silog, unbiased: true, warmup: 2", "gradient", "l1", "mse", "log_l1", "berhu"),
-            "loss_weighting=fixed",
+            "objective.loss_weighting=fixed",
         ),
     ),
     "all losses of relative depth": (
@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         LABELS,
         depth(losses("labels", f"cross_entropy, weights: {W}, label_smoothing: 0.1", f"focal, weights: {W}")),
     ),
-    "two tasks, weighted by uncertainty": (BOTH, depth("loss_weighting=uncertainty")),
+    "two tasks, weighted by uncertainty": (BOTH, depth("objective.loss_weighting=uncertainty")),
     "sgd, frozen encoder": (DEPTH, depth("optim={type: sgd, lr: 0.01}", "model.freeze_encoder=true")),
     "checkpointing, stochastic depth": (
         DEPTH,

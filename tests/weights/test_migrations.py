@@ -12,6 +12,14 @@ def test_a_pretraining_of_before_is_an_objective(pretrain: object, objective: ob
     assert migrate_config({"steps": 1, "pretrain": pretrain}) == {"steps": 1, "objective": objective}
 
 
+def test_options_of_the_supervised_objective_stood_beside_it() -> None:
+    aligned = {"encoder": {"type": "vit"}}
+    old = {"loss_weighting": "uncertainty", "align_features": aligned, "objective": {"type": "supervised"}}
+    options = {"loss_weighting": "uncertainty", "align_features": aligned}
+    assert migrate_config(old) == {"objective": {"type": "supervised", **options}}
+    assert migrate_config({"balance": "fixed", "pretrain": {"type": "mae"}}) == {"objective": {"type": "mae"}}
+
+
 @pytest.mark.parametrize("name", ["balance", "loss_weighting"])
 def test_the_learned_weights_of_losses_belong_to_the_objective(name: str) -> None:
     state = migrate_state({"step": 1, name: {"log_variances": 2.0}})

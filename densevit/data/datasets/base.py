@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 from pydantic import AfterValidator, Field
 
-from densevit.config.schema import Truth
+from densevit.config.nested_options import Truth
 from densevit.data.fields import crop_sample
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache

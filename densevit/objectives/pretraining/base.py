@@ -48,10 +48,6 @@ class PretrainingMethod(nn.Module, ABC):
             yield "model.freeze_encoder: leaves a pre-training nothing to learn."
         if run.parallel == "fsdp":
             yield "parallel: a pre-training goes with ddp, which holds the whole model."
-        if run.loss_weighting != "fixed":
-            yield "loss_weighting: of the probe's tasks, which a pre-training does not learn; leave it out."
-        if run.align_features is not None:
-            yield "align_features: belongs to a supervised training; leave it out."
         if run.data.clip > 1:
             yield "data.clip: a pre-training learns from single images."
         if run.data.cache_features is not None:
