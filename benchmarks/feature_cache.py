@@ -24,6 +24,7 @@ from torch import Tensor
 
 from densevit.api import training as api
 from densevit.builder import training
+from densevit.builder.features import feature_cache
 from densevit.builder.plan import load_plan
 from densevit.engine.distributed import DistributedContext
 from densevit.utils.atomic_io import write_text
@@ -60,7 +61,7 @@ def run(words: Sequence[str], images: int, cached: bool) -> tuple[list[float], d
     plan.train.samples = plan.train.samples[:images]  # type: ignore[attr-defined]
     plan.train.names = plan.train.names[:images]
     trainer = api.build_trainer(plan, CPU)
-    features = training.cached_features(plan, trainer, CPU) if cached else None
+    features = feature_cache(plan, trainer.model, CPU, training.workers(plan.run, CPU)) if cached else None
     if not cached:
         encoder = trainer.model.get_submodule("encoder")
         encoder.register_forward_hook(lambda module, given, output: output.map(lambda x: x.half().float()))

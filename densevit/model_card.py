@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from densevit.depth_corrections import Calibration, Interval
 from densevit.errors import ConfigError, DataError
 from densevit.output_kinds import OutputKind, meanings, output_kind
 
@@ -15,47 +16,6 @@ Palette = tuple[tuple[int, int, int], ...]
 
 Kind = str
 """The name of an output kind (output_kinds.py)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interval:
-    """How wide an interval of depth must be, as calibrated on images that were not trained on.
-
-    The interval of a pixel is depth * exp(-+ factor * uncertainty), with the factor of its depth: linear in the
-    logarithm of the depth between those given, and constant beyond.
-    """
-
-    level: float  # share of pixels that it shall hold
-    depths: tuple[float, ...]  # predicted metres, ascending
-    factors: tuple[float, ...]  # of the uncertainty, at these depths
-    images: int  # that it was calibrated on
-    data: str  # which these were
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """A correction of metric depth that was measured on images: a depth + b, or exp(a log(depth) + b).
-
-    Attributes:
-        source: the data it was fitted to.
-        images: their number.
-        abs_rel: without and with it, mean over images that were left out of the fit.
-        gain: the 95% interval of their difference.
-    """
-
-    form: Literal["identity", "scale", "affine", "log_affine"]
-    a: float = 1.0
-    b: float = 0.0
-    source: str = ""
-    images: int = 0
-    abs_rel: tuple[float, float] | None = None
-    gain: tuple[float, float] | None = None
-
-    def describe(self) -> str:
-        """The formula, as `1.13 depth + 0.05`."""
-        if self.form == "log_affine":
-            return f"exp({self.a:.4g} log(depth) {self.b:+.4g})"
-        return "depth" if self.form == "identity" else f"{self.a:.4g} depth" + (f" {self.b:+.4g}" if self.b else "")
 
 
 class _Component(BaseModel, extra="allow"):
@@ -254,5 +214,5 @@ class ModelCard:
         return card
 
 
-for _class in (ModelCard, HeadSpec, Interval, Calibration):
+for _class in (ModelCard, HeadSpec):
     setattr(_class, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (as in config/schema.py)

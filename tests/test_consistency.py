@@ -16,9 +16,8 @@ from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.objectives.sources import SourcePolicy, source_losses
-from densevit.ops.align import disparity_as_depth
+from densevit.ops.align import as_ground_truth, disparity_as_depth
 from densevit.structures import IGNORE, Batch
-from densevit.tasks.depth import as_ground_truth
 from densevit.weights import checkpoint
 
 CONFIG = (

@@ -7,7 +7,17 @@ from pathlib import Path
 import densevit
 
 LAYERS = [
-    {"errors", "model_card", "model_inputs", "output_kinds", "registry", "structures", "utils", "version"},
+    {
+        "depth_corrections",
+        "errors",
+        "model_card",
+        "model_inputs",
+        "output_kinds",
+        "registry",
+        "structures",
+        "utils",
+        "version",
+    },
     {"config", "losses", "ops"},
     {"reporting"},
     {"data", "evaluation", "models", "tasks", "weights"},

@@ -23,8 +23,8 @@ from small import small_config
 from torch.distributed.device_mesh import init_device_mesh
 
 import densevit
+from densevit.api import training as api_training
 from densevit.api.training import Run
-from densevit.builder import training
 from densevit.config import parser
 from densevit.engine import fsdp
 from densevit.engine.distributed import DistributedContext
@@ -122,7 +122,7 @@ class Session:
         if name not in self.runs:
             with pytest.MonkeyPatch.context() as patch, one_process(patch) as used:
                 if uncached:
-                    patch.setattr(training, "cached_features", lambda *_: None)
+                    patch.setattr(api_training, "feature_cache", lambda *_: None)
                 words = {**self.words(*features), "output": str(self.folder / f"run-{name}")}
                 self.runs[name] = densevit.train(self.config, **words)
                 assert {"fsdp", "compile"} & set(features) == used

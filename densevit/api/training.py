@@ -14,6 +14,7 @@ from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.builder.adapter import write_encoder
 from densevit.builder.checkpoint import open_checkpoint
+from densevit.builder.features import feature_cache
 from densevit.builder.plan import Plan
 from densevit.builder.sanity_checks import run_sanity_checks
 from densevit.config import plugins as plugin_files
@@ -123,7 +124,7 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     trainer.on_validated = lambda: write_training_report(plan, trainer.checkpointer.folder, opening)
     if world.is_main:
         print(opening, flush=True)
-    features = training.cached_features(plan, trainer, world)
+    features = feature_cache(plan, trainer.model, world, training.workers(plan.run, world))
     try:
         scores = trainer.fit(training.train_batches(plan, world, features), training.val_batches(plan, world))
     except Preempted:
@@ -185,7 +186,7 @@ def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence
     world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
-    features = training.cached_features(plan, trainer, world)
+    features = feature_cache(plan, trainer.model, world, training.workers(plan.run, world))
     batches = training.train_batches(plan, DistributedContext(world.device, rank, processes), features)
     return summary(replay(trainer.state, trainer.forward_backward_step, batches, folder, rank))
 

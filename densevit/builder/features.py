@@ -28,6 +28,7 @@ from densevit.data.loading.feature_cache import (
 )
 from densevit.data.loading.sampler import SampleKey
 from densevit.data.loading.workers import Progress, run_jobs
+from densevit.data.transforms.photometric import compose
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.models.dense import DenseModel
@@ -46,16 +47,16 @@ View = tuple[str, UInt8[np.ndarray, "h w 3"] | None]
 """Hash of an augmented image, and its pixels where the cache lacks it."""
 
 
-def feature_cache(
-    plan: Plan, model: DenseModel, samples: AugmentedDataset, world: DistributedContext, workers: int
-) -> FeatureCache:
-    """The outputs of the frozen encoder for all views of the training images, as `data.cache_features` says.
+def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: int) -> FeatureCache | None:
+    """The outputs of the frozen encoder for all views of the training images, as `data.cache_features` says; None
+    where it does not.
 
     Says first how many gigabytes they take. Raises ConfigError: a decoder runs blocks of the encoder itself. Raises
     StorageError if the disk has no room for them. Raises Preempted: a signal came; what was written stays.
     """
     options = plan.run.data.cache_features
-    assert options is not None
+    if options is None:
+        return None
     if getattr(model.encoder, "num_detached", 0):
         raise ConfigError(
             plan.locate("data.cache_features: the decoder runs the encoder's last blocks, which nothing can cache.")
@@ -65,6 +66,8 @@ def feature_cache(
     cache = FeatureCache(folder, DTYPES[options.dtype])
     views = views_key(plan, options)
     if not all(world.all_gather(cache.is_complete(views))):
+        transform = compose([choice.build() for choice in plan.transforms])
+        samples = AugmentedDataset(plan.train, transform, plan.run.seed, options.views)
         names = _fill(plan, model, samples, cache, views, world, workers)
         everything = [name for share in world.all_gather(names) for name in share]
         world.on_main(lambda: cache.complete(views, everything))

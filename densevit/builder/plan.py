@@ -1,7 +1,7 @@
 """A config becomes a plan: every component checked, then the data sets opened; no weights are allocated yet."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -15,21 +15,20 @@ from densevit.config import plugins
 from densevit.config.parser import Draft
 from densevit.config.schema import Run
 from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
-from densevit.data.datasets.base import Dataset, resolve_root
+from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.mix import Mix
 from densevit.data.loading.clips import Clips
 from densevit.data.loading.feature_cache import FeatureCache
-from densevit.data.sanity_checks import median_focal
+from densevit.data.sanity_checks import median_focal, output_problems
 from densevit.data.transforms.base import Transform
 from densevit.data.transforms.photometric import compose
 from densevit.engine.objective import TrainingObjective
 from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import PreprocessConfig
-from densevit.models.conditioning.base import CONDITIONINGS, Conditioning
 from densevit.models.lora import Lora
 from densevit.registries import REGISTRIES
-from densevit.registry import ComponentConfig, ComponentSpec
+from densevit.registry import ComponentSpec
 from densevit.weights.finetune import filled
 
 Locate = Callable[[str], str]
@@ -77,7 +76,10 @@ class Plan:
             val.join_onto(opened["train"].classes)
         plan = replace(self, opened=opened, model=self.model.for_classes(opened["train"].classes))
         if plan.model.camera == "canonical" and plan.model.canonical_focal is None:
-            plan = replace(plan, model=replace(plan.model, canonical_focal=plan.median_focal()))
+            with self.located("model.camera"):
+                transform = compose([choice.build() for choice in self.transforms])
+                focal = median_focal(plan.train, transform, self.run.seed, on_corrupt=self.run.data.on_corrupt)
+            plan = replace(plan, model=replace(plan.model, canonical_focal=focal))
         run = plan.resolved(len(plan.train))
         if problems := run.problems():  # such as a warm-up longer than the epochs, whose steps are only known now
             raise ConfigError(*map(self.locate, problems))
@@ -85,17 +87,6 @@ class Plan:
             with self.located("data.clip"):
                 Clips(plan.train, run.data.clip, run.data.clip_stride)
         return replace(plan, run=run)
-
-    def median_focal(self) -> float:
-        """Of the training images as the network sees them, in pixels; rounded to three digits. Raises DataError if no
-        camera is known."""
-        transform = compose([choice.build() for choice in self.transforms])
-        focal = median_focal(self.train, transform, self.run.seed, on_corrupt=self.run.data.on_corrupt)
-        if focal is None:
-            problem = "'canonical' needs the intrinsics of the training images, and data.train has none."
-            advice = "`folder` reads them from intrinsics.json; `camera: none` trains without."
-            raise DataError(self.locate(f"model.camera: {problem} {advice}"))
-        return float(f"{focal:.3g}")
 
     @contextmanager
     def located(self, key: str = "") -> Iterator[None]:
@@ -174,7 +165,7 @@ def resolve_plan(draft: Draft) -> Plan:
     for part in (objective.component, Clips, FeatureCache, Lora):  # no component where `objective` has problems
         checker.problems += getattr(part, "incompatible", lambda run: ())(run)
     stored_model = init.info.model if init else {}
-    conditioning = resolve_conditioning(checker, run, stored_model.get("conditioning", {}))
+    conditioning = checker.resolved_conditioning(run, stored_model.get("conditioning", {}))
     checker.raise_problems(draft.locate)
     if problems := output_problems(run):
         raise ConfigError(*map(draft.locate, problems))
@@ -183,35 +174,3 @@ def resolve_plan(draft: Draft) -> Plan:
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, conditioning)
     return Plan(run, model, tasks, transforms, datasets, objective, init, draft.locate)
-
-
-def output_problems(run: Run) -> list[str]:
-    """Return a problem if the run would write into the folder of a data set itself."""
-    specs = [spec for spec in (run.data.train, run.data.val, run.data.probe) if spec]
-    specs += [source.get("data") or {} for spec in specs for source in spec.get("sources", ())]
-    output = run.output.resolve()
-    for root in {str(spec["root"]) for spec in specs if spec.get("root")}:
-        with suppress(DataError):  # missing data are told when they are opened
-            if resolve_root(Path(root), root).resolve() == output:
-                return [f"output: {run.output} is the folder of the data set; name another one, as {output / 'runs'}."]
-    return []
-
-
-def resolve_conditioning(
-    checker: ComponentChecker, run: Run, stored: Mapping[str, ComponentConfig]
-) -> dict[str, ComponentSpec[Conditioning]]:
-    """Return the conditionings of the config, and those of the checkpoint that the model starts from.
-
-    Args:
-        checker: collects what does not go with them.
-    """
-    found: dict[str, ComponentConfig | None] = {}
-    for name, options in {**stored, **run.model.conditioning}.items():
-        component: Any = CONDITIONINGS.components.get(name)
-        found[name] = options
-        if component is not None and options is not None:
-            given = name in run.model.conditioning
-            kept = options if given else {k: v for k, v in options.items() if k not in component.run_options}
-            found[name] = component.resolved(kept, run)
-            checker.problems += [f"model.conditioning.{name}: {problem}" for problem in component.incompatible(run)]
-    return checker.conditioning(found)

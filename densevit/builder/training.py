@@ -8,14 +8,13 @@ from torch import Tensor, nn
 
 from densevit.builder import mixture
 from densevit.builder.card import training_card
-from densevit.builder.features import feature_cache
 from densevit.builder.model import build_encoder, build_model
 from densevit.builder.plan import Plan
 from densevit.builder.tasks import build_task, depth_tasks
 from densevit.config.schema import Run
 from densevit.data.datasets.base import check_source_names, dataset_fingerprint
 from densevit.data.loading.clips import Clips, windows
-from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader
+from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
 from densevit.data.transforms.photometric import compose
@@ -93,19 +92,6 @@ def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str,
     return predict
 
 
-def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> FeatureCache | None:
-    """The outputs of the frozen encoder where the config caches them; computed now, as far as they are missing."""
-    if plan.run.data.cache_features is None:
-        return None
-    transform = compose([choice.build() for choice in plan.transforms])
-    samples = AugmentedDataset(plan.train, transform, plan.run.seed, _views(plan.run))
-    return feature_cache(plan, trainer.model, samples, world, workers(plan.run, world))  # type: ignore[arg-type]
-
-
-def _views(run: Run) -> int | None:
-    return run.data.cache_features.views if run.data.cache_features else None
-
-
 def train_batches(
     plan: Plan, world: DistributedContext, features: FeatureCache | None = None
 ) -> Callable[[int], TrainLoader]:
@@ -124,7 +110,7 @@ def train_batches(
             start=start,
             on_corrupt=run.data.on_corrupt,
             max_corrupt_fraction=run.data.max_corrupt_fraction,
-            views=_views(run),
+            views=run.data.cache_features.views if run.data.cache_features else None,
             features=features,
             clips=clips,
             **loader_options(run, world),

@@ -187,8 +187,8 @@ class Run:
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
     """Name of a head -> what it learns."""
     objective: ComponentConfig = field(default_factory=lambda: {"type": "supervised"})
-    """What is minimised: the losses of the tasks (supervised, the default), or what the encoder learns from images alone (mae,
-    dino); `tasks` are then those of the probe."""
+    """What is minimised: the losses of the tasks (supervised, the default), or what the encoder learns from images
+    alone (mae, dino); `tasks` are then those of the probe."""
     probe: Probe = field(default_factory=Probe)
     """How a pre-training is scored."""
     optim: Optim = field(default_factory=Optim)

@@ -131,6 +131,19 @@ class ComponentChecker:
             if options is not None
         }
 
+    def resolved_conditioning(self, run: Run, stored: Mapping[str, ComponentConfig]) -> dict[str, ComponentSpec[Any]]:
+        """Return the conditionings of the config, and those of the checkpoint that the model starts from."""
+        found: dict[str, ComponentConfig | None] = {}
+        for name, options in {**stored, **run.model.conditioning}.items():
+            component: Any = self.registries.conditionings.components.get(name)
+            found[name] = options
+            if component is not None and options is not None:
+                given = name in run.model.conditioning
+                kept = options if given else {k: v for k, v in options.items() if k not in component.run_options}
+                found[name] = component.resolved(kept, run)
+                self.problems += [f"model.conditioning.{name}: {problem}" for problem in component.incompatible(run)]
+        return self.conditioning(found)
+
     def encoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
         """
         Args:

@@ -3,12 +3,15 @@
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.data.datasets.base import Dataset, MixtureSource
+from densevit.config.schema import Run
+from densevit.data.datasets.base import Dataset, MixtureSource, resolve_root
 from densevit.data.loading.dataloader import OnError, with_sample_name
 from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
@@ -109,15 +112,19 @@ def fields_of_view(dataset: Dataset, *, on_corrupt: OnError = "raise") -> tuple[
     return (round(min(angles), 2), round(max(angles), 2)) if angles else None
 
 
-def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrupt: OnError = "raise") -> float | None:
-    """The median focal length of some samples as training sees them, in pixels; None of unknown cameras."""
+def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrupt: OnError = "raise") -> float:
+    """The median focal length of some samples as the network sees them, in pixels; rounded to three digits. Raises
+    DataError if no camera is known."""
     found = []
     for index in spread_indices(dataset):
         sample = _attempted(dataset.read, dataset, index, on_corrupt)
         if sample is not None and sample.intrinsics is not None:
             matrix = transform(sample, np.random.default_rng((seed, index))).intrinsics
             found.append(float(matrix[0, 0] + matrix[1, 1]) / 2 if matrix is not None else math.nan)
-    return float(np.nanmedian(found)) if found else None
+    if not found:
+        problem = "'canonical' needs the intrinsics of the training images, and data.train has none."
+        raise DataError(f"{problem} `folder` reads them from intrinsics.json; `camera: none` trains without.")
+    return float(f"{np.nanmedian(found):.3g}")
 
 
 def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int, float] | None:
@@ -250,3 +257,15 @@ def _unit(middle: float, low: float, high: float) -> str:
     if factor is None:
         return " Set the head's max_depth, or the unit of the data (depth_scale)."
     return f" The values look like {UNITS[factor]}: is depth_scale {factor:g} times what it was set to?"
+
+
+def output_problems(run: Run) -> list[str]:
+    """Return a problem if the run would write into the folder of a data set itself."""
+    specs = [spec for spec in (run.data.train, run.data.val, run.data.probe) if spec]
+    specs += [source.get("data") or {} for spec in specs for source in spec.get("sources", ())]
+    output = run.output.resolve()
+    for root in {str(spec["root"]) for spec in specs if spec.get("root")}:
+        with suppress(DataError):  # missing data are told when they are opened
+            if resolve_root(Path(root), root).resolve() == output:
+                return [f"output: {run.output} is the folder of the data set; name another one, as {output / 'runs'}."]
+    return []

@@ -28,8 +28,9 @@ class FeatureAlignment:
         own, other = last_features(encoder), last_features(frozen)
         if (own.channels, own.stride) != (other.channels, other.stride):
             raise ConfigError(
-                f"objective.align_features.encoder: its last map has {other.channels} channels at stride {other.stride}, that of "
-                f"model.encoder {own.channels} at {own.stride}; take an encoder of the same width and patch."
+                f"objective.align_features.encoder: its last map has {other.channels} channels at stride "
+                f"{other.stride}, that of model.encoder {own.channels} at {own.stride}; take an encoder of the same "
+                "width and patch."
             )
         self.frozen, self.options = frozen.requires_grad_(False).eval(), options
         self.seen: tuple[Tensor, EncoderOutput] | None = None

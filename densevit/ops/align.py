@@ -9,10 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Float32
+from torch import Tensor
 
 from densevit.errors import DataError
 from densevit.ops.dot import dot_single_thread
+from densevit.structures import DepthKind
 
 
 class NothingToFit(DataError):
@@ -258,3 +261,21 @@ def _finite(*columns: Pixels) -> list[Float[np.ndarray, " m"]]:
     if not known.any():
         raise NothingToFit("no pixel has both a finite prediction and ground truth.")
     return [column[known].astype(np.float64) for column in columns]
+
+
+def as_ground_truth(
+    prediction: Float[Tensor, "b 1 h w"], kind: DepthKind
+) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
+    """A prediction as the depth that losses compare with, which is positive, and where it is known.
+
+    Of disparity the inverse, each image's disparity first brought to 0.1 to 1.1; affine depth is brought to 1 to 2
+    (`disparity_as_depth`). Losses for them ignore scale and shift.
+    """
+    valid = prediction.isfinite()
+    if kind == "metric":
+        return prediction, valid & (prediction > 0)
+    low = torch.where(valid, prediction, torch.inf).amin((1, 2, 3), keepdim=True)
+    high = torch.where(valid, prediction, -torch.inf).amax((1, 2, 3), keepdim=True)
+    span = (high - low).clamp_min(1e-12)
+    share = torch.where(valid, (prediction - low) / span, 0)
+    return (1 / (share + 0.1) if kind == "disparity" else 1 + share), valid

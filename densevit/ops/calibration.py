@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from densevit.model_card import Calibration
+from densevit.depth_corrections import Calibration
 from densevit.ops.align import robust_line
 
 FORMS = ("identity", "scale", "affine", "log_affine")

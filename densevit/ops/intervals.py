@@ -5,7 +5,7 @@ import math
 import numpy as np
 from jaxtyping import Float, Float64
 
-from densevit.model_card import Interval
+from densevit.depth_corrections import Interval
 
 CUTS = 50  # of a sparsification curve, as in mono-uncertainty
 CONFIDENT = math.log(1.25)  # the error under which a pixel counts as right: delta < 1.25

@@ -14,12 +14,13 @@ from jaxtyping import Float64
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.manifest import read_table
 from densevit.data.loading.prefetch import prefetch_samples
+from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predict.point_files import from_table
 from densevit.inference.predictor import Predictor
-from densevit.model_card import Calibration, ModelCard
+from densevit.model_card import ModelCard
 from densevit.ops.align import weighted_median
 from densevit.ops.calibration import FORMS, calibrate, fit_calibration
 from densevit.ops.points import sample

@@ -7,10 +7,11 @@ import numpy as np
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
+from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError
 from densevit.evaluation.uncertainty.conformal import Scores, calibrate, image_scores
 from densevit.inference.predictor import Predictor
-from densevit.model_card import Interval, ModelCard, uncertainty_of
+from densevit.model_card import ModelCard, uncertainty_of
 from densevit.scorers.base import input_of
 from densevit.utils.progress import tqdm
 

@@ -14,6 +14,7 @@ from densevit.losses.base import DEPTH_LOSSES, DepthLoss
 from densevit.losses.laplace import laplace
 from densevit.losses.masked_reduction import best_pixels, log_ratio
 from densevit.losses.ssi import Space, aligned_error
+from densevit.ops.align import as_ground_truth
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colormap import colorize
 from densevit.output_kinds import DEPTH_KINDS
@@ -181,21 +182,3 @@ class DepthTask(Task):
             shown = (colorize(y, low, high) for y in (np.where(valid, target, np.nan), pred))
             rows.append(np.concatenate([image, *shown, colorize(error, 0.0, 0.3, cmap="magma")], axis=1))
         return np.concatenate(rows)
-
-
-def as_ground_truth(
-    prediction: Float[Tensor, "b 1 h w"], kind: DepthKind
-) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
-    """A prediction as the depth that losses compare with, which is positive, and where it is known.
-
-    Of disparity the inverse, each image's disparity first brought to 0.1 to 1.1; affine depth is brought to 1 to 2
-    (densevit.ops.align.disparity_as_depth). Losses for them ignore scale and shift.
-    """
-    valid = prediction.isfinite()
-    if kind == "metric":
-        return prediction, valid & (prediction > 0)
-    low = torch.where(valid, prediction, torch.inf).amin((1, 2, 3), keepdim=True)
-    high = torch.where(valid, prediction, -torch.inf).amax((1, 2, 3), keepdim=True)
-    span = (high - low).clamp_min(1e-12)
-    share = torch.where(valid, (prediction - low) / span, 0)
-    return (1 / (share + 0.1) if kind == "disparity" else 1 + share), valid

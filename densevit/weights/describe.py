@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.model_card import Calibration, HeadSpec, ModelCard, PreprocessConfig
+from densevit.depth_corrections import Calibration
+from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
 from densevit.weights import checkpoint, detect
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES

@@ -14,8 +14,9 @@ from small import small_config
 import densevit
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
+from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
-from densevit.model_card import Calibration, HeadSpec, ModelCard
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.calibration import calibrate, fit_calibration
 from densevit.scorers.calibration import Measured, calibrated_card, choose_calibration, stacked
 

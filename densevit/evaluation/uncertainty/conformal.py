@@ -12,8 +12,8 @@ from math import ceil
 import numpy as np
 from jaxtyping import Float64
 
+from densevit.depth_corrections import Interval
 from densevit.errors import DataError
-from densevit.model_card import Interval
 
 BINS = 8  # of predicted distance, each with as many pixels
 PIXELS = 5000  # of each image, at most

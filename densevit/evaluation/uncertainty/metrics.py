@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float64
 
-from densevit.model_card import Interval
+from densevit.depth_corrections import Interval
 from densevit.ops.intervals import area, laplace_interval, sparsification, widths
 from densevit.structures import Row
 

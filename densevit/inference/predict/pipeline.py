@@ -5,7 +5,6 @@ the same batches as an uninterrupted one, and writes the same bytes. Several pro
 """
 
 import json
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -18,7 +17,7 @@ from itertools import groupby
 from threading import Event
 from typing import Any, TypeVar
 
-from densevit.data.io import images
+from densevit.data.io.reader_warnings import ReaderWarnings
 from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import stack
 from densevit.data.loading.prefetch import prefetch
@@ -162,26 +161,6 @@ def finish(summary: Summary, stopped: bool, plan: ExportPlan) -> Summary:
     if summary.failed:
         raise incomplete(summary, plan.folder / FAILED)
     return summary
-
-
-class ReaderWarnings(logging.Handler):
-    """What readers warn of, by path, for the summary in place of standard error."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: dict[str, str] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        path, _, message = record.getMessage().partition(": ")
-        self.messages[path] = message
-
-    def __enter__(self) -> None:
-        images.log.addHandler(self)
-        images.log.propagate = False
-
-    def __exit__(self, *_: object) -> None:
-        images.log.removeHandler(self)
-        images.log.propagate = True
 
 
 class ImageExporter(Exporter):

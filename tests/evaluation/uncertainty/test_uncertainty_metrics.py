@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from densevit.depth_corrections import Interval
 from densevit.errors import DataError
 from densevit.evaluation.depth.extra_metrics import DISTANCES
 from densevit.evaluation.uncertainty.conformal import calibrate, image_scores
 from densevit.evaluation.uncertainty.metrics import uncertainty_metrics
-from densevit.model_card import Interval
 from densevit.ops.intervals import area, confidence, sparsification, widths
 
 

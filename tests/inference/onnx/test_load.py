@@ -13,11 +13,12 @@ from toy_models import fp32, toy_network
 
 import densevit
 from densevit.cli.main import main
+from densevit.depth_corrections import Calibration
 from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.model_card import Calibration, ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard, PreprocessConfig
 from densevit.models.dense import DenseModel
 
 SIZE = (40, 52)

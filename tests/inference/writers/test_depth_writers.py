@@ -11,10 +11,11 @@ import trimesh
 from PIL import Image
 
 from densevit.data.io.readers import read_depth
+from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.writers import DEPTH_FORMATS, MapWriter, PredictedMap
-from densevit.model_card import HeadSpec, Interval
+from densevit.model_card import HeadSpec
 
 METRIC = HeadSpec(kind="metric", range=(1e-3, 10.0))
 DISPARITY = HeadSpec(kind="disparity", unit="")
