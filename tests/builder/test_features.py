@@ -68,7 +68,7 @@ def test_the_encoder_runs_once_a_view_whatever_the_steps(folder: Path, calls: li
 
 def test_the_weights_are_those_of_a_training_without_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same views, but through the encoder in every step."""
-    monkeypatch.setattr("densevit.builder.training.feature_cache", lambda *given: None)
+    monkeypatch.setattr("densevit.api.training.feature_cache", lambda *given: None)
     words = cached(folder, *FP32)
     assert train(folder, "uncached", *words) == 0
     one, other = weights(folder / "cached"), weights(folder / "uncached")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.spatial.transform import Rotation, Slerp
 
 from densevit.errors import DataError
 
@@ -31,6 +30,8 @@ def pose_of(position: Sequence[float], quaternion: Sequence[float]) -> Pose:
     Raises:
         ValueError: the quaternion is zero, or a number is missing or not finite.
     """
+    from scipy.spatial.transform import Rotation  # takes half a second, and few commands read poses
+
     pose = np.eye(4)
     pose[:3, :3], pose[:3, 3] = Rotation.from_quat(np.array(quaternion, float)).as_matrix(), position
     if not np.isfinite(pose).all():
@@ -60,6 +61,8 @@ def poses_at(
         times: in seconds, ascending.
         max_gap: seconds to the nearest pose, above which there is none.
     """
+    from scipy.spatial.transform import Rotation, Slerp
+
     at = wanted.clip(times[0], times[-1])
     after = np.searchsorted(times, at).clip(max=len(times) - 1)
     gaps = np.minimum(np.abs(times[after] - wanted), np.abs(times[(after - 1).clip(0)] - wanted))
