@@ -1,4 +1,4 @@
-"""Make the README's pictures by the model in the box, photo | depth | classes and a turning cloud: python docs/pictures.py"""
+"""Make the README's pictures by the model in the box (photo | depth | classes, a turning cloud): python docs/pictures.py"""
 
 import sys
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def turning_cloud(predictor: densevit.Predictor, photo: Path) -> list[Image.Imag
         far_first = np.argsort(-turned[:, 2])
         at = turned[far_first, :2] / turned[far_first, 2:] * focal * columns / w + [columns / 2, rows / 2]
         u, v = np.floor(at).astype(int).T
-        inside = (0 <= u) & (u < columns) & (0 <= v) & (v < rows)
+        inside = (u >= 0) & (u < columns) & (v >= 0) & (v < rows)
         view = np.full((rows, columns, 3), 255, np.uint8)
         view[v[inside], u[inside]] = colours[far_first[inside]]
         views.append(Image.fromarray(view).quantize(COLOURS))
