@@ -1,4 +1,4 @@
-"""Make the README's pictures by the model in the box (photo | depth | classes, a turning cloud): python docs/pictures.py"""
+"""Make the pictures of the README by the model in the box (maps, a turning cloud): python docs/pictures.py"""
 
 import sys
 from collections.abc import Sequence
