@@ -55,16 +55,18 @@ def merge_panoptic(
     """
     scores, labels = classes.float().softmax(-1).max(-1)
     kept = (labels != classes.shape[-1] - 1) & (scores > threshold)
-    scores, labels, shares = scores[kept], labels[kept].tolist(), masks[kept].float().sigmoid()
-    if not labels:
+    scores, of_class, shares = scores[kept], labels[kept].tolist(), masks[kept].float().sigmoid()
+    if not of_class:
         return _panoptic(torch.zeros(masks.shape[1:]), [], [], things)
     owner = (scores[:, None, None] * shares).argmax(0)
     inside = shares.gather(0, owner[None])[0] >= 0.5
-    count = len(labels)
+    count = len(of_class)
     original = (shares >= 0.5).flatten(1).sum(1).tolist()
     new, final = (torch.bincount(x.flatten(), minlength=count).tolist() for x in (owner, owner[inside]))
-    numbers, found, best = [], [], []  # the segment of each query; class and score of each segment
-    for label, score, *areas in zip(labels, scores.tolist(), original, new, final, strict=True):
+    numbers: list[int] = []  # the segment of each query
+    found: list[int] = []  # the class of each segment
+    best: list[float] = []  # its score
+    for label, score, *areas in zip(of_class, scores.tolist(), original, new, final, strict=True):
         if not all(areas) or areas[1] / areas[0] < overlap:
             numbers.append(0)
         elif label in found and label not in things:
@@ -97,7 +99,7 @@ def select_instances(
     scores, pairs = probabilities.flatten().topk(min(top, probabilities.numel()))
     queries, labels = pairs // probabilities.shape[1], pairs % probabilities.shape[1]
     quality, filled = torch.zeros_like(classes[:, 0], dtype=torch.float32), masks > 0
-    for query in queries.unique().tolist():  # one by one: probabilities of all masks at once are memory for nothing
+    for query in sorted(set(queries.tolist())):  # one by one: probabilities of all masks at once are memory for nothing
         quality[query] = masks[query].float().sigmoid()[filled[query]].sum() / (filled[query].sum() + 1e-6)
     scores = scores * quality[queries]
     order = scores.argsort(descending=True, stable=True)
