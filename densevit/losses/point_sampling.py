@@ -1,6 +1,7 @@
 """Sampling of maps and labels at points, as in PointRend (Kirillov et al. 2020): a few thousand instead of all pixels.
 
-n maps, b images, p points; a point is (x, y), 0 at the left or upper edge of the image and 1 at the other.
+n maps, b images, p points; a point is (x, y), 0 at the left or upper edge of the image and 1 at the other. Labels are
+ids of classes or segments, VOID where unknown; other ids below 0 are outside of every mask.
 """
 
 import torch
@@ -8,7 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from densevit.structures import IGNORE, Size
+from densevit.structures import Size
+
+VOID = -1
 
 Points = Float[Tensor, "n p 2"]
 
@@ -33,7 +36,7 @@ def uncertain_points(
     important = round(importance * p)
     candidates = random_points(len(logits), int(oversample * p), logits.device)
     uncertainty = -point_sample(logits, candidates).abs()
-    uncertainty = uncertainty.masked_fill(nearest_labels(labels, owner, candidates) == IGNORE, float("-inf"))
+    uncertainty = uncertainty.masked_fill(nearest_labels(labels, owner, candidates) == VOID, float("-inf"))
     chosen = uncertainty.topk(important, dim=1).indices
     best = candidates.gather(1, chosen[..., None].expand(-1, -1, 2))
     return torch.cat([best, random_points(len(logits), p - important, logits.device)], dim=1)
@@ -74,6 +77,6 @@ def sample_label_masks(
             share = (part[..., 0] if right else 1 - part[..., 0]) * (part[..., 1] if below else 1 - part[..., 1])
             share = share * ((x >= 0) & (x < w) & (y >= 0) & (y < h))
             inside = inside + share * (found == ids[:, None])
-            unknown = unknown + share * (found == IGNORE)
+            unknown = unknown + share * (found == VOID)
             pixels = pixels + share
     return inside, 1 - unknown / pixels

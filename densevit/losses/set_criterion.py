@@ -1,7 +1,7 @@
-"""Set criterion of mask classification (Mask2Former, Cheng et al. 2022): bipartite matching of queries and classes.
+"""Set criterion of mask classification (Mask2Former, Cheng et al. 2022): bipartite matching of queries and segments.
 
 b images, l layers with predictions, q queries, k classes (kinds: with `no object` as the last), mh x mw cells of a
-mask, h x w pixels; n pairs of a query and a class, over all images and layers; p points.
+mask, h x w pixels; t segments of an image, n pairs of a query and a segment, over all images and layers; p points.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,10 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses.point_sampling import point_sample, random_points, sample_label_masks, uncertain_points
+from densevit.losses.point_sampling import VOID, point_sample, random_points, sample_label_masks, uncertain_points
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss, Labels, Logits, Scalar
 from densevit.losses.step_totals import mean_over_step
+from densevit.registry import Registry
 from densevit.structures import IGNORE
 from densevit.utils.device import upload
 
@@ -28,16 +29,49 @@ EXTRAS = ("masks", "classes", "covers")
 BIG = 1e10  # the cost of a pair whose cost is not finite, so that it is matched last
 
 
+BACKGROUND = -2  # the id of pixels that are outside of every segment
+
+SEGMENT_LOSSES = Registry[LabelLoss]("segment loss")
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The segments of images: a class and a mask each. Those of a semantic map are its classes."""
+
+    ids: Int64[Tensor, "b h w"]  # VOID where unknown
+    classes: Int64[Tensor, "b t"]  # of each id; below 0 where the image has none
+
+    def occur(self) -> Bool[Tensor, "b t"]:
+        """Return whether each id occurs in each image."""
+        seen = torch.zeros(len(self.ids), self.classes.shape[1] - BACKGROUND, dtype=torch.bool, device=self.ids.device)
+        seen.scatter_(1, self.ids.flatten(1) - BACKGROUND, value=True)
+        return seen[:, -BACKGROUND:] & (self.classes >= 0)
+
+    def padded(self, size: tuple[int, int]) -> "Segments":
+        """Return those of the centre-padded image that the masks cover; the padding is unknown."""
+        h, w = self.ids.shape[-2:]
+        down, right = size[0] - h, size[1] - w
+        sides = (right // 2, right - right // 2, down // 2, down - down // 2)
+        return Segments(F.pad(self.ids, sides, value=VOID), self.classes)
+
+
+def class_segments(labels: Labels, classes: int) -> Segments:
+    """Return the classes of a semantic map as segments."""
+    ids = torch.where(labels == IGNORE, VOID, labels)
+    return Segments(ids, torch.arange(classes, device=labels.device).expand(len(labels), -1))
+
+
 @dataclass(frozen=True)
 class Pairs:
-    """Which query of which layer stands for which class of which image."""
+    """Which query of which layer stands for which segment of which image."""
 
     image: Int64[Tensor, " n"]
     layer: Int64[Tensor, " n"]
     query: Int64[Tensor, " n"]
-    label: Int64[Tensor, " n"]
+    segment: Int64[Tensor, " n"]
 
 
+@SEGMENT_LOSSES.register("set_criterion")
 @LABEL_LOSSES.register("set_criterion")
 class SetCriterion(LabelLoss):
     """Class cross entropy, mask cross entropy and Dice of matched queries; all other queries are `no object`.
@@ -74,28 +108,29 @@ class SetCriterion(LabelLoss):
         self.no_object, self.points, self.oversample, self.importance = no_object, points, oversample, importance
         self.pool = pool
 
-    def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
+    def forward(self, logits: Logits, labels: Labels | Segments, extras: Mapping[str, Tensor]) -> Scalar:
         """Raises ConfigError if the decoder has no queries."""
         if any(name not in extras for name in EXTRAS):
             raise ConfigError("losses: 'set_criterion' needs a decoder with queries; 'eomt' has them.")
         masks, classes = extras["masks"], extras["classes"]
-        labels = padded(labels, (int(extras["covers"][0]), int(extras["covers"][1])))
-        pairs = self.match(masks.detach(), classes.detach(), labels)
+        truth = labels if isinstance(labels, Segments) else class_segments(labels, classes.shape[-1] - 1)
+        truth = truth.padded((int(extras["covers"][0]), int(extras["covers"][1])))
+        pairs = self.match(masks.detach(), classes.detach(), truth)
         by_class, by_mask, by_dice = self.weights
         zero = masks[:0].sum().float()  # attached to the graph
-        sums = self.mask_losses(masks, labels, pairs) if len(pairs.image) else (zero, zero)
+        sums = self.mask_losses(masks, truth.ids, pairs) if len(pairs.image) else (zero, zero)
         occurring = masks.new_full((), len(pairs.image) / masks.shape[1], dtype=torch.float32)
         means = self.mean(torch.stack(sums), occurring, 1)
-        return by_class * self.class_loss(classes.float(), labels, pairs) + by_mask * means[0] + by_dice * means[1]
+        return by_class * self.class_loss(classes.float(), truth, pairs) + by_mask * means[0] + by_dice * means[1]
 
-    def mask_losses(self, masks: Masks, labels: Labels, pairs: Pairs) -> tuple[Scalar, Scalar]:
-        """Cross entropy and dice at points, summed over layers and the classes that occur."""
+    def mask_losses(self, masks: Masks, ids: Int64[Tensor, "b h w"], pairs: Pairs) -> tuple[Scalar, Scalar]:
+        """Cross entropy and dice at points, summed over layers and the segments that occur."""
         chosen = masks[pairs.image, pairs.layer, pairs.query].float()
         with torch.no_grad():
             points = uncertain_points(
-                chosen, labels, pairs.image, self.points, oversample=self.oversample, importance=self.importance
+                chosen, ids, pairs.image, self.points, oversample=self.oversample, importance=self.importance
             )
-            target, known = sample_label_masks(labels, pairs.image, pairs.label, points)
+            target, known = sample_label_masks(ids, pairs.image, pairs.segment, points)
         logits = point_sample(chosen, points)
         bce = F.binary_cross_entropy_with_logits(logits, target, weight=known, reduction="none").sum(1)
         bce = bce / known.sum(1).clamp_min(1)
@@ -103,13 +138,13 @@ class SetCriterion(LabelLoss):
         dice = 1 - (2 * (probs * target).sum(1) + 1) / (probs.sum(1) + (target * known).sum(1) + 1)
         return bce.sum(), dice.sum()
 
-    def class_loss(self, classes: Classes, labels: Labels, pairs: Pairs) -> Scalar:
-        """Weighted cross entropy, averaged over the queries of the images that have labels, summed over layers."""
+    def class_loss(self, classes: Classes, truth: Segments, pairs: Pairs) -> Scalar:
+        """Weighted cross entropy, averaged over the queries of the images that have segments, summed over layers."""
         no_object = classes.shape[-1] - 1
         target = torch.full(classes.shape[:-1], no_object, device=classes.device)
-        target[pairs.image, pairs.layer, pairs.query] = pairs.label
+        target[pairs.image, pairs.layer, pairs.query] = truth.classes[pairs.image, pairs.segment]
         weight = torch.where(target == no_object, self.no_object, 1.0)
-        weight = weight * (labels != IGNORE).flatten(1).any(1)[:, None, None]
+        weight = weight * truth.occur().any(1)[:, None, None]
         losses = F.cross_entropy(classes.flatten(0, 2), target.flatten(), reduction="none").view(target.shape)
         return self.mean((losses * weight).sum((0, 2)), weight.sum((0, 2)), 1e-6).sum()
 
@@ -118,20 +153,22 @@ class SetCriterion(LabelLoss):
         return mean_over_step(total, count, least) if self.pool == "batch" else total / count.clamp_min(least)
 
     @torch.no_grad()
-    def match(self, masks: Masks, classes: Classes, labels: Labels) -> Pairs:
+    def match(self, masks: Masks, classes: Classes, truth: Segments) -> Pairs:
         """Bipartite matching of least cost, for each image and layer by itself, on the CPU.
 
-        One copy comes from the device and one goes there. Which classes occur is in it, so on a GPU the costs of all
-        classes are computed: the host would else wait to know for which.
+        One copy comes from the device and one goes there. Which segments occur is in it, so on a GPU the costs of all
+        are computed: the host would else wait to know for which.
         """
         from scipy.optimize import linear_sum_assignment
 
-        occurs = present(labels, classes.shape[-1] - 1)
-        on_cpu = labels.device.type == "cpu"
-        everything = torch.arange(occurs.shape[1], device=labels.device)
-        candidates = [row.nonzero()[:, 0] for row in occurs] if on_cpu else [everything] * len(labels)
+        occurs, device = truth.occur(), truth.ids.device
+        on_cpu, shares = device.type == "cpu", classes.float().softmax(-1)
+        everything = torch.arange(occurs.shape[1], device=device)
+        candidates = [row.nonzero()[:, 0] for row in occurs] if on_cpu else [everything] * len(occurs)
         costs = [
-            self.costs(masks[image], classes[image], labels[image], ids) if len(ids) else masks.new_empty(0)
+            self.costs(masks[image], shares[image][..., truth.classes[image, ids]], truth.ids[image], ids)
+            if len(ids)
+            else masks.new_empty(0)
             for image, ids in enumerate(candidates)
         ]
         sizes = [occurs.numel(), *(cost.numel() for cost in costs)]
@@ -148,20 +185,24 @@ class SetCriterion(LabelLoss):
                 where = torch.tensor([[image], [layer]]).expand(-1, len(rows))
                 found.append(torch.stack([*where, queries, ids[rows]]))
         joined = torch.cat(found, dim=1) if found else torch.empty(4, 0, dtype=torch.int64)
-        return Pairs(*upload(joined, labels.device))
+        return Pairs(*upload(joined, device))
 
     def costs(
         self,
         masks: Float[Tensor, "l q mh mw"],
-        classes: Float[Tensor, "l q kinds"],
-        labels: Int64[Tensor, "h w"],
+        shares: Float[Tensor, "l q t"],
+        segments: Int64[Tensor, "h w"],
         ids: Int64[Tensor, " t"],
     ) -> Float[Tensor, "l q t"]:
-        """The matching cost of each query and each of `ids`, at the same points for all."""
+        """The matching cost of each query and each of `ids`, at the same points for all.
+
+        Args:
+            shares: probabilities of the classes of `ids`.
+        """
         by_class, by_mask, by_dice = self.weights
         points = random_points(1, self.points, masks.device)
         first_image = torch.zeros_like(ids)
-        target, known = sample_label_masks(labels[None], first_image, ids, points.expand(len(ids), -1, -1))
+        target, known = sample_label_masks(segments[None], first_image, ids, points.expand(len(ids), -1, -1))
         target, known = target * known, known[0]
         logits = point_sample(masks.flatten(0, 1).float(), points.expand(masks.shape[0] * masks.shape[1], -1, -1))
         positive, negative = F.softplus(-logits) * known, F.softplus(logits) * known
@@ -169,20 +210,4 @@ class SetCriterion(LabelLoss):
         probs = logits.sigmoid() * known
         dice = 1 - (2 * probs @ target.T + 1) / (probs.sum(1)[:, None] + target.sum(1) + 1)
         pairwise = (by_mask * bce + by_dice * dice).view(*masks.shape[:2], len(ids))
-        cost = pairwise - by_class * classes.float().softmax(-1)[..., ids]
-        return torch.nan_to_num(cost, nan=BIG, posinf=BIG, neginf=BIG)
-
-
-def padded(labels: Labels, size: tuple[int, int]) -> Int64[Tensor, "b height width"]:
-    """Labels of the centre-padded image that the masks cover; the padding is ignored."""
-    h, w = labels.shape[-2:]
-    down, right = size[0] - h, size[1] - w
-    return F.pad(labels, (right // 2, right - right // 2, down // 2, down - down // 2), value=IGNORE)
-
-
-def present(labels: Labels, classes: int) -> Bool[Tensor, "b {classes}"]:
-    """Whether each class occurs in each image."""
-    seen = torch.zeros(len(labels), max(classes, IGNORE + 1), dtype=torch.bool, device=labels.device)
-    seen.scatter_(1, labels.flatten(1), value=True)
-    seen[:, IGNORE] = False
-    return seen[:, :classes]
+        return torch.nan_to_num(pairwise - by_class * shares, nan=BIG, posinf=BIG, neginf=BIG)

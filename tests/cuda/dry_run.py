@@ -25,7 +25,7 @@ from densevit.engine.run_folder import find_checkpoint
 from densevit.engine.trainer import Trainer
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
-from densevit.losses.set_criterion import Pairs, SetCriterion
+from densevit.losses.set_criterion import Pairs, Segments, SetCriterion
 from densevit.structures import Batch, Sample
 from densevit.utils.device import upload
 
@@ -141,12 +141,12 @@ class Found:
 CLASSES_AN_IMAGE = 10  # of those that a set criterion would find, where there are no numbers to find any
 
 
-def some_pairs(criterion: SetCriterion, masks: Tensor, classes: Tensor, labels: Tensor) -> Pairs:
+def some_pairs(criterion: SetCriterion, masks: Tensor, classes: Tensor, truth: Segments) -> Pairs:
     """A matching as large as usual."""
     b, layers = masks.shape[:2]
     grid = torch.meshgrid(*(torch.arange(n) for n in (b, layers, CLASSES_AN_IMAGE)), indexing="ij")
     image, layer, label = (part.flatten() for part in grid)
-    return Pairs(*upload(torch.stack([image, layer, label, label]), labels.device))
+    return Pairs(*upload(torch.stack([image, layer, label, label]), truth.ids.device))
 
 
 def without_numbers() -> Iterator[Any]:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.losses import LABEL_LOSSES, LabelLoss, point_sampling, set_criterion
-from densevit.losses.set_criterion import SetCriterion, present
+from densevit.losses.point_sampling import VOID
+from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, Segments, SetCriterion, class_segments
 from densevit.structures import IGNORE
 
 H, W = 12, 16
@@ -71,6 +72,53 @@ def test_it_is_the_loss_of_mask2former(fixed_points: Tensor, monkeypatch: pytest
         torch.testing.assert_close(ours, reference, atol=1e-6, rtol=1e-4)
 
 
+def test_with_segments_it_is_the_loss_of_eomt(fixed_points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = pytest.importorskip("transformers.models.eomt.modeling_eomt")
+    monkeypatch.setattr(torch, "rand", lambda *size, **_: fixed_points[:, : size[1]].repeat(size[0], 1, 1))
+    config = theirs.EomtConfig(num_labels=4, train_num_points=40, oversample_ratio=1.25)
+    criterion = theirs.EomtLoss(config, {})
+    extras, ids = answers(), blobs()
+    classes = torch.tensor([[2, 0, 2, 2], [1, 1, 3, 0]])  # several segments of a class
+    present = [image.unique() for image in ids]
+    masks = [(image == found[:, None, None]).float() for image, found in zip(ids, present, strict=True)]
+    labels = [row[found] for row, found in zip(classes, present, strict=True)]
+    expected = torch.zeros(())
+    for layer in range(2):
+        found = criterion(extras["masks"][:, layer], extras["classes"][:, layer], masks, labels)
+        expected = expected + 2 * found["loss_cross_entropy"] + 5 * found["loss_mask"] + 5 * found["loss_dice"]
+    segments = Segments(ids, classes)
+    ours = SetCriterion(points=40, oversample=1.25)(torch.zeros(2, 4, H, W), segments, extras)
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+    for name in ("masks", "classes"):
+        grad, reference = (torch.autograd.grad(x, extras[name], retain_graph=True)[0] for x in (ours, expected))
+        torch.testing.assert_close(grad, reference, atol=1e-5, rtol=1e-4)
+
+
+def test_segments_that_are_classes_are_the_semantic_loss_and_absent_ones_change_nothing(fixed_points: Tensor) -> None:
+    extras, labels = answers(), blobs()
+    labels[0, :3] = IGNORE
+    numbers = torch.tensor([3, 0, 2, 1])  # the segment of each class
+    ids = torch.where(labels == IGNORE, VOID, numbers[labels.clamp_max(3)])
+    classes = torch.tensor([[1, 3, 2, 0, 2, -1]] * 2)  # the fifth occurs nowhere
+    found = SetCriterion(points=40)(torch.zeros(2, 4, H, W), Segments(ids, classes), extras)
+    torch.testing.assert_close(found, loss_of(extras, labels, points=40))
+
+
+def test_masks_are_kept_off_the_background_but_not_off_void() -> None:
+    segments = torch.zeros(1, H, W, dtype=torch.int64)
+    segments[:, :, W // 2 :] = BACKGROUND
+    masks = torch.full((1, 1, 1, H // 2, W // 2), 5.0, requires_grad=True)
+    extras = {"masks": masks, "classes": torch.zeros(1, 1, 1, 3), "covers": torch.tensor([H, W])}
+
+    def gradient(ids: Tensor) -> Tensor:
+        truth = Segments(ids, torch.zeros(1, 1, dtype=torch.int64))
+        loss = SetCriterion(class_weight=0)(torch.zeros(1, 2, H, W), truth, extras)
+        return torch.autograd.grad(loss, masks)[0][0, 0, 0, :, W // 4 + 1 :]
+
+    assert (gradient(segments) > 0).all()
+    assert not gradient(segments.where(segments == 0, VOID)).any()
+
+
 def test_it_is_what_the_formulas_say_written_out(fixed_points: Tensor) -> None:
     # One image, one layer, two classes present, every pairing tried; importance 0, so that points are all the same.
     extras, labels = answers(b=1, layers=1, q=3, k=4), torch.full((1, H, W), 3)
@@ -112,12 +160,14 @@ def test_the_pairs_are_those_of_least_cost_and_every_class_present_gets_one() ->
         wanted = F.interpolate((labels[1:2, None] == 2).float(), size=(H // 2, W // 2), mode="area")[0, 0]
         extras["masks"][1, :, 4] = 20 * wanted - 10
         extras["classes"][1, :, 4] = torch.tensor([0.0, 0, 9, 0, 0])
-    pairs = SetCriterion().match(extras["masks"], extras["classes"], labels)
+    pairs = SetCriterion().match(extras["masks"], extras["classes"], class_segments(labels, 4))
     found = {(int(i), int(layer), int(c)): int(q) for i, layer, q, c in zip(*vars(pairs).values(), strict=True)}
     assert found[1, 0, 2] == found[1, 1, 2] == 4
     assert {key[::2] for key in found} == {(i, int(c)) for i in range(3) for c in labels[i].unique()}
-    alone = SetCriterion().match(extras["masks"][:1], extras["classes"][:1], torch.full((1, H, W), 3))
-    assert alone.label.tolist() == [3, 3]
+    alone = SetCriterion().match(
+        extras["masks"][:1], extras["classes"][:1], class_segments(torch.full((1, H, W), 3), 4)
+    )
+    assert alone.segment.tolist() == [3, 3]
 
 
 def test_the_truth_brings_the_loss_near_its_floor_and_a_descent_finds_it() -> None:
@@ -169,10 +219,10 @@ def test_what_masks_say_where_the_labels_ignore_does_not_matter() -> None:
 
 def test_labels_of_an_unpadded_image_lie_in_the_middle_of_what_the_masks_cover() -> None:
     # 12 x 16 is covered by masks of 14 x 19: 1 above and below, 1 left, 2 right.
-    labels = set_criterion.padded(blobs(1), (14, 19))
+    labels = class_segments(blobs(1), 4).padded((14, 19)).ids
     assert labels.shape == (1, 14, 19)
     assert torch.equal(labels[:, 1:13, 1:17], blobs(1))
-    assert (labels == IGNORE).sum() == 14 * 19 - H * W
+    assert (labels == VOID).sum() == 14 * 19 - H * W
 
 
 def test_more_classes_than_queries_leave_the_dearest_unmatched() -> None:
@@ -205,14 +255,14 @@ def test_half_precision_comes_near_full() -> None:
 
 def test_labels_at_points_are_the_mask_looked_up_by_grid_sample() -> None:
     labels = blobs(2, k=3)
-    labels[0, :3, :5] = IGNORE
+    labels[0, :3, :5] = VOID
     owner, ids = torch.tensor([0, 0, 1]), torch.tensor([0, 2, 1])
     places = torch.rand(3, 500, 2)
     inside, known = point_sampling.sample_label_masks(labels, owner, ids, places)
     masks = (labels[owner] == ids[:, None, None]).float()
     torch.testing.assert_close(inside, point_sampling.point_sample(masks, places), atol=1e-5, rtol=0)
     unknown, pixels = (
-        point_sampling.point_sample(x[owner].float(), places) for x in (labels == IGNORE, torch.ones_like(labels))
+        point_sampling.point_sample(x[owner].float(), places) for x in (labels == VOID, torch.ones_like(labels))
     )
     torch.testing.assert_close(known, 1 - unknown / pixels, atol=1e-5, rtol=0)
 
@@ -220,7 +270,7 @@ def test_labels_at_points_are_the_mask_looked_up_by_grid_sample() -> None:
 def test_uncertain_points_lie_where_a_mask_changes_sign_and_never_on_ignored_pixels() -> None:
     x = torch.linspace(-8, 8, 32).expand(1, 32, 32)  # sure at both sides, 0 in the middle
     labels = torch.zeros(1, 32, 32, dtype=torch.int64)
-    labels[:, 16:] = IGNORE
+    labels[:, 16:] = VOID
     found = point_sampling.uncertain_points(
         x, labels, torch.zeros(1, dtype=torch.int64), 400, oversample=6, importance=1
     )
@@ -230,11 +280,12 @@ def test_uncertain_points_lie_where_a_mask_changes_sign_and_never_on_ignored_pix
 
 
 def test_it_says_what_it_needs() -> None:
-    assert isinstance(LABEL_LOSSES.check({"type": "set_criterion"}, "loss").build(), LabelLoss)
+    for registry in (LABEL_LOSSES, SEGMENT_LOSSES):
+        assert isinstance(registry.check({"type": "set_criterion"}, "loss").build(), LabelLoss)
     with pytest.raises(ConfigError, match="queries"):
         SetCriterion()(torch.zeros(1, 4, H, W), blobs(1), {})
 
 
 def test_pixels_to_ignore_are_no_class_of_more_than_255() -> None:
     labels = torch.tensor([[[3, IGNORE, 299]], [[IGNORE, IGNORE, IGNORE]]])
-    assert [row.nonzero()[:, 0].tolist() for row in present(labels, 300)] == [[3, 299], []]
+    assert [row.nonzero()[:, 0].tolist() for row in class_segments(labels, 300).occur()] == [[3, 299], []]
