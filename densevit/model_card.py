@@ -50,6 +50,8 @@ class HeadSpec:
     focal: float | None = None  # pixels at network size: the camera for which values are metres; None: any camera
     interval: Interval | None = None  # of metric depth, where it was calibrated
     calibration: Calibration | None = None  # applied to every prediction
+    things: tuple[int, ...] = ()  # of panoptic segments, the classes whose segments are single objects
+    threshold: float | None = None  # of panoptic segments, the score above which a query counts
 
     @property
     def output_kind(self) -> OutputKind:
@@ -84,10 +86,13 @@ class PreprocessConfig:
     lower_bound: keep the aspect ratio, no side under `size` (Depth Anything); upper_bound: no side over it; minimal:
     keep the aspect ratio, by the side that changes less (MiDaS, DPT); shortest: keep the aspect ratio, the shorter side
     becomes `size`, without rounding (torchvision); longest: keep the aspect ratio, the longer side becomes `size`, then
-    each side is resized to the nearest multiple (Depth Anything 3); fixed: resize to exactly `size`.
+    each side is resized to the nearest multiple (Depth Anything 3); padded: keep the aspect ratio, no side over `size`,
+    without rounding, then pad with black on the right and below (EoMT); fixed: resize to exactly `size`.
     """
 
-    mode: Literal["native", "lower_bound", "upper_bound", "minimal", "shortest", "longest", "fixed"] = "native"
+    mode: Literal["native", "lower_bound", "upper_bound", "minimal", "shortest", "longest", "fixed", "padded"] = (
+        "native"
+    )
     """How the input size is chosen."""
     size: tuple[int, int] | None = None
     """Height and width that `mode` refers to."""
@@ -136,6 +141,12 @@ class ModelCard:
     fov: tuple[float, float] | None = None  # horizontal fields of view of the training images, in degrees
     scores: Mapping[str, float] = field(default_factory=dict)
     base: Mapping[str, Any] = field(default_factory=dict)  # of an adapter: where its encoder's weights are, and which
+
+    def __post_init__(self) -> None:
+        whole = [spec.output_kind.meaning for spec in self.outputs.values() if not spec.output_kind.averaged]
+        if whole and (self.resize.window or self.resize.flip):
+            option = "window" if self.resize.window else "flip"
+            raise ConfigError(f"resize.{option}: {whole[0]} are predicted for a whole image at once; leave it out.")
 
     @property
     def canonical_focals(self) -> dict[str, float]:

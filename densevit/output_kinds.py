@@ -29,6 +29,7 @@ class OutputKind:
         is_metric: depth in metres.
         has_classes: one channel for each class of the head.
         estimates_camera: it is predicted from the image alone, whatever the network takes beside it.
+        averaged: predictions for windows, mirrored and resized images have a mean.
         channels: otherwise their number.
     """
 
@@ -38,6 +39,7 @@ class OutputKind:
     is_metric: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
     estimates_camera: ClassVar[bool] = False
+    averaged: ClassVar[bool] = True
     channels: ClassVar[int] = 1
 
     def __init__(self, name: str, meaning: str, task: str = "") -> None:
@@ -118,6 +120,23 @@ class FocalKind(OutputKind):
     estimates_camera = True
 
 
+class SegmentsKind(OutputKind):
+    """Logits of the masks of queries; their classes come as `HEAD/classes` (densevit.ops.segments merges them)."""
+
+    averaged = False
+
+    def before_mean(self, y: "Tensor") -> "Tensor":
+        raise ConfigError(f"flip and scales: the queries of {self.meaning} are those of one image; leave them out.")
+
+
+class QueryClassesKind(OutputKind):
+    """Logits of the classes of queries, q k numbers; the last class of each query is `no object`."""
+
+    auxiliary = True
+    image_level = True
+    averaged = False
+
+
 OUTPUT_KINDS: dict[str, OutputKind] = {}
 """By name."""
 
@@ -143,6 +162,9 @@ register(
     NormalsKind("normals", "surface normals", "normals"),
     UncertaintyKind("uncertainty", "the scale of the error of depth"),
     FocalKind("focal", "the focal length"),
+    SegmentsKind("panoptic", "panoptic segments", "panoptic"),
+    SegmentsKind("instances", "instances", "instances"),
+    QueryClassesKind("query_classes", "the classes of queries"),
 )
 
 DEPTH_KINDS = tuple(name for name, kind in OUTPUT_KINDS.items() if kind.is_depth)

@@ -11,7 +11,7 @@ import densevit.models
 import densevit.weights.families  # noqa: F401 (both imports register components)
 from densevit.config.validation import ModelSpec
 from densevit.errors import ConfigError
-from densevit.model_card import HeadSpec, ModelCard, Palette, uncertainty_of
+from densevit.model_card import HeadSpec, ModelCard, Palette
 from densevit.models.conditioning.base import ConditionedParts, Conditioning
 from densevit.models.decoders.base import Decoder
 from densevit.models.dense import DenseModel
@@ -45,6 +45,10 @@ def build_model(spec: ModelSpec) -> DenseModel:
         for name, part in spec.heads.items()
     }
     for name, head in heads.items():
+        try:
+            head.check_decoder(decoders.get(name, decoder))
+        except ConfigError as error:
+            raise ConfigError(f"model.heads.{name}: {error}") from None
         if head.output.kind == "focal" and name not in decoders:
             raise ConfigError(
                 f"model.heads.{name}: the focal length is of the whole image, which needs a decoder of its own: "
@@ -133,8 +137,7 @@ def build_card(
     heads: Mapping[str, Any] = dict(model.heads.items())
     outputs = {name: _with_palette(head.output, palette) for name, head in heads.items()}
     for name, head in heads.items():
-        if getattr(head, "uncertainty", None) is not None:
-            outputs[uncertainty_of(name)] = HeadSpec(kind="uncertainty", unit="")
+        outputs |= {f"{name}/{key}": spec for key, spec in head.further.items()}
     return ModelCard(
         outputs=outputs,
         multiple=multiple or model.encoder.patch_size,

@@ -64,7 +64,7 @@ def validate(
                 for name, task in tasks.items():
                     if source and eval_sources[name] and source not in eval_sources[name]:
                         continue
-                    prediction = predictions[name].float()
+                    prediction = task.prediction(predictions)
                     rows[name] |= dict(zip(batch.indices, task.image_scores(prediction, batch), strict=True))
                     panel = f"panel/{source}/{name}" if source else f"panel/{name}"
                     if panel not in shown:

@@ -23,7 +23,17 @@ from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
 from densevit.model_card import HeadSpec, PreprocessConfig
 from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, mirror_inputs, resize_inputs, uncalibrate_inputs
 from densevit.ops.calibration import calibrate
-from densevit.ops.resize import KnownSteps, crop, is_image_level, network_size, network_steps, resize
+from densevit.ops.resize import (
+    KnownSteps,
+    crop,
+    crop_below,
+    is_image_level,
+    network_size,
+    network_steps,
+    pad_below,
+    resize,
+    unpadded_size,
+)
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.output_kinds import OutputKind
 from densevit.structures import Box, Size
@@ -115,7 +125,8 @@ def forward_once(
     """One pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
     x = preprocess(image, config, multiple)
     size, input_size = (image.shape[-2], image.shape[-1]), (x.shape[-2], x.shape[-1])
-    inputs = resize_inputs(inputs, size, input_size)
+    content = unpadded_size(size, config) or input_size
+    inputs = crop_inputs(resize_inputs(inputs, size, content), 0, 0, input_size)
     if mirrored:
         x, inputs = x.flip(-1), mirror_inputs(inputs, input_size[1])
     options: dict[str, Any] = {"output_size": size} if config.single_resize and config.window is None else {}
@@ -140,7 +151,7 @@ def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multip
             image = resize_uint8(image, step, config.interpolation, **options)
         else:
             image = resize(image, step, config.interpolation, opencv=True, **options)
-    return image
+    return pad_below(image, config)
 
 
 def reflect_pad(image: Float[Tensor, "b c h w"], margin: float) -> tuple[Float[Tensor, "b c _ _"], Size]:
@@ -154,6 +165,7 @@ def resize_to_input(output: Float[Tensor, "b k _ _"], size: Size, config: Prepro
     """The output at the image's size; one for the whole image is left as it is."""
     if is_image_level(output):
         return output
+    output = crop_below(output, size, config)
     return resize(output, size, config.output_interpolation, align_corners=config.output_align_corners)
 
 

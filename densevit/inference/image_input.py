@@ -1,6 +1,8 @@
 """One image to predict, with what is known of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -13,6 +15,7 @@ from densevit.inference.point_fit import PointFit
 from densevit.model_card import ModelCard
 from densevit.model_inputs import ModelInputs
 from densevit.ops.points import as_points
+from densevit.ops.segments import segments_of
 from densevit.reporting.predicted_array import PredictedArray
 
 
@@ -60,10 +63,19 @@ class ImageInput:
         return to_metres(values, points, model, card, head)
 
     def finish(
-        self, head: str, values: Float32[np.ndarray, "..."], model: nn.Module, card: ModelCard
-    ) -> PredictedArray:
-        """Return the map of a head as its user gets it: depth in metres, where points are known; see `in_metres`."""
-        spec, fitted = card.outputs[head], self.in_metres(head, values, model, card)
+        self, head: str, outputs: Mapping[str, Float32[np.ndarray, "..."]], model: nn.Module, card: ModelCard
+    ) -> Any:
+        """Return the prediction of a head as its user gets it: segments, depth in metres where points are known (see
+        `in_metres`), any other map as it is.
+
+        Args:
+            outputs: of the model, for this image.
+        """
+        spec = card.outputs[head]
+        if spec.kind in ("panoptic", "instances"):
+            return segments_of(head, outputs, spec)
+        values = outputs[head]
+        fitted = self.in_metres(head, values, model, card)
         if fitted is None:
             return PredictedArray(values, spec)
         return PredictedArray(fitted[0], replace(spec, kind="metric", unit="m"))

@@ -211,7 +211,7 @@ class Predictor:
                 maps = self.predict_arrays(images, box=box, camera=camera, inputs=further)
                 for i, given in enumerate(batch):
                     found = self.unbatch(maps, i)
-                    yield {name: given.finish(name, found[name], self.model, self.card) for name in heads or found}
+                    yield {name: given.finish(name, found, self.model, self.card) for name in heads or found}
 
     def read(self, image: object) -> ImageInput:
         """Read an image given in any way, and of a file the focal length that `cameras` finds. Raises DataError if it

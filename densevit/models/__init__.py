@@ -16,6 +16,7 @@ from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepth
 from densevit.models.heads.focal import FocalHead
 from densevit.models.heads.normals import NormalsHead
 from densevit.models.heads.segmentation import LabelsHead, MasksHead
+from densevit.models.heads.segments import InstancesHead, PanopticHead
 from densevit.models.heads.sky import SkyDepthHead
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Head",
     "HybridEncoder",
     "IdentityDepthHead",
+    "InstancesHead",
     "InverseHead",
     "LabelsHead",
     "Linear",
@@ -45,6 +47,7 @@ __all__ = [
     "MasksHead",
     "MetricHead",
     "NormalsHead",
+    "PanopticHead",
     "PoolTokens",
     "SkyDepthHead",
     "SwinEncoder",

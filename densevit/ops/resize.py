@@ -33,6 +33,8 @@ def network_steps(size: Size, config: PreprocessConfig, multiple: int) -> list[S
     if isinstance(config, KnownSteps):
         return list(config.steps)
     last = network_size(size, config, multiple)
+    if config.mode == "padded":
+        return [fit_longest_side(size, config)]
     return [fit_longest_side(size, config), last] if config.mode == "longest" else [last]
 
 
@@ -41,6 +43,25 @@ def fit_longest_side(size: Size, config: PreprocessConfig) -> Size:
     scale = min(bound / side for bound, side in zip(config.size, size, strict=True))
     h, w = (max(1, round(scale * side)) for side in size)
     return h, w
+
+
+def unpadded_size(size: Size, config: PreprocessConfig) -> Size | None:
+    """Return the size of a resized image of mode `padded` before it is padded; None for any other mode."""
+    return fit_longest_side(size, config) if config.mode == "padded" else None
+
+
+def pad_below(x: Float[Tensor, "b c _ _"], config: PreprocessConfig) -> Float[Tensor, "b c _ _"]:
+    """Pad a resized image of mode `padded` with black, on the right and below; return any other as it is."""
+    if config.mode != "padded":
+        return x
+    assert config.size is not None
+    return F.pad(x, (0, config.size[1] - x.shape[-1], 0, config.size[0] - x.shape[-2]))
+
+
+def crop_below(y: Float[Tensor, "b c _ _"], size: Size, config: PreprocessConfig) -> Float[Tensor, "b c _ _"]:
+    """Undo `pad_below`, for an image of `size`."""
+    content = unpadded_size(size, config)
+    return y if content is None else crop(y, (0, 0), content)
 
 
 def network_size(size: Size, config: PreprocessConfig, multiple: int) -> Size:
@@ -53,6 +74,8 @@ def network_size(size: Size, config: PreprocessConfig, multiple: int) -> Size:
         return size
     if config.size is None:
         raise ConfigError(f"resize: mode '{config.mode}' needs a size (h, w).")
+    if config.mode == "padded":
+        return config.size
     if config.mode == "shortest":
         short = min(size)
         h, w = (config.size[0] * side // short for side in size)

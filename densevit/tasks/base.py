@@ -64,6 +64,10 @@ class Task(nn.Module, ABC):
             terms[name] = terms.get(name, 0) + weight * loss(*inputs)
         return terms
 
+    def prediction(self, predictions: Mapping[str, Tensor]) -> Any:
+        """Return what is scored and shown, from all that the model predicts; by default the map of the head."""
+        return predictions[self.name].float()
+
     @abstractmethod
     def losses(self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS) -> dict[str, Tensor]:
         """Named and weighted losses; exactly 0 where the batch has no ground truth.
@@ -73,7 +77,7 @@ class Task(nn.Module, ABC):
         """
 
     @abstractmethod
-    def image_scores(self, prediction: Tensor, batch: Batch) -> list[Row]:
+    def image_scores(self, prediction: Any, batch: Batch) -> list[Row]:
         """The scores of each image of the batch, in order; an empty row for an image without ground truth."""
 
     @abstractmethod
@@ -81,7 +85,7 @@ class Task(nn.Module, ABC):
         """The scores of a data set from those of its images."""
 
     @abstractmethod
-    def panel(self, prediction: Tensor, batch: Batch) -> UInt8[np.ndarray, "h w 3"]:
+    def panel(self, prediction: Any, batch: Batch) -> UInt8[np.ndarray, "h w 3"]:
         """Image, ground truth, prediction and error side by side, for TensorBoard."""
 
 

@@ -79,6 +79,8 @@ def check_any_size(model: nn.Module, card: ModelCard) -> None:
         reason = unfit[0]
     elif config.window is not None:
         reason = "the number of its sliding windows depends on the size"
+    elif config.mode == "padded":
+        reason = "images are padded to one size"
     elif config.margin:
         reason = "the width of the margin that it adds to images depends on the size"
     elif config.interpolation == "area" and config.round_to_uint8:

@@ -1,6 +1,7 @@
 """The Encoder-only Mask Transformer (EoMT, Kerssies et al. 2025): queries in the last blocks of the encoder.
 
-b images, n tokens, d channels, q queries, k classes (kinds: with `no object` as the last), mh x mw cells of the masks.
+b images, n tokens, d channels, q queries (t of them kept), k classes (kinds: with `no object` as the last), mh x mw
+cells of the masks.
 Parameters and numbers are those of github.com/tue-mps/eomt.
 """
 
@@ -75,14 +76,15 @@ class QueryPredictions(NamedTuple):
 
 @DECODERS.register("eomt")
 class EoMT(Decoder):
-    """Semantic segmentation by queries that predict a mask and a class each; trained with the loss `set_criterion`.
+    """Segmentation by queries that predict a mask and a class each; trained with the loss `set_criterion`.
 
     In training there is a prediction before each of the decoder's blocks. All are supervised (extras `masks` and
     `classes`), and in the block a query attends only to the patches inside its mask, with a probability that falls to 0
     (`MaskAnnealing`). In evaluation there is one prediction and no masked attention.
 
     The map is the logarithm of each class's score, the sum over queries of p(class) p(mask); its argmax is the
-    published prediction.
+    published prediction. With `segments` it is the masks of the queries, and the extra `classes` their classes, for the
+    heads `panoptic` and `instances`.
     """
 
     def __init__(
@@ -95,6 +97,8 @@ class EoMT(Decoder):
         blocks: Positive = 4,
         masked: bool = True,
         anneal: Annotated[tuple[Span, ...], Field(min_length=1)] | None = None,
+        segments: bool = False,
+        keep: Positive = 100,
     ) -> None:
         """Raises ConfigError: not one span per block.
 
@@ -104,11 +108,14 @@ class EoMT(Decoder):
             masked: masked attention and supervision of every block in training; otherwise only the last prediction.
             anneal: per block the span of the run in which masked attention is phased out, as [[0.2, 0.4], ...];
                 one after another by default, as published.
+            segments: hand on the queries, not the scores of classes.
+            keep: number of queries that are predicted with `segments`, those that are surest of a class.
         """
         super().__init__()
         dim, stride = features[-1].channels, features[-1].stride
         doublings = max(1, int(math.log2(stride)) - 2)  # to a quarter of the image, from patches of 16
         self.encoder_blocks, self.masked = blocks, masked
+        self.query_classes, self.keep = len(class_names(classes)) if segments else 0, keep
         self.annealing = MaskAnnealing(blocks, anneal)
         self.q = nn.Embedding(queries, dim)
         self.class_head = nn.Linear(dim, len(class_names(classes)) + 1)
@@ -116,19 +123,31 @@ class EoMT(Decoder):
             nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim)
         )
         self.upscale = nn.Sequential(*(UpscaleBlock(dim) for _ in range(doublings)))
-        self.output = FeatureSpec(len(class_names(classes)), max(1, round(stride / 2**doublings)))
+        maps = queries if segments else len(class_names(classes))
+        self.output = FeatureSpec(maps, max(1, round(stride / 2**doublings)))
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b k h w"] | DecoderOutput:
         assert features.remaining is not None, "DenseModel detaches the encoder's last blocks"
         predictions = list(self.predictions(features.remaining))
+        last = predictions[-1]
         if not self.training:
-            return class_log_scores(predictions[-1], features.image_size)
+            return self.surest(last) if self.query_classes else class_log_scores(last, features.image_size)
         extras = {
             "masks": torch.stack([one.masks for one in predictions], 1),
             "classes": torch.stack([one.classes for one in predictions], 1),
             "covers": torch.tensor(features.image_size, dtype=torch.float32),  # pixels (h, w)
         }
-        return DecoderOutput(class_log_scores(predictions[-1], None), extras)
+        return DecoderOutput(last.masks if self.query_classes else class_log_scores(last, None), extras)
+
+    def surest(self, found: QueryPredictions) -> DecoderOutput:
+        """Return the masks of the queries that are surest of a class, in their order, and their classes."""
+        masks, classes = found
+        if self.keep < masks.shape[1]:
+            scores = classes.float().softmax(-1)[..., :-1].amax(-1)
+            kept = scores.topk(self.keep, 1).indices.sort(1).values
+            masks = masks.take_along_dim(kept[..., None, None], 1)
+            classes = classes.take_along_dim(kept[..., None], 1)
+        return DecoderOutput(masks, {"classes": classes.flatten(1)[..., None, None]})
 
     def predictions(self, remaining: RemainingBlocks) -> Iterator[QueryPredictions]:
         """The prediction after the last block; in training with masked attention those before each block come first."""

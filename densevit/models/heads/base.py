@@ -1,6 +1,7 @@
 """The interface of all heads, which turn a decoder's map into a prediction at image size, and their registry."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Annotated
 
 from jaxtyping import Float
@@ -8,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec
-from densevit.models.decoders.base import DecoderOutput
+from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.registry import Registry
 
 Width = Annotated[int, Field(ge=0)]
@@ -19,9 +20,14 @@ class Head(nn.Module, ABC):
 
     Attributes:
         output: kind, unit and range of the prediction; goes into the model card.
+        further: likewise of what it predicts beside that, by the names that decoder and head give them.
     """
 
     output: HeadSpec
+    further: Mapping[str, HeadSpec] = {}
+
+    def check_decoder(self, decoder: Decoder) -> None:
+        """Raise ConfigError if it cannot be built on this decoder."""
 
     @abstractmethod
     def forward(

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.model_card import HeadSpec
 from densevit.models.decoders.base import DecoderOutput
 from densevit.models.heads.base import Head
 from densevit.models.heads.depth_activations import clamp_ste
@@ -51,6 +52,8 @@ class DepthHead(Head):
     def __init__(self, channels: int, uncertainty: Uncertainty) -> None:
         super().__init__()
         self.uncertainty = None if uncertainty is None else LaplaceScale(channels)
+        if uncertainty is not None:
+            self.further = {"uncertainty": HeadSpec(kind="uncertainty", unit="")}
 
     @abstractmethod
     def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:

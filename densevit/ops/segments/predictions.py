@@ -3,13 +3,15 @@
 q queries, k classes (kinds: with `no object` as the last), n segments, h x w pixels. Thresholds are those of EoMT.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64
 from torch import Tensor
+
+from densevit.model_card import HeadSpec
 
 THRESHOLD = 0.8  # of the score of a query
 OVERLAP = 0.8  # of the area of a query, the share that no other query takes
@@ -33,6 +35,25 @@ class InstancePrediction:
     masks: Bool[np.ndarray, "n h w"]
     classes: Int64[np.ndarray, " n"]
     scores: Float32[np.ndarray, " n"]
+
+
+SegmentPrediction = PanopticPrediction | InstancePrediction
+
+
+def segments_of(
+    head: str, outputs: Mapping[str, Float[np.ndarray | Tensor, "..."]], spec: HeadSpec
+) -> SegmentPrediction:
+    """Return the segments of one image from what a head of kind `panoptic` or `instances` predicts for it.
+
+    Args:
+        outputs: of the model; `head` has the masks, q h w or h w, and `head/classes` the classes, q kinds in a row.
+    """
+    masks, classes = (torch.as_tensor(outputs[name]) for name in (head, f"{head}/classes"))
+    masks, classes = masks.reshape(-1, *masks.shape[-2:]), classes.reshape(-1, len(spec.classes) + 1)
+    if spec.kind == "instances":
+        return select_instances(masks, classes)
+    threshold = THRESHOLD if spec.threshold is None else spec.threshold
+    return merge_panoptic(masks, classes, spec.things, threshold=threshold)
 
 
 def merge_panoptic(
