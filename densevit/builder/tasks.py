@@ -64,7 +64,7 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
             f"model.heads.{name} gives {output.kind}."
         )
     for data in plan.opened.values():
-        if not output.output_kind.has_classes:
+        if not output.classes:
             continue
         if len(data.classes) != len(output.classes):
             raise ConfigError(

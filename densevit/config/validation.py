@@ -52,13 +52,15 @@ class ModelSpec:
             **({"conditioning": conditioning} if conditioning else {}),
         }
 
-    def for_classes(self, names: Sequence[str]) -> "ModelSpec":
-        """Heads and decoders whose config leaves the classes open, or gives only their number, take these names."""
+    def for_classes(self, names: Sequence[str], things: Sequence[int] = ()) -> "ModelSpec":
+        """Heads and decoders whose config leaves the classes open, or gives only their number, take these names; and
+        heads whose config leaves it open these as things."""
+        given = tuple(names), tuple(things)
         return replace(
             self,
-            decoder=_with_classes(self.decoder, tuple(names)),
-            heads={key: _with_classes(head, tuple(names)) for key, head in self.heads.items()},
-            decoders={key: _with_classes(decoder, tuple(names)) for key, decoder in self.decoders.items()},
+            decoder=_with_classes(self.decoder, *given),
+            heads={key: _with_classes(head, *given) for key, head in self.heads.items()},
+            decoders={key: _with_classes(decoder, *given) for key, decoder in self.decoders.items()},
         )
 
 
@@ -67,10 +69,13 @@ def options_of(spec: ComponentSpec[Any]) -> ComponentConfig:
     return {name: value for name, value in spec.spec().items() if name != "type"}
 
 
-def _with_classes(spec: ComponentSpec[T], names: tuple[str, ...]) -> ComponentSpec[T]:
-    if names and "classes" in spec.options and spec.options["classes"] in (None, len(names)):
-        return replace(spec, options={**spec.options, "classes": names})
-    return spec
+def _with_classes(spec: ComponentSpec[T], names: tuple[str, ...], things: tuple[int, ...]) -> ComponentSpec[T]:
+    options = dict(spec.options)
+    if names and "classes" in options and options["classes"] in (None, len(names)):
+        options["classes"] = names
+    if things and "things" in options and options["things"] is None:
+        options["things"] = things
+    return replace(spec, options=options)
 
 
 @dataclass(frozen=True)

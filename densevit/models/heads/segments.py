@@ -1,5 +1,6 @@
 """Segments by the queries of a decoder. b images, t queries, h x w pixels."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from jaxtyping import Float
@@ -22,13 +23,17 @@ Things = tuple[Annotated[int, Field(ge=0)], ...] | None
 class InstancesHead(Head):
     """Objects that may overlap: a mask and a class of each query. For the decoder `eomt` with `segments`."""
 
-    def __init__(self, channels: int, *, classes: Classes = None) -> None:
-        """
+    def __init__(self, channels: int, *, classes: Classes = None, things: Things = None) -> None:
+        """Raises ConfigError if there is no such class.
+
         Args:
             classes: the same as of the decoder.
         """
         super().__init__()
-        self.output = HeadSpec(kind="instances", unit="", classes=class_names(classes))
+        names = class_names(classes)
+        if unknown := [i for i in things or () if i >= len(names)]:
+            raise ConfigError(f"things: no class {unknown[0]}; there are {len(names)}, counted from 0.")
+        self.output = HeadSpec(kind="instances", unit="", classes=names, things=things or ())
         self.further = {"classes": HeadSpec(kind="query_classes", unit="")}
 
     def check_decoder(self, decoder: Decoder) -> None:
@@ -54,14 +59,10 @@ class PanopticHead(InstancesHead):
         things: Things = None,
         threshold: Annotated[float, Field(ge=0, lt=1)] = THRESHOLD,
     ) -> None:
-        """Raises ConfigError if there is no such class.
-
+        """
         Args:
             classes: the same as of the decoder.
             threshold: score above which a query counts.
         """
-        super().__init__(channels, classes=classes)
-        names = self.output.classes
-        if unknown := [i for i in things or () if i >= len(names)]:
-            raise ConfigError(f"things: no class {unknown[0]}; there are {len(names)}, counted from 0.")
-        self.output = HeadSpec(kind="panoptic", unit="", classes=names, things=tuple(things or ()), threshold=threshold)
+        super().__init__(channels, classes=classes, things=things)
+        self.output = replace(self.output, kind="panoptic", threshold=threshold)
