@@ -11,6 +11,7 @@ from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.depth.scores import mean_row
 from densevit.evaluation.normals import metrics as normal_metrics
 from densevit.evaluation.segmentation import metrics as seg_metrics
+from densevit.evaluation.segments.validation import segment_scores
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.structures import Row
 from densevit.tasks import focal as focal_task
@@ -45,6 +46,8 @@ def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
     if output.output_kind.is_depth:
         data = plan.val or plan.train
         scores = (find_protocol(spec.protocol, data.depth_range, output.kind).score, mean_row)
+    if not output.output_kind.averaged:
+        scores = segment_scores(output)
     task: Task = spec.task.build(name, output, losses, *scores)
     if isinstance(task, DepthTask) and plan.val is not None:
         task.score_by_source = {
