@@ -27,7 +27,6 @@ from densevit.weights.readers import PICKLED, SAFETENSORS
 
 OURS = "densevit"
 PARTS = {"adapter": write_adapter, "encoder": write_encoder}  # of a model
-HEAD = "depth"  # the name of the only head in published layouts
 # Options that a trained model no longer depends on, or that follow from the names and shapes of its tensors.
 IGNORED_OPTIONS = frozenset(
     ["size", "weights", "pretrained", "init", "fix_init", "positions", "layer_scale", "mlp_ratio", "initial_depth",
@@ -73,7 +72,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         weights = {**model.state_dict(), **prefix_unused(opened.unused)}
         save(target, lambda path: checkpoint.write_weights(path, weights, card), {})
         return []
-    model_card = with_depth_head(with_resolved_options(model, card, opened.unused))
+    model_card = with_published_head(with_resolved_options(model, card, opened.unused))
     tensors = {published_name(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
     try:
         layout = _family(to).writer(model_card)
@@ -139,17 +138,24 @@ def with_resolved_options(model: DenseModel, card: ModelCard, unused: Mapping[st
     return replace(card, model={**card.model, "encoder": encoder, "decoder": decoder})
 
 
-def with_depth_head(card: ModelCard) -> ModelCard:
-    """The card of a model with one head, which published layouts call `depth`."""
-    if len(card.outputs) != 1:
+def with_published_head(card: ModelCard) -> ModelCard:
+    """The card of a model with one head, which published layouts call `depth`, or by its kind."""
+    if len(card.model["heads"]) != 1:
         return card  # the families themselves refuse it
-    (output,), (head,) = card.outputs.values(), card.model["heads"].values()
-    return replace(card, outputs={HEAD: output}, model={**card.model, "heads": {HEAD: head}})
+    ((name, head),), published = card.model["heads"].items(), published_head(card)
+    outputs = {published + key.removeprefix(name): spec for key, spec in card.outputs.items()}
+    return replace(card, outputs=outputs, model={**card.model, "heads": {published: head}})
+
+
+def published_head(card: ModelCard) -> str:
+    output = next(iter(card.outputs.values()))
+    return "depth" if output.output_kind.is_depth else output.kind
 
 
 def published_name(name: str, card: ModelCard) -> str:
     head = next(iter(card.outputs))
-    return f"heads.{HEAD}.{name.removeprefix(f'heads.{head}.')}" if name.startswith(f"heads.{head}.") else name
+    start = f"heads.{head}."
+    return f"heads.{published_head(card)}.{name.removeprefix(start)}" if name.startswith(start) else name
 
 
 def _config_files(configs: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

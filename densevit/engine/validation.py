@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from threading import Event
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ def validate(
         eval_sources: of a mixture, the data sets that each task is scored on; empty: all.
     """
     world, model = state.world, state.model
-    rows: dict[str, dict[int, Scores]] = {name: {} for name in tasks}
+    rows: dict[str, dict[int, Any]] = {name: {} for name in tasks}
     sources: dict[int, str] = {}
     shown: set[str] = set()
     world.broadcast(state.running_statistics)  # each process has its own
@@ -102,7 +103,7 @@ def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext, pr
 
 def gather_scores(
     tasks: Mapping[str, Task],
-    rows: Mapping[str, dict[int, Scores]],
+    rows: Mapping[str, dict[int, Any]],
     sources: Mapping[int, str],
     world: DistributedContext,
 ) -> Scores:
@@ -115,10 +116,10 @@ def gather_scores(
         source_of |= found
     scores: Scores = {}
     for name, task in tasks.items():
-        by_index: dict[int, Scores] = {}
+        by_index: dict[int, Any] = {}
         for part in world.all_gather(rows[name]):
             by_index |= part
-        by_source: dict[str, list[Scores]] = {}
+        by_source: dict[str, list[Any]] = {}
         for index in sorted(by_index):
             by_source.setdefault(source_of[index], []).append(by_index[index])
         for source, of_source in by_source.items():

@@ -159,9 +159,7 @@ class Predictor:
     def __call__(
         self, image: Iterable[ImageLike | ImageInput], *, head: str | None = None, box: Box | None = None
     ) -> list[Map]: ...
-    def __call__(
-        self, image: object, *, head: str | None = None, box: Box | None = None, **known: Any
-    ) -> Map | list[Map]:
+    def __call__(self, image: object, *, head: str | None = None, box: Box | None = None, **known: Any) -> Any:
         """The map of one image, or a list of maps for several; see `predict`.
 
         Args:
@@ -175,8 +173,8 @@ class Predictor:
 
     def predict(
         self, images: Iterable[ImageLike | ImageInput], *, head: str | None = None, box: Box | None = None
-    ) -> list[Map]:
-        """The maps of several images, in their order, each at the size of its image.
+    ) -> list[Any]:
+        """The predictions for several images, in their order: maps at the size of the image, or what its kind makes.
 
         Args:
             images: paths (EXIF orientation respected), uint8 arrays h w 3 in RGB, PIL images.
@@ -191,13 +189,13 @@ class Predictor:
             check_tileable({name: self.card.outputs[name].kind})
         return [maps[name] for maps in self.stream_all(images, box=box, heads=[name])]
 
-    def predict_all(self, image: ImageLike | ImageInput, *, box: Box | None = None) -> dict[str, Map]:
+    def predict_all(self, image: ImageLike | ImageInput, *, box: Box | None = None) -> dict[str, Any]:
         """The maps of every head for one image."""
         return next(self.stream_all([image], box=box))
 
     def stream_all(
         self, images: Iterable[ImageLike | ImageInput], *, box: Box | None = None, heads: Collection[str] | None = None
-    ) -> Iterator[dict[str, Map]]:
+    ) -> Iterator[dict[str, Any]]:
         """The maps of one image after another, in memory no more than a batch of consecutive images of one size.
 
         Args:

@@ -1,7 +1,7 @@
 """Panoptic segments and instances as tasks. b images, t segments of an image, h x w pixels."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class PanopticTask(Task):
         """Return which segments of these classes the head shall predict."""
         return classes >= 0
 
-    def image_scores(self, prediction: Sequence[SegmentPrediction], batch: Batch) -> list[Row]:
+    def image_scores(self, prediction: Sequence[SegmentPrediction], batch: Batch) -> list[Any]:
         if batch.segments is None or batch.segment_classes is None or batch.segment_crowd is None:
             return [{} for _ in batch.names]
         truth = (x.cpu().numpy() for x in (batch.segments, batch.segment_classes, batch.segment_crowd))
@@ -69,7 +69,7 @@ class PanopticTask(Task):
             for found, ids, classes, crowd in zip(prediction, *truth, strict=True)
         ]
 
-    def dataset_scores(self, rows: Sequence[Row]) -> Row:
+    def dataset_scores(self, rows: Sequence[Any]) -> Row:
         scored = [row for row in rows if row]
         return self.aggregate(scored) if scored else {}
 

@@ -1,0 +1,131 @@
+"""Folders and files of EoMT for segments: what transformers' EoMT says of random weights, and the way back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from test_mask_families import model, theirs
+
+import densevit
+from densevit.builder.convert import convert
+from densevit.ops.segments import InstancePrediction, PanopticPrediction
+
+SIDE, CLASSES, QUERIES = 64, 7, 12
+PANOPTIC = {"do_resize": True, "size": {"shortest_edge": SIDE, "longest_edge": SIDE}, "do_pad": True, "resample": 2}
+IMAGE = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8).repeat(10, 0).repeat(9, 1)
+
+
+def folder(path: Path, processor: dict[str, Any]) -> Any:
+    """A folder of transformers with random weights, and its model."""
+    eomt = pytest.importorskip("transformers.models.eomt.modeling_eomt")
+    torch.manual_seed(0)
+    config = eomt.EomtConfig(
+        hidden_size=128, num_hidden_layers=4, num_attention_heads=2, image_size=SIDE, num_blocks=2, num_queries=QUERIES,
+        num_labels=CLASSES, attn_implementation="eager",
+    )  # fmt: skip
+    network = eomt.EomtForUniversalSegmentation(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+        network.class_predictor.weight *= 8  # sure of classes
+        network.class_predictor.bias[-1] -= 20
+        network.attn_mask_probs.zero_()
+    network.save_pretrained(path)
+    (path / "preprocessor_config.json").write_text(json.dumps(processor))
+    return network
+
+
+def published(network: Any, size: dict[str, int], **options: Any) -> tuple[Any, Any]:
+    """Transformers' preprocessing and network for the image, and its processor."""
+    processing = pytest.importorskip("transformers.models.eomt.image_processing_pil_eomt")
+    processor = processing.EomtImageProcessorPil(size=size, **options)
+    inputs = processor(images=IMAGE, return_tensors="pt")
+    with torch.no_grad():
+        return processor, network(inputs["pixel_values"], patch_offsets=inputs.get("patch_offsets"))
+
+
+@pytest.fixture
+def panoptic(tmp_path: Path) -> tuple[Any, Path]:
+    path = tmp_path / "theirs"
+    path.mkdir()
+    return folder(path, PANOPTIC), path
+
+
+def test_panoptic_segments_are_those_of_transformers(panoptic: tuple[Any, Path]) -> None:
+    network, path = panoptic
+    options = {"kind": "panoptic", "things": (0, 2, 4)}
+    predictor = densevit.load(path, family_options=options, device="cpu", precision="fp32")
+    processor, outputs = published(network, PANOPTIC["size"], do_pad=True)
+    maps = predictor.predict_arrays(IMAGE[None])
+    masks = F.interpolate(outputs.masks_queries_logits, (SIDE, SIDE), mode="bilinear")
+    expected = processor.unpad_image(masks, [IMAGE.shape[:2]], PANOPTIC["size"])[0]
+    np.testing.assert_allclose(maps["panoptic"][0], expected, atol=1e-4 * float(expected.abs().max()))
+    classes = maps["panoptic/classes"].reshape(QUERIES, -1)
+    np.testing.assert_allclose(classes, outputs.class_queries_logits[0], atol=1e-4)
+    (wanted,) = processor.post_process_panoptic_segmentation(
+        outputs, [IMAGE.shape[:2]], threshold=0.3, stuff_classes=[1, 3, 5, 6], size=PANOPTIC["size"]
+    )
+    spec = replace(predictor.card.outputs["panoptic"], threshold=0.3)
+    card = replace(predictor.card, outputs={**predictor.card.outputs, "panoptic": spec})
+    found = predictor.with_options(card=card)(IMAGE, head="panoptic")
+    assert isinstance(found, PanopticPrediction) and len(found.classes) > 1
+    np.testing.assert_array_equal(found.segments - 1, wanted["segmentation"])
+    assert found.classes.tolist() == [one["label_id"] for one in wanted["segments_info"]]
+
+
+def test_instances_are_those_of_transformers(panoptic: tuple[Any, Path]) -> None:
+    # Transformers takes the best class of each query; with 84 pairs among the 100 best these are among ours.
+    network, path = panoptic
+    found = densevit.load(path, family_options={"kind": "instances"}, device="cpu", precision="fp32")(IMAGE)
+    assert isinstance(found, InstancePrediction)
+    processor, outputs = published(network, PANOPTIC["size"], do_pad=True)
+    masks = F.interpolate(outputs.masks_queries_logits, (SIDE, SIDE), mode="bilinear")
+    logits = processor.unpad_image(masks, [IMAGE.shape[:2]], PANOPTIC["size"])[0]
+    shares = outputs.class_queries_logits[0].softmax(-1)[:, :-1]
+    quality = (logits.sigmoid() * (logits > 0)).sum((1, 2)) / ((logits > 0).sum((1, 2)) + 1e-6)
+    wanted = sorted((shares * quality[:, None]).flatten().tolist(), reverse=True)
+    np.testing.assert_allclose(found.scores, [score for score in wanted if score > 0], atol=1e-4)
+    best = int((shares * quality[:, None]).argmax())
+    assert found.classes[0] == best % CLASSES
+    assert (found.masks[0] != (logits[best // CLASSES] > 0).numpy()).mean() < 1e-3
+
+
+def test_classes_of_pixels_are_those_of_transformers(panoptic: tuple[Any, Path]) -> None:
+    network, path = panoptic
+    (path / "preprocessor_config.json").write_text(json.dumps({**PANOPTIC, "do_pad": False, "do_split_image": True}))
+    predictor = densevit.load(path, device="cpu", precision="fp32")
+    image = IMAGE[:, :50]  # square: one window
+    processing = pytest.importorskip("transformers.models.eomt.image_processing_pil_eomt")
+    size = {"shortest_edge": SIDE, "longest_edge": None}
+    processor = processing.EomtImageProcessorPil(size=size, do_split_image=True)
+    inputs = processor(images=image, return_tensors="pt")
+    with torch.no_grad():
+        outputs = network(inputs["pixel_values"], patch_offsets=inputs["patch_offsets"])
+    (wanted,) = processor.post_process_semantic_segmentation(outputs, [image.shape[:2]], size=size)
+    assert (predictor.classes(image) != wanted.numpy()).mean() < 0.01  # ties, and bytes that transformers rounds
+
+
+@pytest.mark.parametrize("kind", ["panoptic", "instances", "labels"])
+def test_a_folder_goes_to_the_authors_file_and_back(panoptic: tuple[Any, Path], tmp_path: Path, kind: str) -> None:
+    _, path = panoptic
+    options: dict[str, Any] = {"kind": kind} | ({"things": (0, 1)} if kind == "panoptic" else {})
+    convert(str(path), tmp_path / "eomt.bin", "eomt", **options)
+    notes = convert(str(tmp_path / "eomt.bin"), tmp_path / "again", "huggingface-eomt", **options)
+    before, after = (load_file(folder / "model.safetensors") for folder in (path, tmp_path / "again"))
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert not notes
+
+
+def test_the_authors_panoptic_file_gives_segments(tmp_path: Path) -> None:
+    whole = model({"registers": 4, "no_embed_class": True, "layer_scale": 1.0}, {"type": "eomt", "queries": 200, "blocks": 2})
+    state = theirs(whole, ("encoder.vit.", "network.encoder.backbone."), ("decoder.", "network."))
+    torch.save(state | {"network.attn_mask_probs": torch.zeros(2)}, tmp_path / "pytorch_model.bin")
+    card = densevit.load(tmp_path / "pytorch_model.bin", device="cpu").card
+    assert card.outputs["panoptic"].kind == "panoptic"
+    assert (card.resize.mode, card.resize.size) == ("padded", (32, 32))
