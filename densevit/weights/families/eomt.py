@@ -34,6 +34,8 @@ class EoMTFamily(Family):
 
     licence = "MIT"
     rules: ClassVar[Sequence[Rule]]
+    gated_rules: ClassVar[Sequence[Rule]] = ()  # before the others, for a SwiGLU
+    rounds: ClassVar[bool] = False  # resized images are rounded to bytes for semantic models, too
     spare: ClassVar[Sequence[str]]  # tensors that no forward pass uses
     probabilities: ClassVar[str]  # the tensor of masked attention, one number for each block with queries
 
@@ -53,8 +55,8 @@ class EoMTFamily(Family):
         self.blocks, self.kind, self.things = blocks, kind, things
         self.names: tuple[str, ...] = ()  # of the classes, which a file does not tell
 
-    def keys(self) -> KeyMapping:
-        return KeyMapping(self.rules, self.spare)
+    def keys(self, gated: bool) -> KeyMapping:
+        return KeyMapping((*(self.gated_rules if gated else ()), *self.rules), self.spare)
 
     def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
         tensors = self.renamed(found)
@@ -74,17 +76,23 @@ class EoMTFamily(Family):
         if kind != "labels":
             decoder["segments"] = True
             head["things"] = self.things or (tuple(range(COCO_THINGS)) if count == COCO_PANOPTIC else None)
-            resize["round_to_uint8"] = True
         return ConvertedCheckpoint(
             model={"encoder": encoder, "decoder": decoder, "heads": {kind: head}},
             tensors=tensors,
-            resize=PreprocessConfig(size=side, interpolation="bilinear", antialias=True, **resize),
+            resize=PreprocessConfig(
+                size=side,
+                interpolation="bilinear",
+                antialias=True,
+                round_to_uint8=self.rounds or kind != "labels",
+                **resize,
+            ),
             source=f"EoMT, {encoder['depth']} blocks of {encoder['dim']} channels (tue-mps/eomt)",
             licence=self.licence,
         )
 
     def renamed(self, found: RawCheckpoint) -> dict[str, Tensor]:
-        return self.keys().to_densevit(found.tensors)
+        gated = any(".mlp.weights_in." in name for name in found.tensors)
+        return self.keys(gated).to_densevit(found.tensors)
 
     def guess(self, found: RawCheckpoint, queries: int, classes: int) -> Kind:
         """What the model predicts, by the published ones."""
@@ -104,7 +112,7 @@ class EoMTFamily(Family):
         self.check_components(card, encoder="vit", decoder="eomt")
         weight = torch.ones(tensors["decoder.class_head.weight"].shape[0])
         weight[-1] = NO_OBJECT
-        written = self.keys().to_original(tensors)
+        written = self.keys(card.model["encoder"]["mlp"] != "gelu").to_original(tensors)
         return written | {self.probabilities: torch.zeros(self.blocks), "criterion.empty_weight": weight}
 
 
@@ -138,6 +146,10 @@ class TransformersEoMT(EoMTFamily):
 
     description = "a folder of transformers' EomtForUniversalSegmentation: classes of pixels, segments or instances"
 
+    rounds = True
+    gated_rules = (
+        (f"{BLOCK}mlp.weights_in.*", f"{OURS}mlp.fc1.*"), (f"{BLOCK}mlp.weights_out.*", f"{OURS}mlp.fc2.*")
+    )  # fmt: skip
     rules = (
         ("embeddings.cls_token", f"{STEM}cls_token"),
         ("embeddings.register_tokens", f"{STEM}reg_token"),
@@ -147,8 +159,6 @@ class TransformersEoMT(EoMTFamily):
         *((f"{BLOCK}attention.{x}_proj.*", f"{OURS}attn.{x}.*") for x in "qkv"),
         (f"{BLOCK}attention.out_proj.*", f"{OURS}attn.proj.*"),
         (f"{BLOCK}layer_scale{{n}}.lambda1", f"{OURS}ls{{n}}.gamma"),
-        (f"{BLOCK}mlp.weights_in.*", f"{OURS}mlp.fc1.*"),
-        (f"{BLOCK}mlp.weights_out.*", f"{OURS}mlp.fc2.*"),
         (f"{BLOCK}*", f"{OURS}*"),
         ("query.*", "decoder.q.*"),
         ("upscale_block.block.{i}.layernorm2d.*", "decoder.upscale.{i}.norm.*"),
