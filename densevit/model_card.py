@@ -35,6 +35,14 @@ class _ModelSection(BaseModel, extra="allow"):
     canonical_focal: float | None = None
 
 
+class _AdapterBase(BaseModel, extra="allow"):
+    fingerprint: str
+    init_from: str | None = None
+    init_family: str | Mapping[str, Any] | None = None
+    weights: str | None = None
+    pretrained: bool = False
+
+
 HEAD_NAME = re.compile(r"[\w-]+(/[\w-]+)?")  # it becomes part of file names; `uncertainty_of` has the slash
 
 
@@ -222,6 +230,8 @@ class ModelCard:
             raise ValueError(f"{bad[0]!r} is no name of a head: letters, digits, _ and -")
         if card.model:
             _ModelSection.model_validate(card.model)
+        if card.base:
+            _AdapterBase.model_validate(card.base)
         return card
 
 

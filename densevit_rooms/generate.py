@@ -12,12 +12,13 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
-from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, VERSION, read_meta, scene_name
+from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, VERSION, Meta, read_meta, scene_name
 from densevit.data.io.flow import encode_flow
 from densevit.data.io.normals import encode_normals
 from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
+from densevit.utils.json_files import checked
 from densevit.utils.progress import tqdm
 from densevit_rooms.ray_tracer import require_embree
 from densevit_rooms.renderer import BASELINE, Frame, render_scene
@@ -234,11 +235,12 @@ def _difference(root: Path, meta: dict[str, Any]) -> str:
     """How the data set at `root` differs from a part of the one that `meta` describes; empty if it does not."""
     try:
         there = read_meta(root)
+        scenes = checked(Meta, there, root).scenes
     except DataError as error:
         return str(error)
     keys = dict.fromkeys([*meta, *there])
     differs = [f"{key} {there.get(key)}, not {meta.get(key)}" for key in keys if there.get(key) != meta.get(key)]
-    grown = all(there.get("scenes", {}).get(split, 0) <= count for split, count in meta["scenes"].items())
+    grown = all(scenes.get(split, 0) <= count for split, count in meta["scenes"].items())
     return "; ".join(text for text in differs if not (grown and text.startswith("scenes ")))
 
 

@@ -27,6 +27,7 @@ from densevit.errors import CheckpointError, StorageError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.device import DeviceNumbers
+from densevit.utils.json_files import MALFORMED
 from densevit.utils.progress import tqdm
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
@@ -147,5 +148,5 @@ def read(folder: Path) -> SkippedStep:
         return SkippedStep(**{**content, "parts": [StepRecord(**part) for part in content["parts"]]})
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no recorded step ({RECORD} is missing).") from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, *MALFORMED) as error:
         raise CheckpointError(f"{folder / RECORD}: damaged ({error}).") from None

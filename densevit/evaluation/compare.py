@@ -5,7 +5,6 @@ and its p-value, corrected for the number of metrics (Holm), is under 0.05.
 """
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, isnan
@@ -23,6 +22,7 @@ from densevit.evaluation.segmentation.scores import COUNTS_FILE, statistics
 from densevit.reporting.html_page import write_page
 from densevit.reporting.tables import Interval
 from densevit.structures import Row
+from densevit.utils.json_files import MALFORMED, parse_json
 
 ALPHA = 0.05
 NEGLIGIBLE = 0.005  # relative difference under which it is called so, however sure it is
@@ -325,7 +325,7 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
     """What `metrics.json` says, as far as it is needed here."""
     path = folder / "metrics.json"
     try:
-        tree: Mapping[str, Any] = json.loads(path.read_text())
+        tree: Mapping[str, Any] = parse_json(path.read_text(), path)
         counts: dict[str, Any] = {key: int(tree["counts"][key]) for key in ("images", "scored")}
         counts["warning"] = str(tree.get("source", {}).get("warning", ""))
         task = tree.get("task", "depth" if "range" in tree.get("protocol", ()) else "normals")  # older files have none
@@ -336,5 +336,7 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
         return {"task": "segmentation", **counts}
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); `eval --output` writes it.") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except DataError:
+        raise
+    except MALFORMED as error:
         raise DataError(f"{path}: is not what `eval --output` writes ({error}).") from None

@@ -12,6 +12,7 @@ import torch
 from densevit.errors import DataError
 from densevit.speed.timing import Rounds, Spread, speedup
 from densevit.utils.atomic_io import write_text
+from densevit.utils.json_files import MALFORMED, read_object
 
 TOLERANCE = 0.10  # runs on one machine differ by some percent
 HARDWARE = "hardware"  # the section of rows that are of the machine, not of an implementation
@@ -76,11 +77,11 @@ class Report:
     def read(cls, path: Path) -> "Report":
         """Raises DataError: no such file, or no report."""
         try:
-            tree = json.loads(path.read_text())
+            tree = read_object(path)
             rows = [Row(**{**row, "value": _spread(row["value"]), "faster": _speedup(row)}) for row in tree["rows"]]
             hash(tuple(row.key for row in rows))  # all of them strings
             return cls(**{**tree, "rows": rows})
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except MALFORMED as error:
             raise DataError(f"{path}: not a report of `densevit benchmark` ({error}).") from None
 
     def markdown(self) -> str:

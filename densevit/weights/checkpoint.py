@@ -24,6 +24,7 @@ from torch import Tensor
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
+from densevit.utils.json_files import MALFORMED, checked
 from densevit.utils.state_dict import is_finite
 from densevit.weights.key_mapping import split_unused
 from densevit.weights.migrations import migrate_card, migrate_state, migrate_tensors
@@ -82,12 +83,14 @@ def with_checksum(content: Mapping[str, Any]) -> str:
 def parse_manifest(text: str, folder: Path) -> Manifest:
     """Raises ValueError, TypeError if the checksum does not fit. Raises CheckpointError: of a newer schema."""
     content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("no object")
     if (schema := content.get("schema", 0)) > SCHEMA:
         raise CheckpointError(f"{folder}: written by a newer densevit (schema {schema}, this one reads {SCHEMA}).")
     content.pop("checksum", None)
     if with_checksum(content) != text:
         raise ValueError("its checksum is not that of its content")
-    return Manifest(**content)
+    return checked(Manifest, content, folder, CheckpointError)
 
 
 def num_bytes(tree: Any) -> int:
@@ -115,7 +118,7 @@ def verify(folder: Path) -> Manifest:
         raise CheckpointError(f"{folder}: no checkpoint ({MANIFEST} is missing).") from None
     except CheckpointError:
         raise
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, *MALFORMED) as error:
         raise CheckpointError(f"{path}: damaged ({error}).") from None
     for name, expected in manifest.files.items():
         if not (folder / name).is_file():
@@ -205,7 +208,7 @@ def parse_card(text: str, path: Path) -> ModelCard:
     """Return the card that a file of ours holds as JSON, whatever its format. Raises CheckpointError if it is none."""
     try:
         return ModelCard.from_dict(migrate_card(json.loads(text)))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except MALFORMED as error:
         raise CheckpointError(f"{path}: its card cannot be read ({error}).") from None
 
 

@@ -1,6 +1,5 @@
 """Finds the family of a published file by its keys."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit.errors import CheckpointError
+from densevit.utils.json_files import read_object
 from densevit.weights import backbone_and_head
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
@@ -75,15 +75,7 @@ def shards(index: Path) -> list[str]:
 
 def read_json(path: Path) -> Mapping[str, Any]:
     """An object; empty where there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: cannot be read as JSON ({error}).") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: holds a {type(content).__name__}, not an object.")
-    return content
+    return read_object(path, CheckpointError) if path.is_file() else {}
 
 
 def matching_families(found: RawCheckpoint) -> list[str]:

@@ -14,7 +14,6 @@ or ROOT/manifest.csv or .jsonl (densevit.data.index.manifest). How names match: 
 """
 
 import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,6 +39,7 @@ from densevit.data.labels.segments import Segments, segments_of_ids, segments_of
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.layouts import camera_of_json
 from densevit.errors import DataError
+from densevit.utils.json_files import read_json
 
 log = logging.getLogger(__name__)
 
@@ -271,10 +271,7 @@ def with_intrinsics(samples: list[SampleFiles], file: Path) -> list[SampleFiles]
     file is not of the form that `Folder` says."""
     if not file.is_file():
         return samples
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: is not readable JSON ({error}).") from error
+    tree = read_json(file)
     per_name = isinstance(tree, dict) and not (set(CAMERA) <= set(tree) or "intrinsic_matrix" in tree)
     cameras = {to_nfc(name): camera_of_json(value, file) for name, value in tree.items()} if per_name else {}
     shared = None if per_name else camera_of_json(tree, file)

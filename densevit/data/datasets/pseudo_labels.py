@@ -9,9 +9,10 @@ DIR/shard-000000.tar   NAME.jpg, NAME.depth.npz, NAME.labels.npz of each image, 
 import json
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast, get_args
 from urllib.parse import unquote
 
 import numpy as np
@@ -19,16 +20,36 @@ from jaxtyping import Bool, Float32, Int64, Shaped
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, Dataset, TeacherInfo, folder_of, resolve_root
-from densevit.data.index.paths import first_five
+from densevit.data.index.paths import check_inside, first_five
 from densevit.data.io.images import MAX_PIXELS
 from densevit.data.io.readers import read_image
 from densevit.data.io.tar import Member, list_members
 from densevit.errors import DataError
 from densevit.ops.align import disparity_as_depth
 from densevit.structures import IGNORE, DepthKind, Sample
+from densevit.utils.json_files import MALFORMED, checked, read_object
 
 MANIFEST, IMAGES = "manifest.json", "images.jsonl"
 SUFFIXES = {"depth": ".depth.npz", "labels": ".labels.npz"}
+
+
+@dataclass(frozen=True)
+class Maps:
+    """What the manifest says of the maps of one kind; see `HeadSpec`."""
+
+    kind: str
+    range: tuple[float | None, float | None] | None = None
+    classes: tuple[str, ...] = ()
+    palette: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What reading needs of the manifest."""
+
+    teacher: TeacherInfo
+    maps: Mapping[Literal["depth", "labels"], Maps]
+    shard_size: int | None = None
 
 
 @DATASETS.register("pseudo_labels")
@@ -52,23 +73,21 @@ class PseudoLabels(Dataset):
             limit: only the first so many images.
         """
         self.root = resolve_root(root, "pseudo_labels")
-        manifest = read_json(self.root / MANIFEST)
-        try:
-            self.maps: Mapping[str, Mapping[str, Any]] = {kind: dict(m) for kind, m in manifest["maps"].items()}
-            teacher = manifest["teacher"]
-            self.teachers = (TeacherInfo(str(teacher["name"]), str(teacher["licence"])),)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{self.root / MANIFEST}: is no manifest of pseudo-labels ({error}).") from None
-        self.least = min_confidence
+        place = self.root / MANIFEST
+        if not place.is_file():
+            raise DataError(f"{place}: not found; `densevit pseudo-label` writes it.")
+        manifest = checked(Manifest, read_object(place), place)
+        self.maps, self.teachers, self.least = manifest.maps, (manifest.teacher,), min_confidence
         if depth := self.maps.get("depth"):
-            self.kind: DepthKind = depth["kind"]
-            self.depth_range = tuple(depth["range"]) if depth["range"] and depth["range"][1] else (1e-3, 1e3)
+            if depth.kind not in get_args(DepthKind):
+                raise DataError(f"{place}: depth of kind {depth.kind!r}.")
+            self.kind = cast(DepthKind, depth.kind)
+            near, far = depth.range or (None, None)
+            self.depth_range = (near, far) if near and far else (1e-3, 1e3)
         if labels := self.maps.get("labels"):
-            self.classes = tuple(labels["classes"])
-            self.palette = tuple(tuple(colour) for colour in labels["palette"])
-        sharded = bool(manifest.get("shard_size"))
-        rows = self._list_images("shard" if sharded else "image")[:limit]
-        self.parts = self._from_shards(rows) if sharded else self._from_folders(rows)
+            self.classes, self.palette = labels.classes, labels.palette
+        rows = self._list_images("shard" if manifest.shard_size else "image")[:limit]
+        self.parts = self._from_shards(rows) if manifest.shard_size else self._from_folders(rows)
         missing = [name for name, parts in self.parts.items() if set(parts) < {"image", *self.maps} or not exist(parts)]
         if missing or not self.parts:
             raise DataError(f"{self.root}: {len(missing):,} images or maps are missing:{first_five(missing)}")
@@ -83,8 +102,13 @@ class PseudoLabels(Dataset):
         path = self.root / IMAGES
         try:
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-            rows = [(str(line["name"]), str(line[place])) for line in lines]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            rows = [(line["name"], line[place]) for line in lines]
+            check_inside([name for name, _ in rows], path)
+            if bad := [text for _, text in rows if not isinstance(text, str) or "\0" in text]:
+                raise ValueError(f"{bad[0]!r} is no path")
+        except DataError:
+            raise
+        except (OSError, *MALFORMED) as error:
             raise DataError(
                 f"{path}: cannot be read ({error}). Was the labelling finished? --resume goes on."
             ) from None
@@ -167,14 +191,6 @@ class PseudoLabels(Dataset):
 
 
 def exist(parts: Mapping[str, Path | Member]) -> bool:
-    return all(part.is_file() for part in parts.values() if isinstance(part, Path))
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); `densevit pseudo-label` writes it.") from None
-    if not isinstance(tree, dict):
-        raise DataError(f"{path}: expected an object.")
-    return tree
+    with suppress(OSError):  # a name that is too long, say
+        return all(part.is_file() for part in parts.values() if isinstance(part, Path))
+    return False

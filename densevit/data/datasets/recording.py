@@ -18,9 +18,10 @@ from pydantic import Field
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset
 from densevit.data.recordings.blocks import ValFraction, split_blocks
-from densevit.data.recordings.layouts import LAYOUTS, Layout, camera_of_json, find_sequences, read_json
+from densevit.data.recordings.layouts import LAYOUTS, Layout, camera_of_json, find_sequences
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
+from densevit.utils.json_files import MALFORMED, read_object
 
 Pinhole = tuple[float, float, float, float]
 
@@ -81,7 +82,12 @@ class Recording(FileDataset):
         self.depth_scale = depth_scale or found[0][1].depth_scale
         samples = []
         for path, layout in found:
-            frames = [frame for frame in layout.read(path, max_gap) if frame.depth is not None][::every]
+            try:
+                frames = [frame for frame in layout.read(path, max_gap) if frame.depth is not None][::every]
+            except DataError:
+                raise
+            except MALFORMED as error:
+                raise DataError(f"{path}: a damaged recording of layout {layout.name} ({error}).") from error
             own = camera_file(path)
             fallback = pinhole(*camera) if camera else camera_file(self.root) if own is None else own
             other = pinhole(*depth_camera) if depth_camera else None
@@ -117,7 +123,7 @@ def recording_facts(found: Sequence[tuple[Path, Layout]], samples: Sequence[Samp
 def camera_file(folder: Path) -> Float64[np.ndarray, "3 3"] | None:
     """Return the camera in a JSON file of a folder; None where there is none."""
     for path in (path for pattern in CAMERA_FILES for path in sorted(folder.glob(pattern))):
-        tree = read_json(path)
+        tree = read_object(path)
         if path.name == CAMERA_FILES[0] or {"fx", "intrinsic_matrix"} & tree.keys():
             return camera_of_json(tree, path)
     return None

@@ -19,12 +19,14 @@ With `views` in dataset.json, so many frames after each other show one place: 00
 Splits share no scene. A frame depends on (seed, split, scene, frame, size, mount, fov, variety) alone.
 """
 
-import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float64, Int64
+from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
 from densevit.data.index.paths import SampleFiles
@@ -32,6 +34,7 @@ from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import table_of_names
 from densevit.data.labels.segments import Segments, segments_of_labels
 from densevit.errors import DataError
+from densevit.utils.json_files import checked, read_json, read_object
 
 Split = Literal["train", "val", "test"]
 
@@ -76,12 +79,11 @@ class Rooms(FileDataset):
             instances: read the segments, too: each thing by itself, and walls, floor and ceiling as stuff.
         """
         self.root = resolve_root(root, "rooms")
-        meta = read_meta(self.root)
+        meta = checked(Meta, read_meta(self.root), self.root / "dataset.json")
         self.instances = instances
-        self.views = int(meta.get("views", 1))
-        self.fps: float | None = meta.get("fps")
+        self.views, self.fps = meta.views, meta.fps
         self.video = self.fps is not None
-        frames, scenes = int(meta["frames"]) * self.views, int(meta["scenes"].get(split, 0))
+        frames, scenes = meta.frames * self.views, meta.scenes.get(split, 0)
         if not scenes:
             raise DataError(f"{self.root / 'dataset.json'}: no '{split}' scenes. Make some with prepare_rooms.py.")
         folders = [f"{split}/{scene_name(scene)}" for scene in range(scenes)]
@@ -98,7 +100,7 @@ class Rooms(FileDataset):
                 frame_path(self.root, name, "rgb", "jpg"),
                 depth=frame_path(self.root, name, "depth", "png"),
                 labels=frame_path(self.root, name, "labels", "png"),
-                normals=frame_path(self.root, name, "normals", "png") if meta.get("normals") else None,
+                normals=frame_path(self.root, name, "normals", "png") if meta.normals else None,
             )
             for name in self.names
         ]
@@ -128,19 +130,27 @@ def frame_path(root: Path, name: str, what: str, suffix: str) -> Path:
     return root / folder / f"{what}_{frame}.{suffix}"
 
 
+@dataclass(frozen=True)
+class Meta:
+    """What reading needs of `dataset.json`."""
+
+    frames: Annotated[int, Field(ge=1, le=100_000)]
+    scenes: Mapping[str, Annotated[int, Field(ge=0, le=100_000)]]
+    views: Annotated[int, Field(ge=1, le=1_000)] = 1
+    fps: Annotated[float, Field(gt=0)] | None = None
+    normals: bool = False
+
+
 def read_meta(root: Path) -> dict[str, Any]:
     """The content of `dataset.json`. Raises DataError if it is not there, is no JSON, or is of another version."""
     path = root / "dataset.json"
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path}: not found, so {root} is no `rooms` data set. Make one: prepare_rooms.py.") from None
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path}: cannot be read ({error}).") from error
-    version = meta.get("version") if isinstance(meta, dict) else None
+    if not path.is_file():
+        raise DataError(f"{path}: not found, so {root} is no `rooms` data set. Make one: prepare_rooms.py.")
+    meta = read_object(path)
+    version = meta.get("version")
     if version != VERSION:
         raise DataError(f"{path}: version {version}; this densevit reads {VERSION}. Make it anew with --overwrite.")
-    return dict(meta)
+    return meta
 
 
 def read_matrix(root: Path, name: str, what: str, side: int) -> Float64[np.ndarray, "n n"]:
@@ -149,8 +159,8 @@ def read_matrix(root: Path, name: str, what: str, side: int) -> Float64[np.ndarr
     folder, frame = name.rsplit("/", 1)
     path = root / folder / f"{what}.json"
     try:
-        matrix = np.array(json.loads(path.read_text(encoding="utf-8"))[int(frame)], dtype=np.float64)
-    except (ValueError, OSError, LookupError, TypeError) as error:
+        matrix = np.array(read_json(path)[int(frame)], dtype=np.float64)
+    except (ValueError, LookupError, TypeError) as error:
         raise DataError(f"{path}: no {what} of frame {frame} ({error}).") from error
     if matrix.shape != (side, side):
         raise DataError(f"{path}: frame {frame} has {what} of shape {matrix.shape}, not {side}x{side}.")

@@ -6,7 +6,6 @@ seconds; the pose is from camera to world, in metres (`densevit.data.recordings.
 """
 
 import csv
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -20,6 +19,7 @@ from densevit.data.recordings.poses import QUATERNION, Pose, pose_of_cells
 from densevit.errors import DataError
 from densevit.ops.geometry import is_camera, pinhole
 from densevit.registry import did_you_mean
+from densevit.utils.json_files import parse_json
 
 CAMERA = ("fx", "fy", "cx", "cy")
 COLUMNS = ("image", "depth", "labels", "normals", "segments", "name", "split", *CAMERA, "time", *QUATERNION)
@@ -64,10 +64,7 @@ def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _object(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        cells = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{where}: cannot be read ({error}).") from error
+    cells = parse_json(line, where)
     if not isinstance(cells, dict):
         raise DataError(f'{where}: expected an object such as {{"image": ...}}, got {line.strip()[:60]}.')
     return cells

@@ -4,7 +4,6 @@ cocodataset.org/#format-data; run lengths go column by column and begin with the
 five bits a character, and from the fourth run on the difference to the one two before.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,11 @@ from densevit.data.io.readers import read_stored_labels
 from densevit.data.io.writers import encode
 from densevit.errors import DataError
 from densevit.structures import Size
+from densevit.utils.json_files import read_json
 
 BASE = np.array([1, 256, 65536])  # of R, G and B in the number of a segment
 FIFTHS = 5  # of a pixel, in which outlines of polygons are walked
 OUTSIDE = 0.01  # of the image's sides, that corners may lie beyond them
-
-
-def read_json(path: Path) -> Any:
-    """Raises DataError if the file is not there, or no JSON."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: is not readable JSON ({error}).") from error
 
 
 def read_annotations(path: Path) -> Mapping[str, Any]:

@@ -12,7 +12,6 @@
 |         | trajectory.txt (TUM's format), poses.csv or poses/NAME.txt                                              |
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from densevit.data.recordings.poses import (
 )
 from densevit.errors import DataError
 from densevit.ops.geometry import is_camera, pinhole
+from densevit.utils.json_files import read_object
 
 Camera = Float64[np.ndarray, "3 3"]
 
@@ -165,7 +165,7 @@ def read_scannet(folder: Path, max_gap: float) -> list[Frame]:
 def read_arkit(folder: Path, max_gap: float) -> list[Frame]:
     frames = []
     for file in sorted(folder.glob("frame_*.json"), key=natural_order):
-        facts = read_json(file)
+        facts = read_object(file)
         image = next(
             (path for s in (".jpg", ".png") if (path := file.with_suffix(s)).is_file()), file.with_suffix(".jpg")
         )
@@ -209,7 +209,7 @@ def read_stray(folder: Path, max_gap: float) -> list[Frame]:
 
 def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
     file = folder / "transforms.json"
-    facts = read_json(file)
+    facts = read_object(file)
     frames = []
     for number, entry in enumerate(facts.get("frames") or ()):
         own = {**facts, **entry}
@@ -306,21 +306,6 @@ def _matrix_file(path: Path) -> Camera | None:
 
 def _inside(folder: Path, name: Any, source: Path) -> Path | None:
     return None if name is None else folder / check_inside([str(name)], source)[0]
-
-
-def read_json(path: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        DataError: it is none, or not readable.
-    """
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is not readable JSON ({error}).") from error
-    if not isinstance(tree, dict):
-        raise DataError(f"{path}: expected an object, got {str(tree)[:60]}.")
-    return tree
 
 
 def camera_of_json(value: Any, where: Path) -> Camera | None:

@@ -13,6 +13,7 @@ from densevit.errors import DataError
 from densevit.evaluation.bootstrap import intervals, scenes_of
 from densevit.reporting.tables import Interval
 from densevit.utils.atomic_io import make_folder, write_text
+from densevit.utils.json_files import MALFORMED, read_object
 
 Point = tuple[int, int]
 
@@ -28,12 +29,10 @@ class Pair:
 def read_pairs(path: Path) -> dict[str, list[Pair]]:
     """DA-2K's `annotations.json`: image -> pairs; `point1` and `point2` are [row, column], `closer_point` names one.
     Raises DataError if it is missing or something else."""
+    tree: Mapping[str, Sequence[Mapping[str, Any]]] = read_object(path)
     try:
-        tree: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(path.read_text())
         return {image: [_pair(entry) for entry in entries] for image, entries in tree.items()}
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise DataError(f"{path}: no list of pairs as DA-2K has it ({error}).") from None
 
 

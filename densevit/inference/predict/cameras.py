@@ -1,6 +1,5 @@
 """The cameras of the images of an export: from the command, a table, or EXIF; and lenses that training did not show."""
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from densevit.inference.camera import CameraPolicy, Intrinsics, Lens, lens_warni
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.ops.geometry import field_of_view
 from densevit.structures import Size
+from densevit.utils.json_files import read_json
 
 log = logging.getLogger(__name__)
 
@@ -115,10 +115,7 @@ def camera_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     """Where a row stands, and its cells."""
     if path.suffix.lower() != ".json":
         return [(f"{path}:{number}", cells) for number, cells in read_table(path)]
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({error}).") from error
+    tree = read_json(path)
     rows = (
         [{"name": name, **row} for name, row in tree.items() if isinstance(row, dict)]
         if isinstance(tree, dict)

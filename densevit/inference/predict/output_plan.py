@@ -19,6 +19,7 @@ from densevit.inference.predict.point_files import PointFiles
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
 from densevit.utils.atomic_io import make_folder, place_for, remove_stale_temporaries, write_text
+from densevit.utils.json_files import read_object
 
 Existing = Literal["refuse", "overwrite", "resume"]
 """What to do where outputs are already there."""
@@ -266,12 +267,9 @@ def read_record(record: Path) -> dict[str, Any]:
         ConfigError: it is damaged.
     """
     try:
-        before = json.loads(record.read_text())
-        if not isinstance(before, dict):
-            raise ValueError("no object")
-    except ValueError:
+        return read_object(record)
+    except DataError:
         raise ConfigError(f"{record}: damaged, so what it resumes is unknown; use --overwrite.") from None
-    return before
 
 
 def amount(paths: Sequence[Path], noun: str) -> str:

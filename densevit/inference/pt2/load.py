@@ -6,7 +6,9 @@ images of another size without a word.
 
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import CheckpointError, ConfigError, DataError
+from densevit.utils.json_files import MALFORMED, checked, parse_json
 
 KEY = "densevit"  # under which the metadata of a package hold ours, as JSON
 
@@ -36,6 +39,15 @@ class TensorSpec(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype} {' x '.join(map(str, self.shape))}"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What running needs of our metadata."""
+
+    inputs: Mapping[str, TensorSpec]
+    outputs: list[str]
+    torch: str
 
 
 class Pt2Model:
@@ -81,23 +93,23 @@ def load_pt2(path: str | Path) -> Pt2Model:
     """
     path = Path(path)
     given = read_metadata(path)
-    missing = [name for name in given["AOTI_CPU_ISA"].split() if name in PRESENT and not PRESENT[name]()]
-    if missing:
+    about = parse_json(given[KEY], path, CheckpointError)
+    recorded = checked(Recorded, about, path, CheckpointError)
+    isa = given.get("AOTI_CPU_ISA", "")
+    if missing := [name for name in isa.split() if name in PRESENT and not PRESENT[name]()]:
         raise ConfigError(
-            f"{path}: compiled for a processor with {given['AOTI_CPU_ISA']}; this one lacks {', '.join(missing)}. "
+            f"{path}: compiled for a processor with {isa}; this one lacks {', '.join(missing)}. "
             "Export it on a processor like this one."
         )
-    about = json.loads(given[KEY])
-    inputs = {name: TensorSpec(dtype, tuple(shape)) for name, (dtype, shape) in about.pop("inputs").items()}
-    outputs = about.pop("outputs")
+    about = {name: str(text) for name, text in about.items() if name not in ("inputs", "outputs")}
     try:
         run = torch._inductor.aoti_load_package(str(path))
     except Exception as error:  # of the dynamic linker, of the archive
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"{path}: torch {torch.__version__} does not load it ({reason}); it was written by torch {about['torch']}."
+            f"{path}: torch {torch.__version__} does not load it ({reason}); it was written by torch {recorded.torch}."
         ) from error
-    return Pt2Model(run, inputs, about, outputs)
+    return Pt2Model(run, recorded.inputs, about, recorded.outputs)
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -107,10 +119,12 @@ def read_metadata(path: Path) -> dict[str, str]:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".wrapper_metadata.json")]
             found: dict[str, str] = json.loads(archive.read(names[0])) if names else {}
+            if KEY not in found:
+                raise CheckpointError(f"{path}: no package of `densevit export`.")
+            return {name: str(text) for name, text in found.items()}
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file.") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except CheckpointError:
+        raise
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, *MALFORMED) as error:
         raise CheckpointError(f"{path}: cannot be read as a .pt2 package ({error}).") from None
-    if KEY not in found:
-        raise CheckpointError(f"{path}: no package of `densevit export`.")
-    return found

@@ -15,6 +15,7 @@ from densevit.inference.predict.inputs import is_video, videos_in
 from densevit.inference.predict.output_plan import Existing, ExportPlan
 from densevit.inference.video.formats import ClipFormat
 from densevit.inference.writers.base import MapWriter
+from densevit.utils.json_files import MALFORMED
 
 TIMES = "times.csv"
 PROGRESS = "progress.json"
@@ -152,7 +153,7 @@ class Progress:
     @classmethod
     def read(cls, path: Path, made_from: str) -> "Progress":
         """What is noted; nothing where it is damaged, or of another clip or model."""
-        with suppress(OSError, ValueError, TypeError):
+        with suppress(OSError, *MALFORMED):
             noted = cls(**json.loads(path.read_text()))
             if noted.made_from == made_from:
                 return noted

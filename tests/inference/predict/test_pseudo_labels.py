@@ -190,5 +190,5 @@ def test_what_is_no_pseudo_labels_is_refused(labelled: tuple[Path, Path], tmp_pa
     with pytest.raises(DataError, match="`densevit pseudo-label` writes it"):
         open_dataset({"type": "pseudo_labels", "root": str(tmp_path)})
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(DataError, match="is no manifest of pseudo-labels"):
+    with pytest.raises(DataError, match="manifest.json: teacher: Field required"):
         open_dataset({"type": "pseudo_labels", "root": str(tmp_path)})

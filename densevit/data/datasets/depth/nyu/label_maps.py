@@ -10,7 +10,6 @@ A mapping gives the number of the target class for each source class; mappings c
 Both .mat files are in the repository ankurhanda/nyuv2-meta-data. Classes that no mapping names are ignored.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from densevit.data.labels.class_table import ClassTable, Entry
 from densevit.data.labels.errors import LabelError
 from densevit.errors import DataError
 from densevit.registry import did_you_mean
+from densevit.utils.json_files import read_object
 
 LabelMap = Literal["raw"] | Path | tuple[Path, ...] | None
 
@@ -98,9 +98,9 @@ def read_mapping(path: Path, sources: Sequence[str]) -> ClassMapping:
 
 def _of_json(path: Path, sources: Sequence[str]) -> ClassMapping:
     try:
-        tree = json.loads(path.read_text(encoding="utf-8-sig"))
-        classes, of = list(tree["classes"]), dict(tree["of"])
-    except (OSError, ValueError, TypeError, LookupError) as error:
+        tree = read_object(path)
+        classes, of = list(map(str, tree["classes"])), dict(tree["of"])
+    except (ValueError, TypeError, LookupError) as error:
         raise DataError(f'{path}: expected {{"classes": [...], "of": {{source: class}}}} ({error}).') from error
     unknown = [f"{source}: {target}" for source, target in of.items() if target not in classes]
     unknown += [source for source in of if source not in sources]
