@@ -124,7 +124,8 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     trainer.on_validated = lambda: write_training_report(plan, trainer.checkpointer.folder, opening)
     if world.is_main:
         print(opening, flush=True)
-    features = feature_cache(plan, trainer.model, world, training.workers(plan.run, world))
+    cached, workers = plan.run.data.cache_features, training.workers(plan.run, world)
+    features = feature_cache(plan, trainer.model, world, workers) if cached else None
     try:
         scores = trainer.fit(training.train_batches(plan, world, features), training.val_batches(plan, world))
     except Preempted:
@@ -186,7 +187,8 @@ def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence
     world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
-    features = feature_cache(plan, trainer.model, world, training.workers(plan.run, world))
+    cached, workers = plan.run.data.cache_features, training.workers(plan.run, world)
+    features = feature_cache(plan, trainer.model, world, workers) if cached else None
     batches = training.train_batches(plan, DistributedContext(world.device, rank, processes), features)
     return summary(replay(trainer.state, trainer.forward_backward_step, batches, folder, rank))
 

@@ -47,16 +47,14 @@ View = tuple[str, UInt8[np.ndarray, "h w 3"] | None]
 """Hash of an augmented image, and its pixels where the cache lacks it."""
 
 
-def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: int) -> FeatureCache | None:
-    """The outputs of the frozen encoder for all views of the training images, as `data.cache_features` says; None
-    where it does not.
+def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: int) -> FeatureCache:
+    """The outputs of the frozen encoder for all views of the training images, as `data.cache_features` says.
 
     Says first how many gigabytes they take. Raises ConfigError: a decoder runs blocks of the encoder itself. Raises
     StorageError if the disk has no room for them. Raises Preempted: a signal came; what was written stays.
     """
     options = plan.run.data.cache_features
-    if options is None:
-        return None
+    assert options is not None
     if getattr(model.encoder, "num_detached", 0):
         raise ConfigError(
             plan.locate("data.cache_features: the decoder runs the encoder's last blocks, which nothing can cache.")

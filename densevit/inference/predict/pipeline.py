@@ -17,7 +17,6 @@ from itertools import groupby
 from threading import Event
 from typing import Any, TypeVar
 
-from densevit.data.io.reader_warnings import ReaderWarnings
 from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import stack
 from densevit.data.loading.prefetch import prefetch
@@ -28,7 +27,7 @@ from densevit.inference.measured_points import points_are_input
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.ledger import Ledger
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
-from densevit.inference.predict.summary import Summary, failure_reason, incomplete, merge_summaries
+from densevit.inference.predict.summary import ReaderWarnings, Summary, failure_reason, incomplete, merge_summaries
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.tiling import check_tileable, check_tileable_inputs
 from densevit.inference.writers import PredictedMap

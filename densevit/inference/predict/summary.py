@@ -1,11 +1,13 @@
 """What became of the images or videos of an export, in numbers and in words."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
+from densevit.data.io import images
 from densevit.errors import PartialError
 from densevit.inference.point_fit import PointFit
 from densevit.inference.predict.inputs import list_unsupported
@@ -13,6 +15,26 @@ from densevit.utils.device import is_out_of_memory
 
 SOURCES = {"given": "given", "EXIF": "from EXIF", "estimate": "estimated by the model"}
 """Where the focal length of an image is from, in words."""
+
+
+class ReaderWarnings(logging.Handler):
+    """What readers warn of, by path, for the summary in place of standard error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: dict[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        path, _, message = record.getMessage().partition(": ")
+        self.messages[path] = message
+
+    def __enter__(self) -> None:
+        images.log.addHandler(self)
+        images.log.propagate = False
+
+    def __exit__(self, *_: object) -> None:
+        images.log.removeHandler(self)
+        images.log.propagate = True
 
 
 @dataclass
