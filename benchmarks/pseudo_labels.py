@@ -11,73 +11,20 @@ steps of as many images. Runs in --work go on where they were.
 """
 
 import argparse
-import json
 import shutil
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import yaml
 from machine import made_on
+from rooms_experiment import TASKS, config, run_command, train, write_folder
 
-from densevit.cli.main import main as command
-from densevit.data.datasets.base import Dataset, open_dataset
+from densevit.data.datasets.base import open_dataset
 from densevit.engine.logger import read_csv
 from densevit.utils.atomic_io import write_text
 
 LABELLED, SQUARE = 50, 8
 OWN = 11  # of 20 scenes are the user's; the teacher learns from the others
-
-
-def write_folder(data: Dataset, indices: list[int], folder: Path, *, truth: bool) -> None:
-    for kind in ("images", "depths", "labels") if truth else ("images",):
-        (folder / kind).mkdir(parents=True, exist_ok=True)
-    for index in indices:
-        files, stem = data.files(index), data.names[index].replace("/", "_")
-        shutil.copy(files["image"], folder / f"images/{stem}.jpg")
-        if truth:
-            shutil.copy(files["labels"], folder / f"labels/{stem}.png")
-            np.save(folder / f"depths/{stem}.npy", data.depth_map(index))
-    classes = [{"id": i, "name": name} for i, name in enumerate(data.classes)]
-    (folder / "classes.json").write_text(json.dumps([*classes, {"id": 255, "name": "none", "ignore": True}]))
-
-
-def config(args: argparse.Namespace, name: str, sources: list[Any], size: tuple[int, int, int]) -> list[str]:
-    dim, depth, heads = size
-    tree = {
-        "model": {
-            "encoder": {"type": "vit", "dim": dim, "depth": depth, "heads": heads, "patch_size": 16,
-                        "image_size": [96, 128], "stem": "conv", "positions": "sincos", "init": "jax"},
-            "decoder": {"type": "dpt", "channels": 32},
-            "decoders": {"labels": {"type": "linear"}},
-            "heads": {"depth": {"type": "metric", "activation": "log", "min_depth": 0.1, "max_depth": 13,
-                                "initial_depth": 2, "hidden": 0},
-                      "labels": {"type": "segmentation"}},
-            "resize": {"mode": "fixed", "size": [96, 128], "interpolation": "area"},
-        },
-        "tasks": {"depth": {"losses": [{"type": "silog", "variance_focus": 0.5}]},
-                  "labels": {"type": "segmentation", "weight": 3,
-                             "losses": [{"type": "cross_entropy", "pool": "image"}]}},
-        "data": {
-            "train": {"type": "mix", "sources": sources},
-            "val": {"type": "mix",
-                    "sources": [{"data": {"type": "rooms", "root": str(args.rooms), "split": "test"}}]},
-            "transforms": [{"type": "resize", "size": [96, 128]}, {"type": "hflip"}, {"type": "color", "p": 0.3}],
-            "workers": 0,
-        },
-        "optim": {"lr": 1e-3}, "schedule": {"type": "cosine", "warmup": 0.05}, "ema": 0.99, "log_every": 50,
-        "steps": args.steps, "batch_size": 12, "validate_every": args.steps, "precision": "bf16", "device": "cpu",
-        "output": str(args.work / name),
-    }  # fmt: skip
-    path = args.work / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(tree, sort_keys=False))
-    return ["train", str(path), "--resume"]
-
-
-def run(words: list[str], done: Path) -> None:
-    if not done.exists() and command(words):
-        sys.exit(f"densevit {' '.join(words)}: failed.")
+SMALL, LARGE = (128, 5, 2), (192, 6, 3)  # channels, blocks and heads of student and teacher
 
 
 def spoil(folder: Path, share: float = 0.1) -> None:
@@ -115,25 +62,33 @@ def main() -> None:
     labelled = [frames[0] for frames in own_scenes[:: max(1, len(own_scenes) // LABELLED)]][:LABELLED]
     others = sorted(index for frames in own_scenes for index in frames if index not in labelled)
     unlabelled = [others[i] for i in np.linspace(0, len(others) - 1, args.unlabelled).astype(int)]
-    write_folder(data, labelled, work / "labelled", truth=True)
-    write_folder(data, unlabelled, work / "unlabelled", truth=False)
     published = [index for frames in parts[False] for index in frames]
-    write_folder(data, published, work / "published", truth=True)
-    own = {"name": "labelled", "data": {"type": "folder", "root": str(work / "labelled")}, "weight": 1}
-    small, large = (128, 5, 2), (192, 6, 3)
-    foreign = {"name": "published", "data": {"type": "folder", "root": str(work / "published")}, "weight": 1}
-    run(config(args, "teacher", [foreign], large), work / "teacher/val.csv")
-    made = work / "pseudo/images.jsonl"
-    run(["pseudo-label", str(work / "teacher"), str(work / "unlabelled/images"), "--output", str(work / "pseudo"),
-         "--batch-size", "8", "--overwrite"], made)  # fmt: skip
+    write_folder(data, labelled, work / "labelled", ["depths", "labels"])
+    write_folder(data, unlabelled, work / "unlabelled", [])
+    write_folder(data, published, work / "published", ["depths", "labels"])
+    foreign, own = (
+        {"name": name, "data": {"type": "folder", "root": str(work / name)}, "weight": 1}
+        for name in ("published", "labelled")
+    )
+    tasks = {"depth": TASKS["depth"], "labels": {**TASKS["labels"], "weight": 3}}
+
+    def learn(name: str, *sources: object, size: tuple[int, int, int] = SMALL) -> None:
+        run = {"steps": args.steps, "batch_size": 12, "precision": "bf16", "log_every": 50, "tasks": tasks}
+        train(config(args.rooms, ["depth", "labels"], sources, size, **run), work / name)
+
+    learn("teacher", foreign, size=LARGE)
+    if not (work / "pseudo/images.jsonl").exists():
+        images, output = str(work / "unlabelled/images"), str(work / "pseudo")
+        run_command(
+            "pseudo-label", str(work / "teacher"), images, "--output", output, "--batch-size", "8", "--overwrite"
+        )
     if not (work / "spoiled").exists():
         shutil.copytree(work / "pseudo", work / "spoiled")
         spoil(work / "spoiled")
     for name, maps in (("student", "pseudo"), ("spoiled_student", "spoiled")):
-        source = {"name": "pseudo", "data": {"type": "pseudo_labels", "root": str(work / maps)}, "weight": 4,
-                  "drop_worst": 0.1}  # fmt: skip
-        run(config(args, name, [own, source], small), work / name / "val.csv")
-    run(config(args, "baseline", [own], small), work / "baseline/val.csv")
+        data_set = {"type": "pseudo_labels", "root": str(work / maps)}
+        learn(name, own, {"name": "pseudo", "data": data_set, "weight": 4, "drop_worst": 0.1})
+    learn("baseline", own)
     text = report(args, len(published), len(parts[False]))
     print(text)
     if args.report:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from forked import ForkServer
+from shell import Shell
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -32,6 +33,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()  # or extension modules report at the end that their objects were never freed
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
 
 
 @pytest.fixture(scope="session")

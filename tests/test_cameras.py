@@ -15,6 +15,7 @@ import pytest
 import torch
 from jaxtyping import Float
 from PIL import Image
+from shell import Shell
 from small import small_config
 from torch import Tensor, nn
 
@@ -172,11 +173,10 @@ def test_training_teaches_a_canonical_head_depth_over_the_focal_length(data: Pat
     assert all(float(loss) == 0 for loss in nothing.values())
 
 
-def test_data_without_cameras_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_without_cameras_is_refused_before_training(tmp_path: Path, shell: Shell) -> None:
     config = small_config(tmp_path)
     for words in KEYS.values():
-        assert main(["train", str(config), words]) == 2
-        assert "has none" in (message := capsys.readouterr().err) or "none of 6 samples" in message
+        assert "has none" in (message := shell.refused("train", config, words)) or "none of 6 samples" in message
     assert not (tmp_path / "run").exists()
 
 
@@ -257,27 +257,25 @@ def test_the_focal_length_of_a_photo_comes_from_its_35_mm_equivalent_or_its_pixe
     ],
 )
 def test_exif_that_cannot_be_true_is_refused_before_anything_is_written(
-    run: Path, tmp_path: Path, exif: dict[int, Any], fault: str, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, exif: dict[int, Any], fault: str, shell: Shell
 ) -> None:
     path = photo(tmp_path / "in/phone.jpg", exif=exif)
     with pytest.raises(DataError, match=f"phone.jpg: {fault}"):
         exif_focal(path)
-    assert main(["predict", str(run), str(path), "--output", str(tmp_path / "out")]) == 2
-    assert "phone.jpg: EXIF" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    told = shell.refused("predict", run, path, "--output", tmp_path / "out")
+    assert "phone.jpg: EXIF" in told and (not (tmp_path / "out").exists())
 
 
 def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_them(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, shell: Shell
 ) -> None:
     photo(tmp_path / "in/a.jpg", exif={F35: 26})
     photo(tmp_path / "in/b.jpg", exif={F35: 52}, size=(80, 60))
     words = ["predict", str(run), str(tmp_path / "in"), "--formats", "npy", "--precision", "fp32", "--output"]
-    assert main([*words, str(tmp_path / "exif")]) == 0
-    assert "focal length 2 from EXIF" in capsys.readouterr().out
+    assert "focal length 2 from EXIF" in shell(*words, tmp_path / "exif").out
     predictor = densevit.load(run, precision="fp32", focal=52 * 100 / 43.2666)
     np.testing.assert_allclose(np.load(tmp_path / "exif/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
-    assert main([*words, str(tmp_path / "given"), "--fov", "60"]) == 0
-    assert "focal length 2 given" in capsys.readouterr().out
+    assert "focal length 2 given" in shell(*words, tmp_path / "given", "--fov", "60").out
     predictor = predictor.with_options(camera=30 / np.tan(np.radians(30)))  # of b, 60 pixels wide
     np.testing.assert_allclose(np.load(tmp_path / "given/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
     predictor = predictor.with_options(camera=None, batch_size=2)  # then each photo's own, in a batch, too
@@ -293,8 +291,7 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
     with pytest.raises(DataError, match="metres follow from the camera's focal length, and none is known"):
         predictor(image())  # an array has no EXIF
     photo(tmp_path / "in/c.jpg", exif={})
-    assert main([*words, str(tmp_path / "none")]) == 2
-    said = capsys.readouterr().err
+    said = shell.refused(*words, tmp_path / "none")
     assert "c.jpg: metres follow from" in said and "none is known of 1 of 3 images" in said
     assert not (tmp_path / "none").exists()
 
@@ -328,11 +325,11 @@ def test_a_table_is_checked_before_anything_is_written(
 
 @pytest.mark.parametrize(("option", "value"), [("--focal", "0"), ("--focal", "nan"), ("--fov", "180")])
 def test_a_focal_length_that_is_none_is_refused(
-    run: Path, tmp_path: Path, option: str, value: str, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, option: str, value: str, shell: Shell
 ) -> None:
     path = photo(tmp_path / "a.jpg", exif={})
-    assert main(["predict", str(run), str(path), "--output", str(tmp_path / "out"), option, value]) == 2
-    assert f"{option}: {value}; would fit: " in capsys.readouterr().err
+    told = shell.refused("predict", run, path, "--output", tmp_path / "out", option, value)
+    assert f"{option}: {value}; would fit: " in told
 
 
 def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(

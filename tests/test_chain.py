@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from shell import Shell
 from small import small_config, small_folder
 
 import densevit
@@ -126,25 +127,25 @@ def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path
     assert metrics(tmp_path / "saved")["abs_rel"] == pytest.approx(scores["abs_rel"], abs=1e-3)
 
 
-def test_missing_maps_are_named(run: Path, tmp_path: Path, capsys) -> None:
+def test_missing_maps_are_named(run: Path, tmp_path: Path, shell: Shell) -> None:
     small_folder(tmp_path / "data")
     (tmp_path / "maps").mkdir()
     np.save(tmp_path / "maps/000.npy", np.ones((60, 80), np.float32))
     data = ["--data", "folder", "--root", str(tmp_path / "data"), "--data-options", "depth_scale=1000"]
-    assert main(["eval", "--task", "depth", "--predictions", str(tmp_path / "maps"), *data]) == 2
-    assert "no map for 5 of 6 images" in capsys.readouterr().err
+    told = shell.refused("eval", "--task", "depth", "--predictions", tmp_path / "maps", *data)
+    assert "no map for 5 of 6 images" in told
 
 
-def test_a_protocol_that_the_validation_images_do_not_fit_is_told_before_the_first_step(tmp_path: Path, capsys) -> None:
-    assert main(["train", str(small_config(tmp_path)), "tasks.depth.protocol=nyu_eigen"]) == 2
-    told = capsys.readouterr().err
+def test_a_protocol_that_the_validation_images_do_not_fit_is_told_before_the_first_step(
+    tmp_path: Path, shell: Shell
+) -> None:
+    told = shell.refused("train", small_config(tmp_path), "tasks.depth.protocol=nyu_eigen")
     assert "tasks.depth.protocol: '000' of data.val: the box rows 45:471" in told
     assert not (tmp_path / "run/train.csv").exists()
 
 
-def test_images_that_are_trained_on_and_scored_are_a_warning(tmp_path: Path, capsys) -> None:
-    assert main(["train", str(small_config(tmp_path)), "steps=1"]) == 0
-    assert "warning: 6 of the 6 images of data.val are in data.train, too, '000' for one" in capsys.readouterr().err
+def test_images_that_are_trained_on_and_scored_are_a_warning(tmp_path: Path, shell: Shell) -> None:
+    told = shell("train", small_config(tmp_path), "steps=1").err
+    assert "warning: 6 of the 6 images of data.val are in data.train, too, '000' for one" in told
     own = [f"data.{kind}.{key}" for kind in ("train", "val") for key in (f"split={kind}", "val_fraction=0.3")]
-    assert main(["train", str(small_config(tmp_path / "b")), "steps=1", *own]) == 0
-    assert "in data.train, too" not in capsys.readouterr().err
+    assert "in data.train, too" not in shell("train", small_config(tmp_path / "b"), "steps=1", *own).err

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from shell import Shell
 from small import small_config
 
 import densevit
 from densevit.builder.checkpoint import restore
-from densevit.cli.main import main
 from densevit.config import parser
 from densevit.errors import ConfigError, DataError
 
@@ -61,9 +61,8 @@ def test_motion_blocks_learn_and_single_images_are_predicted_as_before(image_mod
         )
 
 
-def test_inspect_names_the_motion_blocks(video_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(video_model)]) == 0
-    assert "conditioning:     motion (heads 8, frames 2" in capsys.readouterr().out
+def test_inspect_names_the_motion_blocks(video_model: Path, shell: Shell) -> None:
+    assert "conditioning:     motion (heads 8, frames 2" in shell("inspect", video_model).out
 
 
 def test_a_run_on_clips_resumes_bit_for_bit(config: Path, image_model: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from shell import Shell
 from small_scenes import MODEL, RUN, small_scenes
 
 from densevit.builder import plan as planning
@@ -181,10 +182,9 @@ def test_stopped_and_resumed_the_run_is_bit_equal(folder: Path, tmp_path: Path) 
     ],
 )
 def test_what_does_not_fit_is_told_before_training(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    folder: Path, tmp_path: Path, shell: Shell, words: list[str], message: str
 ) -> None:
-    assert main(["train", str(folder / "run.yaml"), f"output={tmp_path / 'x'}", *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in shell.refused("train", folder / "run.yaml", f"output={tmp_path / 'x'}", *words)
     assert not (tmp_path / "x").exists()
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from shell import Shell
 from small_mixture import small_mixture_config
 
 from densevit.builder import plan as planning
@@ -92,7 +93,6 @@ def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -
     ],
 )
 def test_what_does_not_fit_is_told_before_training(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    config: Path, tmp_path: Path, shell: Shell, words: list[str], message: str
 ) -> None:
-    assert main(["train", str(config), f"output={tmp_path / 'x'}", *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in shell.refused("train", config, f"output={tmp_path / 'x'}", *words)

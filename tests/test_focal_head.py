@@ -9,6 +9,7 @@ import pytest
 import torch
 from films import write_film
 from PIL import Image
+from shell import Shell
 from small import small_config
 
 import densevit
@@ -101,9 +102,7 @@ def test_a_video_has_one_focal_length(predictor: Predictor) -> None:
     np.testing.assert_allclose(maps, first(frames), rtol=1e-5)
 
 
-def test_exports_say_what_was_estimated_and_exif_comes_first(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exports_say_what_was_estimated_and_exif_comes_first(run: Path, tmp_path: Path, shell: Shell) -> None:
     (tmp_path / "in").mkdir()
     for name in "ab":
         Image.fromarray(image(ord(name))).save(tmp_path / f"in/{name}.png")
@@ -111,8 +110,7 @@ def test_exports_say_what_was_estimated_and_exif_comes_first(
     exif.get_ifd(0x8769)[0xA405] = 30  # 35 mm equivalent
     Image.fromarray(image(7)).save(tmp_path / "in/c.jpg", exif=exif)
     words = ["predict", str(run), str(tmp_path / "in"), "--formats", "npy,ply", "--precision", "fp32"]
-    assert main([*words, "--output", str(tmp_path / "out")]) == 0
-    assert "focal length 1 from EXIF, 2 estimated by the model" in capsys.readouterr().out
+    assert "focal length 1 from EXIF, 2 estimated by the model" in shell(*words, "--output", tmp_path / "out").out
     predictor = densevit.load(run, precision="fp32")
     focal = predictor.estimate_camera(tmp_path / "in/a.png")
     points = read_ply_points(tmp_path / "out/a.ply")
@@ -122,12 +120,11 @@ def test_exports_say_what_was_estimated_and_exif_comes_first(
     np.testing.assert_allclose(np.load(tmp_path / "given/a.npy"), np.load(tmp_path / "out/a.npy"), rtol=1e-5)
 
 
-def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, shell: Shell) -> None:
     pytest.importorskip("av")
     film = write_film(tmp_path / "film.mp4", [image(seed, (64, 64)) for seed in range(3)])
     words = ["predict", str(run), str(film), "--formats", "npz_clip", "--precision", "fp32"]
-    assert main([*words, "--output", str(tmp_path / "out")]) == 0
-    assert "focal length 1 estimated by the model" in capsys.readouterr().out
+    assert "focal length 1 estimated by the model" in shell(*words, "--output", tmp_path / "out").out
     predictor = densevit.load(run, precision="fp32")
     maps = [frame.depth for frame in predict_video(predictor, film)]
     np.testing.assert_allclose(np.load(tmp_path / "out/film.depth.npz")["depth"], maps, rtol=1e-5)
@@ -138,8 +135,7 @@ def test_an_exported_graph_takes_the_focal_length_and_gives_depth(run: Path) -> 
     assert list(example_inputs(card, options, 1, (48, 64))) == ["image", "focal"] and list(card.outputs) == ["depth"]
 
 
-def test_it_needs_a_decoder_of_its_own(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_needs_a_decoder_of_its_own(data: Path, tmp_path: Path, shell: Shell) -> None:
     words = ["model.heads.focal.type=focal", "tasks.focal.type=focal", f"output={tmp_path / 'run'}", "steps=1"]
-    assert main(["train", str(data / "small.yaml"), *words]) == 2
-    assert "model.decoders: {focal: {type: pool, pool: average}}" in capsys.readouterr().err
+    assert "model.decoders: {focal: {type: pool, pool: average}}" in shell.refused("train", data / "small.yaml", *words)
     assert not (tmp_path / "run").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked import ForkServer
+from shell import Shell
 from small_mixture import small_mixture_config
 
 from densevit.builder import plan as planning
@@ -61,15 +62,14 @@ def test_stopped_and_resumed_at_any_step_the_run_is_bit_equal(folder: Path, tmp_
         assert read_csv(tmp_path / f"{stop}/train.csv")[-1]["rooms/samples"] == 24
 
 
-def test_one_named_score_picks_the_best_checkpoint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_named_score_picks_the_best_checkpoint(folder: Path, shell: Shell) -> None:
     words = ["train", str(folder / "mix.yaml"), f"output={folder / 'best'}", "steps=4", "validate_every=1"]
     assert main([*words, "best=seg/labels/miou"]) == 0
     rows = read_csv(folder / "best/val.csv")
     best = max(rows, key=lambda row: row["seg/labels/miou"])["step"]
     assert checkpoint.step_of((folder / "best/checkpoints/best").resolve()) == best
-    capsys.readouterr()
-    assert main([*words, "best=seg/labels/mio", f"output={folder / 'none'}"]) == 2
-    assert "best: no score 'seg/labels/mio'. Did you mean 'seg/labels/miou'" in capsys.readouterr().err
+    told = shell.refused(*words, "best=seg/labels/mio", f"output={folder / 'none'}")
+    assert "best: no score 'seg/labels/mio'. Did you mean 'seg/labels/miou'" in told
 
 
 SOURCES = "data.train.sources"
@@ -89,10 +89,9 @@ SOURCES = "data.train.sources"
     ],
 )
 def test_what_does_not_fit_together_is_told_before_training(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    folder: Path, tmp_path: Path, shell: Shell, words: list[str], message: str
 ) -> None:
-    assert main(["train", str(folder / "mix.yaml"), f"output={tmp_path / 'run'}", *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in shell.refused("train", folder / "mix.yaml", f"output={tmp_path / 'run'}", *words)
     assert not (tmp_path / "run/train.csv").exists()
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from forked import ForkServer
 from PIL import Image
+from shell import Shell
 from small_scenes import small_joint_config, small_scenes
 
 from densevit import api
@@ -158,18 +159,17 @@ WRONG = [
 ]
 
 
-def test_what_does_not_fit_together_is_told_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_together_is_told_before_training(tmp_path: Path, shell: Shell) -> None:
     config = small_joint_config(tmp_path)
     for words, message in WRONG:
-        assert main(["train", str(config), *words]) == 2
-        assert message in capsys.readouterr().err
+        assert message in shell.refused("train", config, *words)
     assert not (tmp_path / "run/train.csv").exists()
     text = config.read_text()
     for labels in ("    labels: {type: segmentation}\n", "  labels: {type: segmentation}\n"):
         text = text.replace(labels, "")
     config.write_text(text)
-    assert main(["train", str(config), "objective.loss_weighting=uncertainty"]) == 2
-    assert "objective.loss_weighting: there is only one task" in capsys.readouterr().err
+    told = shell.refused("train", config, "objective.loss_weighting=uncertainty")
+    assert "objective.loss_weighting: there is only one task" in told
 
 
 def test_learned_loss_weighting_is_resumed_with_the_weights(tmp_path: Path) -> None:

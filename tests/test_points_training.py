@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shell import Shell
 from small import small_config
 
 import densevit
@@ -136,15 +137,14 @@ def test_a_model_without_such_blocks_is_fitted_to_the_points(config: Path, plain
 
 
 def test_commands_use_the_points_and_say_so(
-    config: Path, model: Path, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, model: Path, plain: Path, tmp_path: Path, shell: Shell
 ) -> None:
     image, depth = photo(config)
     lidar = np.round(sparse(depth) * 1000).astype(np.uint16)
     Image.fromarray(lidar).save(tmp_path / "000.png")
     words = [str(config.parent / "data/images/000.jpg"), "--formats", "npy", "--output", str(tmp_path / "out")]
     more = ["--points", str(tmp_path / "000.png"), "--points-scale", "1000", "--precision", "fp32"]
-    assert main(["predict", str(model), *words, *more]) == 0
-    assert f"{(lidar > 0).sum()} points an image, an input of the model" in capsys.readouterr().out
+    assert f"{(lidar > 0).sum()} points an image, an input of the model" in shell("predict", model, *words, *more).out
     expected = densevit.load(model, device="cpu", precision="fp32")(image, points=lidar / 1000)
     np.testing.assert_allclose(np.load(tmp_path / "out/000.npy"), expected, rtol=1e-5)
     data = {"type": "folder", "root": str(config.parent / "data"), "depth_scale": 1000}
@@ -156,13 +156,12 @@ def test_commands_use_the_points_and_say_so(
     assert scores["points", 200] < 0.5 * scores["points", None] == 0.5 * scores["plain", None]
     assert scores["plain", 200] < 0.5 * scores["plain", None]
     assert densevit.evaluate(model, data, points=200).scores["abs_rel"] == scores["points", 200]
-    assert main(["inspect", str(model)]) == 0
-    assert "conditioning:     points (hidden 8" in capsys.readouterr().out
+    assert "conditioning:     points (hidden 8" in shell("inspect", model).out
     exported = str(tmp_path / "a.onnx")
     assert main(["export", str(model), exported, "--image-size", "60,80"]) == 0
     words[-1] = str(tmp_path / "of-onnx")
-    assert main(["predict", exported, *words, *more]) == 0
-    assert f"{(lidar > 0).sum()} points an image, an input of the model" in capsys.readouterr().out
+    told = shell("predict", exported, *words, *more).out
+    assert f"{(lidar > 0).sum()} points an image, an input of the model" in told
     np.testing.assert_allclose(np.load(tmp_path / "of-onnx/000.npy"), expected, rtol=1e-4)
 
 

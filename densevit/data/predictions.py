@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -30,8 +30,7 @@ class SavedFiles:
 
     Args:
         names: those of the data set.
-        suffixes: of the files that count, all of which have one ending in common where it is the user's, as
-            `.png` or `.labels.png`.
+        suffix: `.png` or `.labels.png` say, where the folder holds each map in several formats, or more than the maps.
         manifest: CSV with the columns `name` and `prediction` (a path below the folder), or JSONL with these keys,
             where names do not match.
         allow_outside: the list may name files that lie elsewhere.
@@ -40,20 +39,23 @@ class SavedFiles:
         DataError: maps are missing or ambiguous; with the count and the first five.
     """
 
+    suffixes: ClassVar[frozenset[str]]  # of the files that count, unless the user names one
+
     def __init__(
         self,
         folder: Path,
         names: Sequence[str],
-        suffixes: frozenset[str],
-        manifest: Path | None = None,
         *,
+        suffix: str | None = None,
+        manifest: Path | None = None,
         allow_outside: bool = False,
     ) -> None:
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder of predictions.")
         self.folder = folder
         if manifest is None:
-            self.paths = _match_by_name(folder, names, suffixes)
+            usual = self.suffixes if not suffix else frozenset([f".{suffix}" if suffix.isalnum() else suffix])
+            self.paths = _match_by_name(folder, names, frozenset(word.lower() for word in usual))
         else:
             self.paths = _match_by_list(folder, names, manifest, allow_outside)
 
@@ -64,21 +66,15 @@ class SavedMaps(SavedFiles):
     Args:
         kind: metric: metres; affine and disparity: numbers without unit, taken as stored.
         scale: stored units per metre of integer files that do not carry theirs.
-        suffix: `.png` say, where the folder holds each map in several formats.
+        files: see `SavedFiles`.
     """
 
+    suffixes = DEPTH_SUFFIXES
+
     def __init__(
-        self,
-        folder: Path,
-        names: Sequence[str],
-        *,
-        kind: Kind = "metric",
-        scale: float | None = None,
-        suffix: str | None = None,
-        manifest: Path | None = None,
-        allow_outside: bool = False,
-    ):
-        super().__init__(folder, names, _suffixes(suffix, DEPTH_SUFFIXES), manifest, allow_outside=allow_outside)
+        self, folder: Path, names: Sequence[str], *, kind: Kind = "metric", scale: float | None = None, **files: Any
+    ) -> None:
+        super().__init__(folder, names, **files)
         self.kind, self.scale = kind, scale
 
     def read(self, name: str) -> Float32[np.ndarray, "h w"]:
@@ -92,20 +88,13 @@ class SavedLabels(SavedFiles):
 
     Args:
         table: what the stored numbers mean; None takes them for the positions of the classes.
-        suffix: `.labels.png` say, where the folder holds more than the maps.
+        files: see `SavedFiles`.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        names: Sequence[str],
-        *,
-        table: ClassTable | None = None,
-        suffix: str | None = None,
-        manifest: Path | None = None,
-        allow_outside: bool = False,
-    ):
-        super().__init__(folder, names, _suffixes(suffix, LABEL_SUFFIXES), manifest, allow_outside=allow_outside)
+    suffixes = LABEL_SUFFIXES
+
+    def __init__(self, folder: Path, names: Sequence[str], *, table: ClassTable | None = None, **files: Any) -> None:
+        super().__init__(folder, names, **files)
         self.table = table
 
     def read(self, name: str) -> Int64[np.ndarray, "h w"]:
@@ -118,20 +107,13 @@ class SavedNormals(SavedFiles):
 
     Args:
         axes: of the files.
-        suffix: `.normals.png` say, where the folder holds more than the maps.
+        files: see `SavedFiles`.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        names: Sequence[str],
-        *,
-        axes: Axes = "opencv",
-        suffix: str | None = None,
-        manifest: Path | None = None,
-        allow_outside: bool = False,
-    ):
-        super().__init__(folder, names, _suffixes(suffix, NORMAL_SUFFIXES), manifest, allow_outside=allow_outside)
+    suffixes = NORMAL_SUFFIXES
+
+    def __init__(self, folder: Path, names: Sequence[str], *, axes: Axes = "opencv", **files: Any) -> None:
+        super().__init__(folder, names, **files)
         self.axes = axes
 
     def read(self, name: str) -> Float32[np.ndarray, "h w 3"]:
@@ -207,13 +189,6 @@ class GivenLabels(GivenValues):
             raise DataError(f"prediction for '{name}': {ids.dtype} values; class ids are whole numbers.")
         labels: Int64[np.ndarray, "h w"] = ids.astype(np.int64)
         return labels
-
-
-def _suffixes(suffix: str | None, usual: frozenset[str]) -> frozenset[str]:
-    """The user's suffix, `png` as `.png`, or the usual ones."""
-    if not suffix:
-        return usual
-    return frozenset([f".{suffix.lower()}" if suffix.isalnum() else suffix.lower()])
 
 
 def _match_by_name(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> dict[str, Path]:

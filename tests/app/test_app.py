@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shell import Shell
 from web_sites import SIZE, save_model
 
 from densevit.api import load
@@ -24,7 +25,6 @@ from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
 from densevit.app.models import AppModel, ViewOptions
 from densevit.app.page import options_from
 from densevit.app.views import legend_of, map_view, map_views, scale_of_video
-from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
@@ -263,8 +263,7 @@ def test_two_lines_say_what_a_model_is(model: AppModel) -> None:
 
 
 def test_the_command_names_the_extra_before_it_reads_the_checkpoint(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.setattr("densevit.utils.packages.is_installed", lambda package: False)
-    assert main(["app", "missing"]) == 2
-    assert "gradio is not installed: pip install 'densevit[app]'" in capsys.readouterr().err
+    assert "gradio is not installed: pip install 'densevit[app]'" in shell.refused("app", "missing")

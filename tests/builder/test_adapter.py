@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from shell import Shell
 from small import small_config
 
 import densevit
@@ -82,30 +83,27 @@ def test_an_adapter_goes_on_learning_by_init_from(folder: Path, tmp_path: Path) 
     assert not [name for name in open_checkpoint(full).tensors if is_update(name)]
 
 
-def test_an_adapter_without_its_encoder_says_what_to_name(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_adapter_without_its_encoder_says_what_to_name(folder: Path, tmp_path: Path, shell: Shell) -> None:
     other = train(folder / "small.yaml", tmp_path / "other", "seed=1")
     path = tmp_path / "adapter.safetensors"
     assert main(["convert", str(folder / "lora"), str(path), "--to", "adapter"]) == 0
     place = folder / "plain"
     place.rename(folder / "moved")
     try:
-        capsys.readouterr()
-        assert main(["convert", str(path), str(tmp_path / "a.safetensors"), "--to", "densevit"]) == 2
-        assert "--family-options base=FILE" in capsys.readouterr().err
+        told = shell.refused("convert", path, tmp_path / "a.safetensors", "--to", "densevit")
+        assert "--family-options base=FILE" in told
         base = ["--family-options", f"base={folder / 'moved'}"]
         assert main(["convert", str(path), str(tmp_path / "a.safetensors"), "--to", "densevit", *base]) == 0
         base = ["--family-options", f"base={other}"]
-        assert main(["convert", str(path), str(tmp_path / "b.safetensors"), "--to", "densevit", *base]) == 2
-        assert "trained on other weights" in capsys.readouterr().err
+        told = shell.refused("convert", path, tmp_path / "b.safetensors", "--to", "densevit", *base)
+        assert "trained on other weights" in told
     finally:
         (folder / "moved").rename(place)
 
 
-def test_updates_and_a_frozen_encoder_exclude_each_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_updates_and_a_frozen_encoder_exclude_each_other(folder: Path, shell: Shell) -> None:
     words = ["model.encoder.lora.rank=4", "model.freeze_encoder=true"]
-    assert main(["train", str(folder / "small.yaml"), *words]) == 2
-    assert "model.freeze_encoder: model.encoder.lora freezes the encoder itself" in capsys.readouterr().err
-    assert main(["convert", str(folder / "plain"), str(folder / "x.safetensors"), "--to", "adapter"]) == 2
-    assert "no low-rank updates" in capsys.readouterr().err
+    told = shell.refused("train", folder / "small.yaml", *words)
+    assert "model.freeze_encoder: model.encoder.lora freezes the encoder itself" in told
+    told = shell.refused("convert", folder / "plain", folder / "x.safetensors", "--to", "adapter")
+    assert "no low-rank updates" in told

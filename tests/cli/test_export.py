@@ -4,6 +4,7 @@ import inspect
 from pathlib import Path
 
 import pytest
+from shell import Shell
 from toy_models import save_network, toy_network
 
 from densevit.api.export_model import GRAPH, INT8, graph_options
@@ -18,20 +19,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_network(tmp_path_factory.mktemp("saved") / "model", toy_network(heads, std=None, encoder=encoder))
 
 
-def test_a_checkpoint_becomes_a_file_that_inspect_reads(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_becomes_a_file_that_inspect_reads(checkpoint: Path, tmp_path: Path, shell: Shell) -> None:
     file = tmp_path / "model.onnx"
-    assert main(["export", str(checkpoint), str(file), "--image-size", "30,44"]) == 0
-    said = capsys.readouterr().out
+    said = shell("export", checkpoint, file, "--image-size", "30,44").out
     assert f"{file}: 0." in said and "input image: uint8 1 x 30 x 44 x 3, RGB" in said
     assert (
         "output depth: float32 1 x 1 x 30 x 44, metric depth in m, 0.001 to 20; max. difference from PyTorch " in said
     )
-    assert main(["inspect", str(file)]) == 0
-    assert "input image: uint8 1 x 30 x 44 x 3, RGB" in capsys.readouterr().out
-    assert main(["inspect", "--json", str(file)]) == 0
-    assert '"licence": "unknown"' in capsys.readouterr().out
+    assert "input image: uint8 1 x 30 x 44 x 3, RGB" in shell("inspect", file).out
+    assert '"licence": "unknown"' in shell("inspect", "--json", file).out
 
 
 SIZED = ["a.onnx", "--image-size", "30,44"]
@@ -54,14 +50,13 @@ FAULTS = [
 
 
 def test_faults_are_reported_before_the_checkpoint_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.onnx").touch()
     monkeypatch.setattr("densevit.api.export_model.restore", lambda *given, **more: pytest.fail("it was read"))
     for options, fault in FAULTS:
-        assert main(["export", "checkpoint", *options]) == 2
-        assert fault in capsys.readouterr().err
+        assert fault in shell.refused("export", "checkpoint", *options)
     assert [file.name for file in tmp_path.iterdir()] == ["there.onnx"]
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 import trimesh
 from PIL import Image
+from shell import Shell
 from torch import Tensor, nn
 
 from densevit import api
@@ -82,12 +83,9 @@ def test_another_program_writes_the_same_maps_and_is_named(
     assert "2 images on cpu in fp32 by openvino" in capsys.readouterr().err
 
 
-def test_a_bad_image_gives_exit_code_3_and_one_line(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_image_gives_exit_code_3_and_one_line(photos: Path, tmp_path: Path, shell: Shell) -> None:
     (photos / "c.jpg").write_text("no picture")
-    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 3
-    said = capsys.readouterr()
+    said = shell("predict", "checkpoint", photos, "--output", tmp_path / "out", code=3)
     assert said.out.count("c.jpg") == 1 and "1 of 3 images failed" in said.err
     assert (tmp_path / "out" / "a.png").exists() and (tmp_path / "out" / "sub" / "b.png").exists()
 
@@ -134,11 +132,10 @@ def test_wrong_arguments_end_with_exit_code_2_and_nothing_written(
 
 @pytest.mark.parametrize("kind", ["affine", "disparity"])
 def test_a_point_cloud_of_a_relative_model_is_refused_before_any_work(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: Kind
+    photos: Path, tmp_path: Path, shell: Shell, kind: Kind
 ) -> None:
     given = [str(photos), "--output", str(tmp_path / "out"), "--formats", "npy,ply", "--fov", "60"]
-    assert main(["predict", "checkpoint", *given]) == 2
-    assert f"this model gives {kind} values" in capsys.readouterr().err
+    assert f"this model gives {kind} values" in shell.refused("predict", "checkpoint", *given)
     assert not (tmp_path / "out").exists()
 
 
@@ -180,26 +177,22 @@ def test_names_that_are_not_utf8_are_exported_and_their_faults_can_be_printed(
     assert "bad?.png: " in said.out and said.out.encode()
 
 
-def test_images_of_formats_that_are_not_read_are_counted(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_images_of_formats_that_are_not_read_are_counted(photos: Path, tmp_path: Path, shell: Shell) -> None:
     for name in ("x.jxl", "sub/y.jxl", "z.psd", "notes.txt"):
         (photos / name).write_bytes(b"")
-    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 0
-    assert "left out, for their formats are not read: 2 .jxl, 1 .psd." in capsys.readouterr().out
+    said = shell("predict", "checkpoint", photos, "--output", tmp_path / "out").out
+    assert "left out, for their formats are not read: 2 .jxl, 1 .psd." in said
     (tmp_path / "other").mkdir()
     (tmp_path / "other/a.jxl").write_bytes(b"")
-    assert main(["predict", "checkpoint", str(tmp_path / "other"), "--output", str(tmp_path / "none")]) == 2
-    assert "holds no image" in (told := capsys.readouterr().err) and "1 .jxl" in told
+    said = shell.refused("predict", "checkpoint", tmp_path / "other", "--output", tmp_path / "none")
+    assert "holds no image" in (told := said) and "1 .jxl" in told
 
 
-def test_intrinsics_hold_for_images_of_the_size_of_the_first(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_intrinsics_hold_for_images_of_the_size_of_the_first(photos: Path, tmp_path: Path, shell: Shell) -> None:
     photo(photos / "c.png", (12, 16))
     arguments = ["--formats", "ply", "--intrinsics", "8,8,4,3", "--output", str(tmp_path / "out")]
-    assert main(["predict", "checkpoint", str(photos), *arguments]) == 3
-    assert "c.png: intrinsics: given for images of 6x8, this one is 12x16; a CSV" in capsys.readouterr().out
+    told = shell("predict", "checkpoint", photos, *arguments, code=3).out
+    assert "c.png: intrinsics: given for images of 6x8, this one is 12x16; a CSV" in told
     assert {path.name for path in (tmp_path / "out").rglob("*.ply")} == {"a.ply", "b.ply"}
     assert json.loads((tmp_path / "out/export.json").read_text())["intrinsics"] == [8, 8, 4, 3, [6, 8]]
 
@@ -243,26 +236,23 @@ def test_focal_lengths_of_a_table_reach_models_whose_metres_depend_on_them(
 
 
 def test_of_an_animation_the_first_image_is_exported_and_the_summary_says_so(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    photos: Path, tmp_path: Path, shell: Shell
 ) -> None:
     frames = [Image.fromarray(np.full((6, 8), value, np.uint8)) for value in (0, 255)]
     frames[0].save(photos / "moving.gif", save_all=True, append_images=frames[1:])
-    assert main(["predict", "checkpoint", str(photos), "--output", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr()
+    said = shell("predict", "checkpoint", photos, "--output", tmp_path / "out")
     assert f"{photos / 'moving.gif'}: holds several images (an animation, or pages); the first is read" in said.out
     assert "several images" not in said.err  # once
     np.testing.assert_allclose(read_depth(tmp_path / "out/moving.png"), 1.0, atol=1e-6)
 
 
-def test_a_fifo_is_a_fault_of_one_image_and_never_waited_for(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fifo_is_a_fault_of_one_image_and_never_waited_for(photos: Path, tmp_path: Path, shell: Shell) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "list.txt").write_text("in/a.jpg\npipe.jpg\n")
     os.mkfifo(photos / "pipe.jpg")  # in a list and in a folder alike
     for given in (tmp_path / "list.txt", photos):
-        assert main(["predict", "checkpoint", str(given), "--output", str(tmp_path / "out" / given.name)]) == 3
-        assert "pipe.jpg: is a FIFO" in capsys.readouterr().out.replace("'", "")
+        told = shell("predict", "checkpoint", given, "--output", tmp_path / "out" / given.name, code=3).out
+        assert "pipe.jpg: is a FIFO" in told.replace("'", "")
     with pytest.raises(DataError, match="not a regular file"):
         api.load("checkpoint")(tmp_path / "pipe.jpg")
 

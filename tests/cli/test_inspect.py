@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from shell import Shell
 
 from densevit.cli.main import main
 
@@ -54,12 +55,11 @@ def test_files_of_ours_of_others_and_of_nobody_are_described(
 
 
 def test_convert_takes_the_family_and_its_options_from_the_command_line(
-    third_party: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    third_party: Path, tmp_path: Path, shell: Shell
 ) -> None:
     family = ["--family", "depth-anything-v2-metric", "--family-options", "max_depth=12.5"]
     out = tmp_path / "ours.safetensors"
     assert main(["convert", str(third_party), str(out), "--to", "densevit", *family]) == 0
-    assert main(["inspect", str(out)]) == 0
-    said = capsys.readouterr().out
+    said = shell("inspect", out).out
     assert f"written: {out}" in said
     assert "metric in m, 0 to 12.5" in said

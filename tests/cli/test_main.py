@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from shell import Shell
 from small import small_config
 
 from densevit.api import load
@@ -216,23 +217,16 @@ def test_a_command_of_one_process_runs_once_under_torchrun(
     assert "list runs in one process: rank 0 of 4 does all of it" in printed.err
 
 
-def failing(capsys, *words: str, code: int = 2) -> str:
-    assert main(words) == code
-    err = capsys.readouterr().err
-    assert "Traceback" not in err
-    return err
-
-
-def test_every_fault_of_a_config_is_reported_at_once(tmp_path: Path, capsys) -> None:
+def test_every_fault_of_a_config_is_reported_at_once(tmp_path: Path, shell: Shell) -> None:
     config = small_config(tmp_path)
     words = ["model.decoder.chanels=3", "model.heads.depth.max_depth=-1", "tasks.depth.losses.0.type=silgo"]
     words += ["data.transforms.0.type=crop", "data.train.depth_scale=mm", "tasks.depth.protocol=nyu", "lr=3"]
-    err = failing(capsys, "train", str(config), *words[:-1])
+    err = shell.refused("train", str(config), *words[:-1])
     for word in words[:-1]:
         key = word.partition("=")[0]
         assert f"{key}: " in err
     assert "Did you mean 'silog'?" in err
-    assert "optim.lr" in failing(capsys, "train", str(config), words[-1])
+    assert "optim.lr" in shell.refused("train", str(config), words[-1])
     assert not (tmp_path / "run").exists()
 
 
@@ -247,8 +241,8 @@ def test_every_fault_of_a_config_is_reported_at_once(tmp_path: Path, capsys) -> 
         ("plugins=[mine.py]", "plugins: no such file"),
     ],
 )
-def test_what_a_run_lacks_is_reported_before_it_starts(tmp_path: Path, capsys, word: str, message: str) -> None:
-    assert message in failing(capsys, "train", str(small_config(tmp_path)), word)
+def test_what_a_run_lacks_is_reported_before_it_starts(tmp_path: Path, shell: Shell, word: str, message: str) -> None:
+    assert message in shell.refused("train", str(small_config(tmp_path)), word)
     assert not list(tmp_path.glob("run/*.csv"))
 
 
@@ -261,15 +255,14 @@ def test_what_a_run_lacks_is_reported_before_it_starts(tmp_path: Path, capsys, w
     ],
 )
 def test_a_plugin_that_fails_is_reported_with_its_line(
-    tmp_path: Path, capsys, name: str, text: str, message: str
+    tmp_path: Path, shell: Shell, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_text(text)
     for _ in range(2):  # the second time is no better
-        assert main(["train", str(small_config(tmp_path)), f"plugins=[{tmp_path / name}]"]) == 2
-        assert message in capsys.readouterr().err
+        assert message in shell.refused("train", small_config(tmp_path), f"plugins=[{tmp_path / name}]")
 
 
-def test_a_data_set_that_hides_a_method_by_an_attribute_is_refused_with_its_line(tmp_path: Path, capsys) -> None:
+def test_a_data_set_that_hides_a_method_by_an_attribute_is_refused_with_its_line(tmp_path: Path, shell: Shell) -> None:
     (tmp_path / "mine.py").write_text(
         "from densevit.data.datasets.base import DATASETS, Dataset\n"
         "@DATASETS.register('hides_for_test')\n"
@@ -279,51 +272,35 @@ def test_a_data_set_that_hides_a_method_by_an_attribute_is_refused_with_its_line
         "        self.files = ['a.jpg']\n"
         "    def read(self, index): ...\n"
     )
-    assert main(["check-data", "hides_for_test", "--plugins", str(tmp_path / "mine.py")]) == 2
-    error = capsys.readouterr().out
+    error = shell("check-data", "hides_for_test", "--plugins", tmp_path / "mine.py", code=2).out
     assert (
         "mine.py:6: class Mine sets self.files, which is a method" in error and "depth_map, files, label_map" in error
     )
 
 
-def test_a_model_that_does_not_fit_into_memory_is_reported(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_model_that_does_not_fit_into_memory_is_reported(tmp_path: Path, shell: Shell, monkeypatch) -> None:
     def too_large(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes")
 
     monkeypatch.setattr("densevit.builder.training.build_model", too_large)
-    assert main(["train", str(small_config(tmp_path))]) == 2
-    assert "model: does not fit into memory" in capsys.readouterr().err
+    assert "model: does not fit into memory" in shell.refused("train", small_config(tmp_path))
 
 
-def test_a_run_that_cannot_go_on_keeps_its_config(tmp_path: Path, capsys) -> None:
+def test_a_run_that_cannot_go_on_keeps_its_config(tmp_path: Path, shell: Shell) -> None:
     path = str(small_config(tmp_path))
     assert main(["train", path, "steps=1"]) == 0
     before = (tmp_path / "run/config.yaml").read_text()
-    assert main(["train", path, "model.encoder.dim=64", "--resume"]) == 2
-    assert "does not fit the model" in capsys.readouterr().err
+    assert "does not fit the model" in shell.refused("train", path, "model.encoder.dim=64", "--resume")
     assert (tmp_path / "run/config.yaml").read_text() == before
 
 
-def test_a_missing_checkpoint_or_data_set_is_reported(tmp_path: Path, capsys) -> None:
-    assert "no such checkpoint" in failing(
-        capsys, "eval", "--task", "depth", str(tmp_path / "gone"), "--data", "middlebury_motorcycle"
-    )
-    assert "Did you mean 'nyu'" in failing(capsys, "eval", "--task", "depth", "x", "--data", "nyuu")
-    assert "either a MODEL or --predictions" in failing(
-        capsys, "eval", "--task", "depth", "--data", "middlebury_motorcycle"
-    )
-    assert "no protocol" in failing(
-        capsys,
-        "eval",
-        "--task",
-        "depth",
-        "--predictions",
-        str(tmp_path),
-        "--data",
-        "middlebury_motorcycle",
-        "--protocol",
-        "garg",
-    )
+def test_a_missing_checkpoint_or_data_set_is_reported(tmp_path: Path, shell: Shell) -> None:
+    data = ["--data", "middlebury_motorcycle"]
+    assert "no such checkpoint" in shell.refused("eval", "--task", "depth", tmp_path / "gone", *data)
+    assert "Did you mean 'nyu'" in shell.refused("eval", "--task", "depth", "x", "--data", "nyuu")
+    assert "either a MODEL or --predictions" in shell.refused("eval", "--task", "depth", *data)
+    words = ["--predictions", tmp_path, *data, "--protocol", "garg"]
+    assert "no protocol" in shell.refused("eval", "--task", "depth", *words)
 
 
 def test_a_part_of_ones_own_works_from_a_file(tmp_path: Path, capsys) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shell import Shell
 from small import CONFIG, small_folder
 
 import densevit
@@ -60,12 +61,9 @@ def test_calibrated_intervals_are_in_the_card_and_in_the_scores(run: Path, tmp_p
     assert written["level"] == 0.9
 
 
-def test_intervals_that_were_not_calibrated_are_not_written(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_intervals_that_were_not_calibrated_are_not_written(run: Path, tmp_path: Path, shell: Shell) -> None:
     words = ["predict", str(run / "run"), str(run / "data/images"), "--formats", "interval"]
-    assert main([*words, "--output", str(tmp_path / "maps")]) == 2
-    assert "`densevit calibrate --target uncertainty` does that" in capsys.readouterr().err
+    assert "`densevit calibrate --target uncertainty` does that" in shell.refused(*words, "--output", tmp_path / "maps")
     assert not (tmp_path / "maps").exists()
 
 

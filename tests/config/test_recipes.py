@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from shell import Shell
 
-from densevit.cli.main import main
 from densevit.config import parser
 from densevit.config.recipes import find_config, folder, recipes
 from densevit.errors import ConfigError
@@ -83,9 +83,9 @@ def test_an_option_that_a_data_set_does_not_have_is_told_where_it_was_given(conf
     assert "'data.depth_scale=5': data.train.depth_scale: no such option." in str(caught.value)
 
 
-def test_check_data_takes_a_recipe_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check-data", "voc_dinov2_vits_linear", "data.root=/nowhere"]) == 2
-    assert "[val] no data at /nowhere" in capsys.readouterr().out
+def test_check_data_takes_a_recipe_by_its_name(shell: Shell) -> None:
+    told = shell("check-data", "voc_dinov2_vits_linear", "data.root=/nowhere", code=2).out
+    assert "[val] no data at /nowhere" in told
 
 
 def test_the_walks_recipe_goes_on_from_the_network_of_the_demo() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from shell import Shell
 from small import small_folder
 
 from densevit.builder.plan import load_plan
-from densevit.cli.main import main
 from densevit.config.starter import upper_end
 from densevit.data.folder_facts import look_at_folder, unit_of
 from densevit.errors import DataError
@@ -62,14 +62,13 @@ def test_whole_numbers_are_a_guess_that_says_so(
 
 @pytest.mark.parametrize("with_labels", [False, True], ids=["depth", "depth and classes"])
 def test_the_config_is_ready_to_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], with_labels: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell, with_labels: bool
 ) -> None:
     root = small_folder(tmp_path / "my data")
     if with_labels:
         labels(root)
     monkeypatch.chdir(tmp_path)
-    assert main(["init", "mine", "--root", str(root)]) == 0
-    out = capsys.readouterr().out
+    out = shell("init", "mine", "--root", root).out
     assert "1000 stored units per metre" in out and "densevit train mine.yaml" in out
     assert ("ids 0 to 3" in out) == with_labels
     plan = load_plan("mine.yaml", ["model.encoder={type: vit, dim: 32, depth: 4, heads: 2, image_size: 56}"]).open()
@@ -77,8 +76,7 @@ def test_the_config_is_ready_to_train(
     largest = max(plan.train.depth_map(i).max() for i in range(len(plan.train)))
     assert largest <= plan.run.model.heads["depth"]["max_depth"] <= 2 * largest
     assert [step["type"] for step in plan.run.data.transforms] == ["resize", "random_crop", "hflip", "color"]
-    assert main(["init", "mine", "--root", str(root)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "is there already" in shell.refused("init", "mine", "--root", root)
 
 
 def no_images(root: Path) -> None:
@@ -129,12 +127,9 @@ def test_ends_of_the_range_are_round() -> None:
     assert [upper_end(metres) for metres in (0.9, 1.0, 7.2, 8.1, 31, 79)] == [1, 1, 8, 10, 50, 80]
 
 
-def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "recipes"]) == 0
-    out = capsys.readouterr().out
+def test_recipes_are_listed_and_printed(shell: Shell) -> None:
+    out = shell("list", "recipes").out
     assert "\ndepth:\n" in f"\n{out}" and "  nyu_dinov2_vits_dpt  " in out and "  depth/folder  " in out
     assert "  A MiDaS-style mixture (Ranftl et al. 2020, 2021): disparity" in out
-    assert main(["list", "recipes", "depth/folder"]) == 0
-    assert capsys.readouterr().out.startswith("# Your own images and depth maps")
-    assert main(["list", "recipes", "depth/foldr"]) == 2
-    assert "Did you mean" in capsys.readouterr().err
+    assert shell("list", "recipes", "depth/folder").out.startswith("# Your own images and depth maps")
+    assert "Did you mean" in shell.refused("list", "recipes", "depth/foldr")

@@ -225,30 +225,21 @@ def test_a_training_image_that_turns_bad_costs_no_step(tmp_path: Path, micro: in
     assert_equal(everything(whole), everything(again))
 
 
-def test_what_went_wrong_is_told_though_nothing_can_be_saved(tmp_path: Path, capsys, monkeypatch) -> None:
-    def broken() -> None:
-        raise StorageError("the disk is full")
-
-    trainer = some_trainer(some_run(tmp_path, save_every=100, validate_every=100))
-    monkeypatch.setattr(trainer.checkpointer, "save", broken)
-    with pytest.raises(DataError, match="a.png"):
-        trainer.fit(damaged_at(6), None)
-    assert "step 3 could not be saved: the disk is full" in capsys.readouterr().out
-
-
-def test_what_went_wrong_first_is_told_though_random_states_cannot_be_put_back(
-    tmp_path: Path, capsys, monkeypatch
+@pytest.mark.parametrize("lost", ["disk", "GPU"])
+def test_what_went_wrong_first_is_told_though_nothing_can_be_saved(
+    tmp_path: Path, capsys, monkeypatch, lost: str
 ) -> None:
-    """A GPU that is lost takes its random state and statistics with it."""
+    """The disk is full, or a GPU is lost, and with it its random state and statistics."""
+    fault = StorageError("full") if lost == "disk" else RuntimeError("CUDA error: unspecified launch failure")
 
-    def lost(*_: object) -> None:
-        raise RuntimeError("CUDA error: unspecified launch failure")
+    def fail(*_: object) -> None:
+        raise fault
 
     trainer = some_trainer(some_run(tmp_path, save_every=100, validate_every=100))
-    monkeypatch.setattr(seed, "set_random_state", lost)
+    monkeypatch.setattr(*((trainer.checkpointer, "save") if lost == "disk" else (seed, "set_random_state")), fail)
     with pytest.raises(DataError, match="a.png"):
         trainer.fit(damaged_at(6), None)
-    assert "step 3 could not be saved: CUDA error" in capsys.readouterr().out
+    assert f"step 3 could not be saved: {fault}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("step", [1, 5, 11])

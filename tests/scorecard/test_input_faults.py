@@ -22,6 +22,7 @@ from layouts import opened
 from layouts.encoders import png
 from PIL import Image
 from scorecard import zoo
+from shell import Shell
 from small import small_config
 from torch import Tensor, nn
 from toy_models import fp32
@@ -67,18 +68,8 @@ KEYS = {
 CPU = torch.device("cpu")
 
 
-def failing(capsys: pytest.CaptureFixture[str], *words: object) -> list[str]:
-    """The lines of a command that must end with 2 and say why, without a traceback."""
-    assert main([str(word) for word in words]) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    return said.splitlines()
-
-
-def test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = failing(capsys, "train", small_config(tmp_path), *(f"{key}=1" for key in KEYS))
+def test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one(tmp_path: Path, shell: Shell) -> None:
+    lines = shell.refused("train", small_config(tmp_path), *(f"{key}=1" for key in KEYS)).splitlines()
     assert len(lines) == len(KEYS) == 20
     for key, meant in KEYS.items():
         (line,) = (line for line in lines if f" {key}: " in line)
@@ -87,7 +78,7 @@ def test_twenty_wrong_keys_are_all_told_at_once_each_with_the_right_one(
     assert not (tmp_path / "run").exists()
 
 
-def test_wrong_keys_of_a_file_are_told_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_keys_of_a_file_are_told_with_their_line(tmp_path: Path, shell: Shell) -> None:
     config = small_config(tmp_path)
     text, wrong = (
         config.read_text(),
@@ -96,7 +87,7 @@ def test_wrong_keys_of_a_file_are_told_with_their_line(tmp_path: Path, capsys: p
     for right, key in wrong.items():
         text = re.sub(rf"\b{right}: ", f"{key}: ", text)
     config.write_text(text + "steps: 8\n")
-    lines = failing(capsys, "train", config)
+    lines = shell.refused("train", config).splitlines()
     assert len(lines) == 4
     for key in wrong.values():
         line = 1 + [f"{key}:" in line for line in text.splitlines()].index(True)
@@ -143,12 +134,10 @@ VALUES = {
 }  # fmt: skip
 
 
-def test_a_wrong_value_is_refused_with_key_value_and_what_would_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_value_is_refused_with_key_value_and_what_would_fit(tmp_path: Path, shell: Shell) -> None:
     config = small_config(tmp_path)
     for word, parts in VALUES.items():
-        (line,) = failing(capsys, "train", config, word)
+        (line,) = shell.refused("train", config, word).splitlines()
         assert [part for part in parts if part not in line] == [], line
     assert not list(tmp_path.glob("run/*.csv"))
 
@@ -172,10 +161,10 @@ def test_options_are_never_guessed_from_their_beginning(capsys: pytest.CaptureFi
     assert caught.value.code == 2 and "--overfit-one" in capsys.readouterr().err
 
 
-def test_a_twice_written_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_twice_written_key_is_refused(tmp_path: Path, shell: Shell) -> None:
     config = small_config(tmp_path)
     config.write_text(config.read_text() + "steps: 9\n")
-    assert "steps: written twice" in failing(capsys, "train", config)[0]
+    assert "steps: written twice" in shell.refused("train", config).splitlines()[0]
 
 
 class Echo(nn.Module):
@@ -229,7 +218,7 @@ def test_pictures_turned_by_exif_give_the_answer_of_the_upright_one(tmp_path: Pa
         np.testing.assert_array_equal(predictor(folder / name), first, err_msg=name)
 
 
-def test_the_zoo_is_trained_on_evaluated_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_zoo_is_trained_on_evaluated_and_exported(tmp_path: Path, shell: Shell) -> None:
     folder = zoo.fill(tmp_path / "zoo/images", readable=True)
     (tmp_path / "zoo/depths").mkdir()
     for path in folder.iterdir():
@@ -240,8 +229,7 @@ def test_the_zoo_is_trained_on_evaluated_and_exported(tmp_path: Path, capsys: py
     assert main(["train", str(config), *words, "steps=5"]) == 0
     assert main(["eval", "--task", "depth", str(MODEL), "--data", "folder", "--root", str(root)]) == 0
     made = zoo.fill(tmp_path / "all")
-    assert main(["predict", str(MODEL), *map(str, sorted(made.iterdir())), "--output", str(tmp_path / "out")]) == 3
-    said = capsys.readouterr()
+    said = shell("predict", MODEL, *sorted(made.iterdir()), "--output", tmp_path / "out", code=3)
     failed = json.loads((tmp_path / "out/failed.json").read_text())["failed"]
     assert {Path(entry["image"]).name for entry in failed} == zoo.REFUSED.keys()
     for entry in failed:
@@ -322,11 +310,11 @@ def test_a_strip_is_refused_where_the_resize_rule_would_blow_it_up_and_read_wher
     assert echo()(strip).shape == (30_000, 8)
 
 
-def test_a_config_of_aliases_is_refused_before_it_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_of_aliases_is_refused_before_it_grows(tmp_path: Path, shell: Shell) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     (tmp_path / "bomb.yaml").write_text("\n".join(lines))
-    assert "bomb.yaml:1: anchors and aliases" in failing(capsys, "train", tmp_path / "bomb.yaml")[0]
+    assert "bomb.yaml:1: anchors and aliases" in shell.refused("train", tmp_path / "bomb.yaml").splitlines()[0]
 
 
 def pictures(root: Path) -> Path:
@@ -405,10 +393,11 @@ def test_a_published_list_with_a_name_that_leads_out_is_refused(tmp_path: Path) 
             opened(name, tmp_path, **({} if name == "ibims" else {"split": "train"}))
 
 
-def test_pairs_of_images_that_lie_elsewhere_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_of_images_that_lie_elsewhere_are_refused(tmp_path: Path, shell: Shell) -> None:
     pair = {"point1": [0, 0], "point2": [1, 1], "closer_point": "point1"}
     (tmp_path / "pairs.json").write_text(json.dumps({"../a.jpg": [pair]}))
-    assert "'../a.jpg'" in failing(capsys, "eval", "--task", "ordinal", MODEL, "--pairs", tmp_path / "pairs.json")[0]
+    (told,) = shell.refused("eval", "--task", "ordinal", MODEL, "--pairs", tmp_path / "pairs.json").splitlines()
+    assert "'../a.jpg'" in told
 
 
 @pytest.mark.parametrize("kind", ["external", "soft", "virtual", "raw"])

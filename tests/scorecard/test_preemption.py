@@ -137,18 +137,8 @@ def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server
 
 
 def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, fork_server: ForkServer, trained: Path) -> None:
-    words = [
-        "eval",
-        "--task",
-        "depth",
-        trained / "run",
-        "--data",
-        "folder",
-        "--root",
-        trained / "data",
-        "--data-options",
-        "depth_scale=1000",
-    ]
+    words = ["eval", "--task", "depth", trained / "run", "--data", "folder", "--root", trained / "data"]
+    words += ["--data-options", "depth_scale=1000"]
     code, text = fork_server.run(*words, "--output", tmp_path / "report", fault="while_predicting")
     assert code == STOPPED, text
     assert "nothing is written" in text

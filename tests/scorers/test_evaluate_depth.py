@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from shell import Shell
 from small import small_config, small_folder
 
 import densevit
@@ -87,16 +88,14 @@ def test_a_run_is_scored_on_its_own_validation_data_and_protocol(
     assert found["metrics"]["abs_rel"] == pytest.approx(float(recorded["abs_rel"]), rel=1e-4)
 
 
-def test_a_checkpoint_that_records_no_data_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_that_records_no_data_asks_for_it(shell: Shell) -> None:
     old = Path(__file__).parents[1] / "weights/old/schema_1.safetensors"
-    assert main(["eval", "--task", "depth", str(old)]) == 2
-    assert "records no validation data; name a data set" in capsys.readouterr().err
-    assert main(["eval", "--task", "depth", "--predictions", str(old.parent)]) == 2
-    assert "--data: name the data set" in capsys.readouterr().err
+    assert "records no validation data; name a data set" in shell.refused("eval", "--task", "depth", old)
+    assert "--data: name the data set" in shell.refused("eval", "--task", "depth", "--predictions", old.parent)
 
 
 def test_saved_maps_of_another_unit_are_told_with_the_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, shell: Shell, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Millimetres: AbsRel is wrong by orders of magnitude, and every prediction is clamped."""
     small_folder(tmp_path / "data", 3)
@@ -106,13 +105,11 @@ def test_saved_maps_of_another_unit_are_told_with_the_remedy(
         depth = data.read(index).depth
         np.save(tmp_path / f"maps/{name}.npy", depth * 1000)
     options = ["--data", str(tmp_path / "data"), "--data-options", "depth_scale=1000", "--predictions"]
-    assert main(["eval", "--task", "depth", *options, str(tmp_path / "maps"), "--output", str(tmp_path / "out")]) == 0
-    told = capsys.readouterr().out
+    told = shell("eval", "--task", "depth", *options, tmp_path / "maps", "--output", tmp_path / "out").out
     assert "predictions look like 1000 units per metre. Use --scale 1000." in told
     assert "(100.0%) clamped to the range" in told and "Use --scale 1000" in caplog.text
     assert "Use --scale 1000" in (tmp_path / "out/report.html").read_text()
-    assert main(["eval", "--task", "depth", *options, str(tmp_path / "maps"), "--scale", "1000"]) == 0
-    told = capsys.readouterr().out
+    told = shell("eval", "--task", "depth", *options, tmp_path / "maps", "--scale", "1000").out
     assert "warning" not in told and "clamped to the range" not in told
 
 
@@ -136,43 +133,15 @@ def test_commands_find_the_splits_in_a_folder_by_themselves(
         printed = capsys.readouterr()
         assert f"data: {split_data}, split val of train, val" in printed.err
         assert "2 of 2 images scored" in printed.out
-    assert (
-        main(
-            [
-                "eval",
-                "--task",
-                "depth",
-                str(run),
-                "--data",
-                str(split_data),
-                "--split",
-                "train",
-                *scale,
-                "--device",
-                "cpu",
-            ]
-        )
-        == 0
-    )
+    words = ["--data", str(split_data), "--split", "train", *scale, "--device", "cpu"]
+    assert main(["eval", "--task", "depth", str(run), *words]) == 0
     assert "3 of 3 images scored" in capsys.readouterr().out
 
 
 def test_an_evaluation_records_the_device_and_precision_that_auto_took(run: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    words = [
-        "eval",
-        "--task",
-        "depth",
-        str(run),
-        "--data",
-        "folder",
-        "--root",
-        str(run.parent / "data"),
-        "--data-options",
-        "depth_scale=1000",
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    words = ["eval", "--task", "depth", str(run), "--data", "folder", "--root", str(run.parent / "data")]
+    words += ["--data-options", "depth_scale=1000", "--output", str(tmp_path / "out")]
     assert main([*words, "--precision", "auto", "--device", "auto"]) == 0
     source = json.loads((tmp_path / "out/metrics.json").read_text())["source"]
     assert (source["inference"]["precision"], source["device"]) == ("bf16", "cpu")

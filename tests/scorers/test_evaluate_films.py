@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from films import frame, write_film, write_frames
+from shell import Shell
 from torch import Tensor, nn
 
-from densevit.cli.main import main
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
@@ -45,11 +45,11 @@ def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path)
     assert steadied.per_image[0][1]["flicker"] < 0.5 * jumping.per_image[0][1]["flicker"]
 
 
-def test_what_films_cannot_be_scored_by_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_films_cannot_be_scored_by_is_refused(shell: Shell) -> None:
     with pytest.raises(DataError, match="cannot be read twice"):
         evaluate_films(predictor(0.0), ["camera:0"])
-    assert main(["eval", "--task", "video", "run", "--videos", "a.mp4", "--align", "affine"]) == 2
-    assert "which --videos do not have" in capsys.readouterr().err
+    told = shell.refused("eval", "--task", "video", "run", "--videos", "a.mp4", "--align", "affine")
+    assert "which --videos do not have" in told
 
 
 def test_what_a_damaged_video_lacks_is_said_stored_and_exits_with_3(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from shell import Shell
 from toy_models import toy_network
 
 from densevit.cli.main import main
@@ -36,7 +37,7 @@ def test_wrong_options_are_refused_before_anything_is_timed(capsys: pytest.Captu
 
 
 def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("densevit.speed.hardware.SIDE", 64)
     monkeypatch.setattr("densevit.speed.hardware.COPY_BYTES", 2**16)
@@ -51,8 +52,7 @@ def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
     for row in tree["rows"]:
         row["value"] = {"middle": 1e9, "low": 1e9, "high": 1e9}  # as if it had been this fast before
     data.write_text(json.dumps(tree))
-    assert main([*arguments, "--baseline", str(data)]) == 1
-    output = capsys.readouterr().out
+    output = shell(*arguments, "--baseline", data, code=1).out
     assert "slower: scoring, saved PNG16, nyu_eigen, 1 process" in output
     assert f"against {data}: 1 rows compared." in output or f"against {data}: 2 rows compared." in output  # by cores
     assert json.loads(data.read_text()) == tree  # the second of a day replaces none

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from shell import Shell
 from small import CONFIG, small_folder
 
 from densevit.cli.main import main
@@ -115,8 +116,5 @@ def test_a_config_trains_normals_beside_depth_and_eval_normals_scores_both(
         assert float(ours.split(",")[1]) == pytest.approx(float(theirs.split(",")[1]), abs=0.01)
 
 
-def test_data_without_normals_and_without_a_camera_is_refused_before_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", str(normals_config(tmp_path, camera=False))]) == 2
-    assert "no normals to learn from" in capsys.readouterr().err
+def test_data_without_normals_and_without_a_camera_is_refused_before_training(tmp_path: Path, shell: Shell) -> None:
+    assert "no normals to learn from" in shell.refused("train", normals_config(tmp_path, camera=False))

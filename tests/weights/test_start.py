@@ -9,6 +9,7 @@ import small
 import timm
 import torch
 import yaml
+from shell import Shell
 
 from densevit.builder import plan as planning
 from densevit.builder import training
@@ -152,10 +153,8 @@ def test_a_file_of_several_possible_families_is_not_guessed_at(relative: Path, t
         planning.load_plan(config(tmp_path, heads={"depth": METRIC}, init_from=str(relative)))
 
 
-def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", str(small.small_config(tmp_path))]) == 0
-    capsys.readouterr()
-    model = trainer(config(tmp_path, init_from=str(tmp_path / "run"), heads={"depth": {"type": "disparity"}})).model
+def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, shell: Shell) -> None:
+    shell("train", small.small_config(tmp_path))
     said = capsys.readouterr().err
     assert "encoder (" in said
     assert "new: heads.depth (disparity where the file has metric" in said

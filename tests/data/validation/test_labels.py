@@ -14,6 +14,7 @@ from layouts.segmentation_cases import CASES, Case, samples
 from orientations import oriented
 from photo_samples import sample
 from PIL import Image
+from shell import Shell
 
 from densevit.cli.main import main
 from densevit.data.io.writers import encode
@@ -136,10 +137,8 @@ def test_published_datasets_are_validated_alike(case: Case, tmp_path: Path) -> N
     assert case.type == "pascal_context" or kinds["empty_labels"] == {data.files(0)["labels"].name}
 
 
-def test_the_command_examines_labels_and_takes_classes_by_number_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_examines_labels_and_takes_classes_by_number_too(tmp_path: Path, shell: Shell) -> None:
     layouts.write_folder(tmp_path, frames(*"ab"))
     assert main(["check-data", str(tmp_path), "--no-cache"]) == 0
-    assert main(["check-data", str(tmp_path), "--no-cache", "--classes", "3"]) == 2
-    assert "holds class 3; the 3 classes end at 2, and 768 pixels lie beyond" in capsys.readouterr().out
+    told = shell("check-data", tmp_path, "--no-cache", "--classes", "3", code=2).out
+    assert "holds class 3; the 3 classes end at 2, and 768 pixels lie beyond" in told

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from shell import Shell
 
-from densevit.cli.main import main
 from densevit.errors import DataError
 from densevit.evaluation.depth.ordinal import Pair, ordered, ordinal_scores, read_pairs
 
@@ -43,9 +43,7 @@ def test_points_outside_and_other_files_are_told(tmp_path: Path) -> None:
         read_pairs(tmp_path / "x.json")
 
 
-def test_saved_maps_are_scored_from_the_command_line_at_the_size_of_their_images(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_saved_maps_are_scored_from_the_command_line_at_the_size_of_their_images(tmp_path: Path, shell: Shell) -> None:
     (tmp_path / "images/indoor").mkdir(parents=True)
     (tmp_path / "maps/images/indoor").mkdir(parents=True)
     Image.fromarray(np.zeros((20, 40, 3), np.uint8)).save(tmp_path / "images/indoor/a.jpg")
@@ -59,12 +57,11 @@ def test_saved_maps_are_scored_from_the_command_line_at_the_size_of_their_images
         "--task",
         "ordinal",
         "--pairs",
-        str(tmp_path / "annotations.json"),
+        tmp_path / "annotations.json",
         "--predictions",
-        str(tmp_path / "maps"),
+        tmp_path / "maps",
     ]
-    assert main([*command, "--prediction-type", "disparity", "--output", str(tmp_path / "scores")]) == 0
-    assert "0.7500 of 4 pairs in 1 images" in capsys.readouterr().out
+    told = shell(*command, "--prediction-type", "disparity", "--output", tmp_path / "scores").out
+    assert "0.7500 of 4 pairs in 1 images" in told
     assert json.loads((tmp_path / "scores/metrics.json").read_text())["images"] == {"images/indoor/a.jpg": [0.75, 4]}
-    assert main([*command, "--prediction-type", "affine"]) == 0
-    assert "0.2500 of 4 pairs" in capsys.readouterr().out
+    assert "0.2500 of 4 pairs" in shell(*command, "--prediction-type", "affine").out

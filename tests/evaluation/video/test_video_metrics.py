@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from films import frame, write_frames
+from shell import Shell
 
 from densevit.cli.main import main
 from densevit.errors import DataError
@@ -95,10 +96,9 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, shell: Shell) -> None:
     words = ["--predictions", str(walks / "maps"), "--data", "rooms", "--root", str(walks / "data")]
-    assert main(["eval", "--task", "video", *words, "--output", str(walks / "report")]) == 0
-    plain = capsys.readouterr().out
+    plain = shell("eval", "--task", "video", *words, "--output", walks / "report").out
     assert "tae" in plain and "metres as predicted" in plain
     import json
 
@@ -120,15 +120,12 @@ def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, capsys: pyt
         (["--videos", "a.mp4"], "are scored in its place"),
     ],
 )
-def test_wrong_options_are_refused(
-    walks: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
+def test_wrong_options_are_refused(walks: Path, shell: Shell, arguments: list[str], message: str) -> None:
     words = ["--predictions", str(walks / "maps"), "--data", "rooms", "--root", str(walks / "data")]
-    assert main(["eval", "--task", "video", *words, *arguments]) == 2
-    assert message in capsys.readouterr().err
+    assert message in shell.refused("eval", "--task", "video", *words, *arguments)
 
 
-def test_single_views_are_no_clip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_views_are_no_clip(tmp_path: Path, shell: Shell) -> None:
     generate(tmp_path / "data", {"test": 1}, frames=2, size=(16, 16), seed=3, progress=False)
     write_frames(tmp_path / "maps", [frame(0)])
     words = ["--data", "rooms", "--root", str(tmp_path / "data"), "--suffix", ".npy"]
@@ -136,5 +133,5 @@ def test_single_views_are_no_clip(tmp_path: Path, capsys: pytest.CaptureFixture[
     maps.mkdir(parents=True)
     for i in range(2):
         np.save(maps / f"{i:02d}.npy", np.ones((16, 16), np.float32))
-    assert main(["eval", "--task", "video", "--predictions", str(tmp_path / "maps"), *words]) == 2
-    assert "single views, not walks" in capsys.readouterr().err
+    told = shell.refused("eval", "--task", "video", "--predictions", tmp_path / "maps", *words)
+    assert "single views, not walks" in told

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from shell import Shell
 from toy_models import fp32, toy_network
 
 from densevit.cli.main import main
@@ -174,13 +175,12 @@ def test_the_page_holds_every_map_and_fetches_nothing(tmp_path: Path) -> None:
     assert "&lt;a model&gt;" in text and "to 0.5000" in text
 
 
-def test_the_command_shows_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_a_checkpoint(tmp_path: Path, shell: Shell) -> None:
     model, card = model_and_card(OURS)
     checkpoint.write_weights(tmp_path / "model.safetensors", model.state_dict(), card)
     cv2.imwrite(str(tmp_path / "a.png"), picture())
     words = [str(tmp_path / "model.safetensors"), "--output", str(tmp_path / "out"), "--attention"]
-    assert main(["inspect", *words, str(tmp_path / "a.png"), "--device", "cpu"]) == 0
-    assert "16 pictures" not in capsys.readouterr().out
+    assert "16 pictures" not in shell("inspect", *words, tmp_path / "a.png", "--device", "cpu").out
     assert len(list((tmp_path / "out").iterdir())) == 1 + 1 + 3 * (2 + 2)  # page, picture, layers x (two and the heads)
     assert main(["inspect", *words, str(tmp_path / "a.png"), "--device", "cpu", "--at", "69,39"]) == 0
     assert "Attention of the patch in row 2, column 4 to" in (tmp_path / "out" / "attention.html").read_text()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shell import Shell
 from small_scenes import small_joint_config
 
 from densevit import api
@@ -176,13 +177,10 @@ def test_a_student_learns_and_its_card_names_the_teacher_and_its_licence(
     assert "not for commercial use" not in capsys.readouterr().err
 
 
-def test_a_teacher_of_another_task_is_refused(
-    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_teacher_of_another_task_is_refused(teacher: Path, tmp_path: Path, shell: Shell) -> None:
     assert label(teacher, tmp_path / "labels", "--heads", "labels") == 0
     only_depth = ["model.heads={depth: {type: metric}}", "tasks={depth: {}}"]
-    assert main(student(teacher, tmp_path / "labels", tmp_path / "run", *only_depth)) == 2
-    told = capsys.readouterr().err
+    told = shell.refused(*student(teacher, tmp_path / "labels", tmp_path / "run", *only_depth))
     assert "the ground truth of 'pseudo_labels' fits no task: it has labels; depth from metric" in told
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from shell import Shell
 from web_sites import SIZE, save_model
 
 from densevit.api import load
@@ -90,32 +91,27 @@ def test_a_model_that_needs_the_focal_length_says_so_to_the_page() -> None:
 
 
 def test_faults_are_reported_before_the_checkpoint_is_read(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.setattr("densevit.api.export_model.restore", lambda *given, **more: pytest.fail("it was read"))
     (tmp_path / "photos").mkdir()
     site, foreign, missing = str(folder / "site"), str(tmp_path / "photos"), str(tmp_path / "none.tgz")
-    assert main(["export", "model", site]) == 2
-    assert "exists already; --overwrite replaces it" in capsys.readouterr().err
-    assert main(["export", "model", foreign, "--overwrite"]) == 2
-    assert "is no site of export and is not replaced" in capsys.readouterr().err
-    assert main(["export", "model", str(tmp_path / "new"), "--web-runtime", missing]) == 2
-    assert "none.tgz does not exist" in capsys.readouterr().err
+    assert "exists already; --overwrite replaces it" in shell.refused("export", "model", site)
+    assert "is no site of export and is not replaced" in shell.refused("export", "model", foreign, "--overwrite")
+    assert "none.tgz does not exist" in shell.refused("export", "model", tmp_path / "new", "--web-runtime", missing)
     monkeypatch.setenv("PATH", "")
-    assert main(["export", "model", str(tmp_path / "new")]) == 2
-    assert f"npm, which fetches ONNX Runtime Web, is not installed. Install Node.js, or run `npm pack {PACKAGE}`" in (
-        capsys.readouterr().err
+    told = shell.refused("export", "model", tmp_path / "new")
+    assert (
+        f"npm, which fetches ONNX Runtime Web, is not installed. Install Node.js, or run `npm pack {PACKAGE}`" in told
     )
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
-def test_a_failing_export_leaves_the_site_that_is_there(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_export_leaves_the_site_that_is_there(folder: Path, tmp_path: Path, shell: Shell) -> None:
     before = (folder / "site/model.json").read_bytes()
     command = ["export", str(folder / "model"), str(folder / "site"), "--overwrite"]
-    assert main([*command, "--web-runtime", str(tmp_path), "--image-size", "64,80"]) == 2
-    assert f"has no dist/ort.wasm.min.mjs; it must be the npm package {PACKAGE}" in capsys.readouterr().err
+    told = shell.refused(*command, "--web-runtime", tmp_path, "--image-size", "64,80")
+    assert f"has no dist/ort.wasm.min.mjs; it must be the npm package {PACKAGE}" in told
     assert (folder / "site/model.json").read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == ["model", "site"]
 

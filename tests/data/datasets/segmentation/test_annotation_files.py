@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from layouts import opened
 from PIL import Image
+from shell import Shell
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import Dataset, open_dataset
@@ -344,19 +345,17 @@ def test_coco_files_of_tools_are_found_by_folder_and_drawn_by_fraction(tmp_path:
 
 
 def test_check_data_finds_coco_files_counts_small_objects_and_sees_corrected_annotations(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 14, 5, 14, 9, 10, 9]]}
     root = coco(
         tmp_path / "data", [square, square, square | {"segmentation": [[20, 5, 54, 5, 54, 39, 20, 39]]}], "a_val2017"
     )
-    assert main(["check-data", str(root)]) == 0
-    found = capsys.readouterr().out
+    found = shell("check-data", root).out
     assert "2 objects, median side 24 pixels; 50% are small (under 32 x 32), 50% under 8 x 8" in found
     assert "1 of 2 objects have under 64 pixels" in found and "segments without a pixel" in found
     tree = json.loads((root / "annotations/a_val2017.json").read_text())
     tree["annotations"][0]["segmentation"] = [[10, 5, 80, 5, 30, 25]]
     (root / "annotations/a_val2017.json").write_text(json.dumps(tree))
-    assert main(["check-data", str(root)]) == 2
-    assert "segment 1: a polygon has a corner at (80, 5)" in capsys.readouterr().out
+    assert "segment 1: a polygon has a corner at (80, 5)" in shell("check-data", root, code=2).out
