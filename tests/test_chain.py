@@ -115,15 +115,8 @@ def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path
     Image.fromarray(stereo_motorcycle()[0]).save(tmp_path / "motorcycle.png")
     words = [str(tmp_path / "motorcycle.png"), "--output", str(tmp_path / "maps"), "--precision", "fp32"]
     assert main(["predict", str(run / "run"), *words]) == 0
-    saved = [
-        "--predictions",
-        str(tmp_path / "maps"),
-        "--data",
-        "middlebury_motorcycle",
-        "--output",
-        str(tmp_path / "saved"),
-    ]
-    assert main(["eval", "--task", "depth", *saved]) == 0
+    saved = ["--predictions", str(tmp_path / "maps"), "--output", str(tmp_path / "saved")]
+    assert main(["eval", "--task", "depth", "--data", "middlebury_motorcycle", *saved]) == 0
     assert metrics(tmp_path / "saved")["abs_rel"] == pytest.approx(scores["abs_rel"], abs=1e-3)
 
 

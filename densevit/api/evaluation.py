@@ -38,7 +38,6 @@ from densevit.utils.output import say_written
 from densevit.weights.recorded_run import recorded_protocol
 
 Scored = Evaluation | OrdinalScores
-Files = Mapping[str, Any]
 
 CHARTS = ("distance", "fov")  # sets of metrics whose charts belong to a report of depth
 OF_SAVED_MAPS = ("suffix", "manifest", "allow_outside_root", "gt_cache", "axes", "label_encoding", "scale")

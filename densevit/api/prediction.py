@@ -51,7 +51,6 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 """By kind of a head, the formats that are written where none is named."""
 USUAL_OF_VIDEOS = ("mp4", "ffv1")
 FIRST_LOOK = ("png16", "color", "overlay", "normals")  # of the model of the package
-OF_VIDEOS = ("start", "end", "every", "fps", "stabilize", "fuse", "lookahead")
 
 
 def predict(

@@ -93,16 +93,8 @@ def test_recorded_sums_tell_every_flip_also_behind_the_cache(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = small_folder(tmp_path / "data", count=10)
-    check = [
-        "check-data",
-        str(root),
-        "--data-options",
-        "depth_scale=1000",
-        "--checksums",
-        str(tmp_path / "sums"),
-        "--output",
-        str(tmp_path),
-    ]
+    check = ["check-data", str(root), "--data-options", "depth_scale=1000"]
+    check += ["--checksums", str(tmp_path / "sums"), "--output", str(tmp_path)]
     main(check)
     assert "differ" not in capsys.readouterr().out
     files = sorted(path for path in root.rglob("*") if path.is_file())

@@ -153,8 +153,9 @@ def test_a_file_of_several_possible_families_is_not_guessed_at(relative: Path, t
         planning.load_plan(config(tmp_path, heads={"depth": METRIC}, init_from=str(relative)))
 
 
-def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, shell: Shell) -> None:
+def test_a_run_of_ours_is_a_start_like_any_other(tmp_path: Path, capsys, shell: Shell) -> None:
     shell("train", small.small_config(tmp_path))
+    model = trainer(config(tmp_path, init_from=str(tmp_path / "run"), heads={"depth": {"type": "disparity"}})).model
     said = capsys.readouterr().err
     assert "encoder (" in said
     assert "new: heads.depth (disparity where the file has metric" in said

@@ -52,15 +52,7 @@ def test_saved_maps_are_scored_from_the_command_line_at_the_size_of_their_images
     entry = {"point1": [10, 30], "point2": [10, 5], "closer_point": "point2"}
     wrong = {"point1": [10, 30], "point2": [10, 5], "closer_point": "point1"}
     (tmp_path / "annotations.json").write_text(json.dumps({"images/indoor/a.jpg": [entry, entry, entry, wrong]}))
-    command = [
-        "eval",
-        "--task",
-        "ordinal",
-        "--pairs",
-        tmp_path / "annotations.json",
-        "--predictions",
-        tmp_path / "maps",
-    ]
+    command = ["eval", "--pairs", tmp_path / "annotations.json", "--predictions", tmp_path / "maps"]
     told = shell(*command, "--prediction-type", "disparity", "--output", tmp_path / "scores").out
     assert "0.7500 of 4 pairs in 1 images" in told
     assert json.loads((tmp_path / "scores/metrics.json").read_text())["images"] == {"images/indoor/a.jpg": [0.75, 4]}
