@@ -172,7 +172,8 @@ def usual_formats(card: ModelCard | None, heads: Sequence[str]) -> list[str]:
     kinds = [spec.kind for name, spec in card.outputs.items() if not chosen or name in chosen]
     found = list(dict.fromkeys(format for kind in kinds for format in USUAL.get(kind, ())))
     if not found:
-        raise ConfigError(f"predict: there is no map to write from {', '.join(chosen or card.outputs)}.")
+        what = ", ".join(chosen or card.outputs) or "an encoder without heads"
+        raise ConfigError(f"predict: there is no map to write from {what}.")
     return found
 
 

@@ -74,9 +74,9 @@ class Plan:
                 opened[name] = dataset.build()
         if isinstance(val := opened.get("val"), Mix):
             val.join_onto(opened["train"].classes)
-        plan = replace(
-            self, opened=opened, model=self.model.for_classes(opened["train"].classes, opened["train"].things)
-        )
+        train = opened["train"]
+        labelled = train if train.classes else opened.get("probe", train)
+        plan = replace(self, opened=opened, model=self.model.for_classes(labelled.classes, labelled.things))
         if plan.model.camera == "canonical" and plan.model.canonical_focal is None:
             with self.located("model.camera"):
                 transform = compose([choice.build() for choice in self.transforms])

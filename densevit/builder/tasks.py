@@ -66,8 +66,9 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
             f"tasks.{name}: task '{spec.task.name}' trains heads that give {', '.join(kinds)}; "
             f"model.heads.{name} gives {output.kind}."
         )
-    for data in plan.opened.values():
-        if not output.classes:
+    for key, data in plan.opened.items():
+        labelled = key != "train" or "probe" not in plan.opened or data.classes  # beside a probe images need no classes
+        if not output.classes or not labelled:
             continue
         if len(data.classes) != len(output.classes):
             raise ConfigError(

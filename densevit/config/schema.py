@@ -29,8 +29,8 @@ class Model:
     """The encoder; with `init_from` that of the checkpoint, unless a type is given here. Options given here win."""
     decoder: ComponentConfig | None = None
     """The decoder of every head without one of its own in `decoders`; with `init_from` as for `encoder`."""
-    heads: dict[str, ComponentConfig]
-    """Name -> head; one for each of `tasks`."""
+    heads: dict[str, ComponentConfig] = field(default_factory=dict)
+    """Name -> head; one for each of `tasks`. Only a pre-training without labelled images has none."""
     decoders: dict[str, ComponentConfig] = field(default_factory=dict)
     """Name of a head -> a decoder of its own."""
     resize: PreprocessConfig | None = None
@@ -257,8 +257,6 @@ class Run:
             found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
         if self.model.init_family and not self.model.init_from:
             found.append("model.init_family: there is no model.init_from whose family this could be.")
-        if not self.model.heads:
-            found.append("model.heads: there is none, and nothing to learn.")
         for name in self.model.heads:
             if not name or set(name) & set("./="):
                 found.append(f"model.heads.{name}: a head's name has a letter, and no '.', '/' or '='.")

@@ -51,12 +51,13 @@ class MetricLogger:
         self.bar.update()
 
     def train(self, step: int, values: Mapping[str, float | None], scores: Mapping[str, float]) -> None:
-        """Logs the values of a step, and shows its loss; on a terminal beside the first of the last scores.
+        """Logs the values of a step, and shows its loss; on a terminal beside the first score of the last validation.
 
         A value is None where the step had no image that it is of; its cell stays empty.
         """
         self.scalars("train", step, values)
-        self.bar.set_postfix({k: f"{v:.4f}" for k, v in [("loss", values["loss"]), *list(scores.items())[:1]]})
+        shown = {"loss": values["loss"], **{f"val {name}": score for name, score in list(scores.items())[:1]}}
+        self.bar.set_postfix({name: f"{value:.4f}" for name, value in shown.items()})
         passed = time.monotonic() - self._began
         if not self.shows_bar and (passed - self._last_line >= LINE_EVERY or step == self.steps):
             self._last_line = passed

@@ -72,7 +72,7 @@ class TrainingObjective(nn.Module, ABC):
 
     looks_ahead: bool = False
 
-    validates_start: ClassVar[bool] = False
+    validates_start: bool = False
     trains: ClassVar[Literal["model", "encoder"]] = "model"
     runtime: Runtime
 
@@ -92,8 +92,15 @@ class TrainingObjective(nn.Module, ABC):
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
         """Yield what in a run does not go with this objective; by default what only others read."""
+        yield from cls.without_heads(run)
         if run.data.probe is not None:
             yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
+
+    @staticmethod
+    def without_heads(run: Run) -> Iterator[str]:
+        """Yield that a model has no heads."""
+        if not run.model.heads:
+            yield "model.heads: there is none, and nothing to learn."
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
@@ -103,9 +110,11 @@ class TrainingObjective(nn.Module, ABC):
             ConfigError: the objective cannot learn from them.
         """
         for i, source in enumerate(data["train"].sources):
+            where, objective = f"data.train.sources.{i}", f"objective '{run.objective['type']}'"
             if source.strong is not None:
-                where, objective = f"data.train.sources.{i}.consistency", run.objective["type"]
-                raise ConfigError(f"{where}: objective '{objective}' has no teacher of images; leave it out.")
+                raise ConfigError(f"{where}.consistency: {objective} has no teacher of images; leave it out.")
+            if source.drop_worst:
+                raise ConfigError(f"{where}.drop_worst: {objective} does not apply it; leave it out.")
 
     @property
     def model(self) -> nn.Module:

@@ -148,7 +148,8 @@ class Predictor:
         parameters = sum(p.numel() for p in self.model.parameters())
         size = f", {parameters / 1e6:.1f}M parameters" if parameters else ""  # an ONNX file has none
         runtime = "" if self.runtime == "torch" else f", runtime={self.runtime!r}"
-        computed = f"device='{self.device}', precision={self.precision!r}{runtime}"
+        coarse = " (8 bits of mantissa; 'fp32' to compare)" if self.precision == "bf16" else ""
+        computed = f"device='{self.device}', precision={self.precision!r}{coarse}{runtime}"
         return f"Predictor({model}{size}, heads={{{heads}}}, {computed})"
 
     @overload  # a path in a `str` is an Iterable[ImageLike], too, but no typo: it is one image

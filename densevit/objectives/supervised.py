@@ -59,6 +59,7 @@ class Supervised(TrainingObjective):
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
+        yield from cls.without_heads(run)
         if run.objective.get("align_features") and (run.model.freeze_encoder or run.compile or run.parallel == "fsdp"):
             yield "objective.align_features: goes with a trained encoder, and without compile and parallel: fsdp."
         if run.objective.get("loss_weighting") == "uncertainty" and len(run.tasks) == 1:

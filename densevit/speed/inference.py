@@ -189,7 +189,7 @@ def our_forwards(
             elsewhere = ExternalRuntimeModule(model, list(model.heads), runtime, precision)
             found[f"densevit by OpenVINO, {precision}"] = forward(elsewhere, precision)
     if settings.compile:
-        compiled = forward(torch.compile(model), settings.precision)  # type: ignore[arg-type]
+        compiled = forward(torch.compile(model, dynamic=False), settings.precision)  # type: ignore[arg-type]
         name = f"densevit, {settings.precision}, compiled"
         found[name] = compiled
         notes[name] = f"compiled in {time_once(compiled).wall:.0f} s; "

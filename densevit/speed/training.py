@@ -58,7 +58,7 @@ def prepare(settings: Settings, name: str) -> Work:
     model, _ = our_network(settings.size)
     precision: Precision = settings.precision if settings.precision in name else "fp32"
     if "compiled" in name:
-        model.compile()
+        model.compile(dynamic=False)
     return our_step(model, precision, *random_batch(settings.device))
 
 

@@ -119,6 +119,8 @@ class SupportsPseudoLabels(Protocol):
 
 def default_selection_metric(tasks: Mapping[str, Task]) -> tuple[str, Literal["min", "max"]]:
     """Return the score of the first task that picks the best checkpoint, and its direction."""
+    if not tasks:
+        return "", "min"  # the newest checkpoint stands for the run
     name, task = next(iter(tasks.items()))
     score, direction = task.best
     return score if len(tasks) == 1 else f"{name}/{score}", direction

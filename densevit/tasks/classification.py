@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from densevit.losses.image_level import CLASS_LOSSES
+from densevit.reporting.panels import panel
 from densevit.structures import NO_LABEL, Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
@@ -62,15 +63,18 @@ class ClassificationTask(Task):
         shares = prediction[:, :, 0, 0].cpu().double().softmax(1).numpy()
         labels = self.ground_truth(batch).tolist()
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
-        return np.concatenate(
-            [_row(image, share, label) for image, share, label in zip(images, shares, labels, strict=True)][:SHOWN]
-        )
+        names = dict(enumerate(self.output.classes))
+        rows = [
+            (f"{name}: {names.get(label, '?')}, predicted {names[int(np.argmax(share))]}", _row(image, share, label))
+            for name, image, share, label in zip(batch.names, images, shares, labels, strict=True)
+        ]
+        return panel(rows[:SHOWN], ["image", "probabilities"])
 
 
-def _row(image: UInt8[np.ndarray, "h w 3"], shares: Any, label: int) -> UInt8[np.ndarray, "height width 3"]:
+def _row(image: UInt8[np.ndarray, "h w 3"], shares: Any, label: int) -> list[UInt8[np.ndarray, "height width 3"]]:
     factor = max(1, -(-SIDE // min(image.shape[:2])))
     large = image.repeat(factor, 0).repeat(factor, 1)
-    return np.concatenate([large, bars(shares, label, large.shape[:2])], axis=1)
+    return [large, bars(shares, label, large.shape[:2])]
 
 
 def bars(shares: Float[np.ndarray, " k"], label: int, size: tuple[int, int]) -> UInt8[np.ndarray, "h w 3"]:

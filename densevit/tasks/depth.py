@@ -18,8 +18,11 @@ from densevit.ops.align import as_ground_truth
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colormap import colorize
 from densevit.output_kinds import DEPTH_KINDS
+from densevit.reporting.panels import ColorBar, panel
 from densevit.structures import Batch, DepthKind, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
+
+MAX_ERROR = 0.3  # relative error with the last colour of a panel
 
 
 @TASKS.register("depth")
@@ -172,13 +175,16 @@ class DepthTask(Task):
         return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other: image, ground truth, prediction, relative error (0 to 30%)."""
+        """Up to four images, one below the other: image, ground truth, prediction, relative error."""
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         maps = (t[:, 0].cpu().numpy() for t in (prediction, *self.ground_truth(batch)))
         rows = []
-        for image, pred, target, valid in list(zip(images, *maps, strict=True))[:4]:
+        unit = " m" if self.output.kind == "metric" else ""
+        for name, image, pred, target, valid in list(zip(batch.names, images, *maps, strict=True))[:4]:
             low, high = map(float, np.nanpercentile(target[valid] if valid.any() else pred, (2, 98)))
             error = np.where(valid, np.abs(pred - target) / np.where(valid, target, 1), np.nan)
             shown = (colorize(y, low, high) for y in (np.where(valid, target, np.nan), pred))
-            rows.append(np.concatenate([image, *shown, colorize(error, 0.0, 0.3, cmap="magma")], axis=1))
-        return np.concatenate(rows)
+            pixels = [image, *shown, colorize(error, 0.0, MAX_ERROR, cmap="magma")]
+            rows.append((f"{name}: {low:.3g} to {high:.3g}{unit}", pixels))
+        bars = [ColorBar(range(1, 3), "near", "turbo", "far"), ColorBar(range(3, 4), "0", "magma", f"{MAX_ERROR:.0%}")]
+        return panel(rows, ["image", "ground truth", "prediction", "|p - d| / d"], bars)

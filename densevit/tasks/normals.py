@@ -11,6 +11,7 @@ from torch import Tensor
 from densevit.losses.normals import NORMAL_LOSSES
 from densevit.ops.colormap import colorize, colorize_normals
 from densevit.ops.surfaces.normals import normals_from_depth
+from densevit.reporting.panels import ColorBar, panel
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
@@ -70,13 +71,14 @@ class NormalsTask(Task):
         return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other: image, ground truth, prediction, angle between them (0 to 45)."""
+        """Up to four images, one below the other: image, ground truth, prediction, angle between them."""
         target, known = self.ground_truth(batch)
         maps = (t[:SHOWN].permute(0, 2, 3, 1).cpu().numpy() for t in (batch.image, target, prediction, known))
         rows = []
-        for image, truth, normals, mask in zip(*maps, strict=True):
+        for name, image, truth, normals, mask in zip(batch.names[:SHOWN], *maps, strict=True):
             angle = np.degrees(np.arccos((truth * normals).sum(2).clip(-1, 1)))
             error = colorize(np.where(mask[..., 0], angle, np.nan), 0.0, MAX_ERROR, cmap="magma")
             picture = (image * 255).round().astype(np.uint8)
-            rows.append(np.concatenate([picture, colorize_normals(truth), colorize_normals(normals), error], axis=1))
-        return np.concatenate(rows)
+            rows.append((name, [picture, colorize_normals(truth), colorize_normals(normals), error]))
+        bar = ColorBar(range(3, 4), "0", "magma", f"{MAX_ERROR:g} deg")
+        return panel(rows, ["image", "ground truth", "prediction", "angle"], [bar])

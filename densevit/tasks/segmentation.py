@@ -13,6 +13,7 @@ from densevit.losses.masked_reduction import best_pixels
 from densevit.losses.segmentation import LABEL_LOSSES, WeightedLoss, pixel_losses
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.palette import paint, palette_for
+from densevit.reporting.panels import panel
 from densevit.structures import IGNORE, Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
@@ -97,10 +98,12 @@ class SegmentationTask(Task):
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         palette = palette_for(self.output)
         rows = []
-        for image, labels, ids in list(
-            zip(images, self.ground_truth(batch).cpu().numpy(), self.classes(prediction), strict=True)
-        )[:SHOWN]:
+        maps = zip(batch.names, images, self.ground_truth(batch).cpu().numpy(), self.classes(prediction), strict=True)
+        occurring: set[int] = set()
+        for name, image, labels, ids in list(maps)[:SHOWN]:
             verdict = np.where((ids == labels)[..., None], RIGHT, WRONG).astype(np.uint8)
             verdict[labels == IGNORE] = UNKNOWN
-            rows.append(np.concatenate([image, paint(labels, palette), paint(ids, palette), verdict], axis=1))
-        return np.concatenate(rows)
+            rows.append((name, [image, paint(labels, palette), paint(ids, palette), verdict]))
+            occurring |= {*np.unique(labels).tolist(), *np.unique(ids).tolist()} - {IGNORE}
+        legend = [(palette[i], self.output.classes[i]) for i in sorted(occurring)]
+        return panel(rows, ["image", "ground truth", "prediction", "red: wrong"], legend=legend)

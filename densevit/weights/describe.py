@@ -10,6 +10,8 @@ from torch import Tensor
 
 from densevit.depth_corrections import Calibration
 from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.utils.device import choose_device
+from densevit.utils.precision import resolve
 from densevit.weights import checkpoint, detect
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES
@@ -88,7 +90,9 @@ def key_shapes(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
 
 
 def as_text(found: Description) -> str:
-    return "\n".join(_ours(found) if found["made_by"] == "densevit" else _others(found))
+    lines = [*(_ours(found) if found["made_by"] == "densevit" else _others(found))]
+    computed = resolve("auto", choose_device("auto"))
+    return "\n".join([*lines, _row("precision", f"auto computes in {computed} here; fp32 to compare with an original")])
 
 
 def _ours(found: Description) -> Iterator[str]:

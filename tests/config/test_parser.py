@@ -6,6 +6,7 @@ from densevit.builder import plan
 from densevit.config import parser
 from densevit.config.yaml_document import YamlDocument
 from densevit.errors import ConfigError
+from densevit.objectives.supervised import Supervised
 
 MINIMAL = """
 model: {encoder: {type: vit}, decoder: {type: linear}, heads: {depth: {type: sigmoid}}}
@@ -110,7 +111,7 @@ def test_true_is_no_number(write) -> None:
 
 def test_a_run_needs_heads_with_names_that_files_and_torch_can_hold(write) -> None:
     run, _ = parser.read(write(MINIMAL), ["model.heads={}", "tasks={}"])
-    assert "model.heads: there is none, and nothing to learn." in run.problems()
+    assert [*Supervised.incompatible(run)] == ["model.heads: there is none, and nothing to learn."]
     text = MINIMAL.replace("{depth: {type: sigmoid}}", "{a.b: {type: metric}, values: {type: metric}}")
     with pytest.raises(ConfigError) as caught:
         plan.load_plan(write(text + "tasks: {a.b: {}, values: {}}\n"))

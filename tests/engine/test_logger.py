@@ -20,3 +20,12 @@ def test_going_on_drops_a_row_that_was_cut_off_and_those_behind_the_checkpoint(t
     log.scalars("train", 50, {"loss": 0.125})
     log.close()
     assert read_csv(path) == [{"step": 20, "loss": 0.5}, {"step": 50, "loss": 0.125}]
+
+
+def test_the_bar_says_that_its_score_is_of_the_last_validation(tmp_path: Path) -> None:
+    log = MetricLogger(tmp_path, steps=9)
+    shown: list[dict[str, str]] = []
+    log.bar.set_postfix = shown.append
+    log.train(1, {"loss": 0.5, "lr": 1e-3}, {"abs_rel": 0.25, "d1": 0.7})
+    log.close()
+    assert shown == [{"loss": "0.5000", "val abs_rel": "0.2500"}]

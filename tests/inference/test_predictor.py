@@ -240,6 +240,8 @@ def test_repr_says_what_the_predictor_is() -> None:
     assert (
         repr(made) == "Predictor(Conv2d, 0.0M parameters, heads={depth: metric depth}, device='cpu', precision='fp32')"
     )
+    rounded = Predictor(torch.nn.Conv2d(3, 1, 1), card, device="cpu", precision="bf16")
+    assert "precision='bf16' (8 bits of mantissa; 'fp32' to compare)" in repr(rounded)
 
 
 @pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("bf16", False), ("tf32", True)])

@@ -1,13 +1,17 @@
 """Pre-training by config: the probe scores and picks, the encoder comes out as a file, a resumed run is the same."""
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from shell import Shell
 from small import small_config
 
+import densevit
 from densevit.api.training import Run
 from densevit.cli.main import main
 from densevit.errors import Diverged
@@ -108,3 +112,44 @@ def test_what_a_pretraining_lacks_is_said_at_once(folder: Path, capsys: pytest.C
     assert "Did you mean 'mae'?" in capsys.readouterr().err
     assert train(folder, "x", "objective={type: dino, local_size: [30, 32]}", *SHORT) == 2
     assert "sides are multiples of 16" in capsys.readouterr().err
+
+
+BARE = ["data.val=null", "model.heads={}", "tasks={}", "steps=2", "validate_every=2", "ema=null"]
+
+
+def test_bare_photos_teach_an_encoder_without_a_probe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = f"data.train={{type: folder, root: {folder / 'data/images'}, require_depth: false}}"
+    assert train(folder, "bare", MAE, *BARE, bare) == 0
+    encoder = load_file(folder / "bare/encoder.safetensors")
+    assert "blocks.0.attn.qkv.weight" in encoder and not Run(folder / "bare").val_log
+    frozen = ["steps=1", "validate_every=1", f"model.encoder.weights={folder / 'bare/encoder.safetensors'}"]
+    assert train(folder, "after", *frozen) == 0
+    capsys.readouterr()
+    assert train(folder, "x", *BARE) == 2 and "model.heads: there is none" in capsys.readouterr().err
+    assert train(folder, "x", MAE, *BARE[1:], bare) == 2
+    assert "without model.heads there is no probe" in capsys.readouterr().err
+    words = ["predict", str(folder / "bare"), str(folder / "data/images"), "--output", str(folder / "maps")]
+    assert main(words) == 2 and "no map to write from an encoder without heads" in capsys.readouterr().err
+
+
+def test_a_probe_of_classes_takes_them_from_its_own_images(folder: Path) -> None:
+    labelled = folder / "labelled"
+    for kind in ("images", "labels"):
+        (labelled / kind).mkdir(parents=True)
+    for i in range(6):
+        shutil.copy(folder / f"data/images/{i:03d}.jpg", labelled / "images")
+        Image.fromarray(np.full((60, 80), i % 2, np.uint8)).save(labelled / f"labels/{i:03d}.png")
+    (labelled / "classes.txt").write_text("near\nfar\n")
+    bare = f"data.train={{type: folder, root: {folder / 'data/images'}, require_depth: false}}"
+    probe = [f"data.{name}={{type: folder, root: {labelled}}}" for name in ("val", "probe")]
+    heads = ["model.heads={labels: {type: segmentation}}", "tasks={labels: {type: segmentation}}"]
+    assert train(folder, "classes", MAE, *SHORT, bare, *probe, *heads) == 0
+    assert "miou" in Run(folder / "classes").val_log[-1]
+    assert densevit.load(folder / "classes").card.outputs["labels"].classes == ("near", "far")
+
+
+def test_a_mixture_that_drops_pixels_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = f"{{data: {{type: folder, root: {folder / 'data'}, depth_scale: 1000}}, drop_worst: 0.2, weight: 1}}"
+    sources = f"data.train={{type: mix, sources: [{{name: a, truth: metric, {source[1:]}]}}"
+    assert train(folder, "x", MAE, *SHORT, sources) == 2
+    assert "sources.0.drop_worst: objective 'mae' does not apply it" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from densevit.errors import DataError
 from densevit.evaluation.classification import metrics
 from densevit.losses.image_level import CrossEntropy
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.reporting.panels import LINE
 from densevit.structures import NO_LABEL, Sample
 from densevit.tasks.classification import RIGHT, WRONG, ClassificationTask, bars
 
@@ -59,8 +60,9 @@ def test_bars_are_as_long_as_probabilities_and_coloured_by_what_is_true() -> Non
 def test_the_panel_shows_small_images_large() -> None:
     batch = collate([sample(0, 10 * i) for i in range(10)], range(10)).to(torch.device("cpu"))
     panel = task().panel(logits(*[(1.0, 0.0)] * 10), batch)
-    assert panel.shape == (8 * 96, 2 * 96, 3)
-    assert tuple(panel[96, 0]) == (10, 10, 10)
+    side = panel.shape[1] // 2
+    assert panel.shape == (LINE + 8 * (LINE + side), 2 * side, 3) and side >= 96
+    assert tuple(panel[3 * LINE + side, 0]) == (10, 10, 10)
 
 
 def test_the_classes_of_a_card_survive_the_checkpoint() -> None:

@@ -9,6 +9,7 @@ from densevit.errors import ConfigError
 from densevit.evaluation.segmentation import metrics
 from densevit.losses.segmentation import CrossEntropy
 from densevit.model_card import HeadSpec
+from densevit.reporting.panels import LINE
 from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.segmentation import RIGHT, UNKNOWN, WRONG, SegmentationTask
 
@@ -77,11 +78,13 @@ def test_logits_that_are_not_finite_predict_no_class() -> None:
 
 def test_the_panel_shows_image_truth_prediction_and_verdict() -> None:
     panel = task().panel(certain([[0, 1, 1], [1, 2, 0]])[None], batch(TRUTH))
-    assert panel.shape == (2, 12, 3)
-    assert [tuple(pixel) for pixel in panel[0, 9:]] == [RIGHT, WRONG, RIGHT]
-    assert tuple(panel[1, 11]) == UNKNOWN
-    assert tuple(panel[0, 3]) == (128, 0, 0)  # class 0 in VOC's first colour
-    assert task().panel(torch.zeros(1, 3, 2, 3), batch(None)).shape == (2, 12, 3)
+    factor = panel.shape[1] // 12
+    pixels = panel[2 * LINE :: factor][:2, ::factor]  # below the captions and the name; above the classes
+    assert [tuple(pixel) for pixel in pixels[0, 9:]] == [RIGHT, WRONG, RIGHT]
+    assert tuple(pixels[1, 11]) == UNKNOWN
+    assert tuple(pixels[0, 3]) == (128, 0, 0)  # class 0 in VOC's first colour
+    assert (panel[-LINE:] == (128, 0, 0)).all(-1).any() and (panel[:LINE] < 128).any()
+    assert task().panel(torch.zeros(1, 3, 2, 3), batch(None)).shape[1] == 12 * factor
 
 
 def test_weights_for_other_classes_are_refused_before_training() -> None:

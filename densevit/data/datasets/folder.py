@@ -10,6 +10,7 @@
     ROOT/classes.json (or .txt)                       what the ids or colours mean: densevit.data.labels.class_lists
     ROOT/intrinsics.json                              optional: one camera, or one per name
 
+or photos in ROOT itself (with `require_depth: false`);
 or ROOT/manifest.csv or .jsonl (densevit.data.index.manifest). How names match: densevit.data.index.matching.
 """
 
@@ -167,9 +168,11 @@ def find_samples(
     """One sample per image, with the depth, labels, normals and segments that match it. `where`: folder or pattern of
     each. Raises DataError if a folder is missing, or maps are there that belong to no image
     and `subset` is full."""
-    images = matching.find_by_key(base, where["images"], matching.IMAGE_SUFFIXES, allow_outside=allow_outside)
+    has = {kind: matching.exists(base, where[kind]) for kind in where}
+    place = "." if not any(has.values()) and where["images"] == "images" and is_flat(base) else where["images"]
+    images = matching.find_by_key(base, place, matching.IMAGE_SUFFIXES, allow_outside=allow_outside)
     if not images:
-        raise DataError(f"{base / where['images']}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
+        raise DataError(f"{base / place}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
 
     def matching_maps(kind: str, suffixes: frozenset[str]) -> dict[str, Path]:
         maps = matching.find_by_key(base, where[kind], suffixes, allow_outside=allow_outside)
@@ -177,7 +180,6 @@ def find_samples(
         _report_unmatched(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
         return {name: maps[key] for name, key in pairs.items()}
 
-    has = {kind: matching.exists(base, where[kind]) for kind in ("depths", "labels", "normals", "segments")}
     needed = not (has["labels"] or has["segments"]) if require_depth is None else require_depth
     depths = matching_maps("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
     labels = matching_maps("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
@@ -187,6 +189,11 @@ def find_samples(
         SampleFiles(name, path, depths.get(name), labels.get(name), normals.get(name), segments.get(name))
         for name, path in images.items()
     ]
+
+
+def is_flat(folder: Path) -> bool:
+    """Whether images lie in a folder itself."""
+    return any(path.suffix.lower() in matching.IMAGE_SUFFIXES for path in folder.iterdir() if path.is_file())
 
 
 def pick_split(samples: list[SampleFiles], split: Split, val_fraction: float, what: str) -> list[SampleFiles]:

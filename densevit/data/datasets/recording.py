@@ -80,7 +80,7 @@ class Recording(FileDataset):
                 f"{self.root}: no recording in a known layout ({known}); `densevit list components data_set recording`."
             )
         self.depth_scale = depth_scale or found[0][1].depth_scale
-        samples = []
+        samples, shared = [], pinhole(*camera) if camera else camera_file(self.root)
         for path, layout in found:
             try:
                 frames = [frame for frame in layout.read(path, max_gap) if frame.depth is not None][::every]
@@ -88,8 +88,8 @@ class Recording(FileDataset):
                 raise
             except MALFORMED as error:
                 raise DataError(f"{path}: a damaged recording of layout {layout.name} ({error}).") from error
-            own = camera_file(path)
-            fallback = pinhole(*camera) if camera else camera_file(self.root) if own is None else own
+            own = None if camera else camera_file(path)
+            fallback = shared if own is None else own
             other = pinhole(*depth_camera) if depth_camera else None
             prefix = path.name if path == self.root else path.relative_to(self.root).as_posix()
             samples += [

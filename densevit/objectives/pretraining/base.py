@@ -1,6 +1,7 @@
 """Pre-training of an encoder from images alone. b images, h x w pixels.
 
 A method gives the losses; decoder and heads are a probe, trained anew on the frozen encoder before each validation.
+Without heads there is no probe, and no image needs a label.
 """
 
 from abc import ABC, abstractmethod
@@ -42,8 +43,10 @@ class PretrainingMethod(nn.Module, ABC):
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
         """Yield what in a run does not go with a pre-training."""
-        if run.data.val is None:
-            yield "data.val: missing; the probe of a pre-training is scored on its labelled images."
+        if run.data.val is None and run.model.heads:
+            yield "data.val: missing; the probe is scored on its labelled images. Without any, set model.heads: {}."
+        if not run.model.heads and (run.data.val or run.data.probe):
+            yield "data.val: without model.heads there is no probe to score on it; leave out data.val and data.probe."
         if run.model.freeze_encoder:
             yield "model.freeze_encoder: leaves a pre-training nothing to learn."
         if run.parallel == "fsdp":
@@ -101,20 +104,22 @@ class PretrainModel(DenseModel):
 class Pretraining(TrainingObjective):
     """Minimises the losses of a method; the tasks are the probe's."""
 
-    validates_start = True
     trains = "encoder"
 
     def __init__(self, setup: TrainingSetup, method: PretrainingMethod) -> None:
         model = PretrainModel(setup.model, method)
         super().__init__(replace(setup, model=model))
-        batches = read_labelled(setup.data.get("probe", setup.data["train"]), setup.run.probe.images)
-        self.probe = Probe(model.probe(), setup.tasks, batches, setup.card, setup.run.probe)
+        self.validates_start = bool(setup.tasks)
+        self.probe: Probe | None = None
+        if self.validates_start:
+            batches = read_labelled(setup.data.get("probe", setup.data["train"]), setup.run.probe.images)
+            self.probe = Probe(model.probe(), setup.tasks, batches, setup.card, setup.run.probe)
 
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
         return self.runtime.forward(batch.image)
 
     def before_validation(self) -> Scores:
-        return self.probe.fit(self.runtime.state, self.runtime.precision)
+        return self.probe.fit(self.runtime.state, self.runtime.precision) if self.probe else {}
 
 
 def average_into(target: nn.Module, source: nn.Module, momentum: float) -> None:

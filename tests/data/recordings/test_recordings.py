@@ -10,6 +10,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from densevit.api.data import init
+from densevit.data.datasets import recording
 from densevit.data.datasets.depth.scannet import Scannet
 from densevit.data.datasets.depth.seven_scenes import SevenScenes
 from densevit.data.datasets.depth.tum import CAMERAS, Tum
@@ -230,6 +231,15 @@ def test_val_is_the_end_of_each_sequence_behind_a_gap(tmp_path: Path) -> None:
         for s in ("train", "val")
     ]
     assert splits == [[*range(15)], [16, 17, 18, 19]]
+
+
+def test_the_camera_of_the_whole_recording_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for walk in "abc":
+        put_pair(tmp_path / walk / "images/0.png", tmp_path / walk / "depths/0.png", 0)
+        (tmp_path / walk / "poses.csv").write_text("name,tx,ty,tz,qx,qy,qz,qw\n0.png,0,0,0,0,0,0,1\n")
+    read: list[Path] = []
+    monkeypatch.setattr(recording, "camera_file", read.append)
+    assert len(Recording(root=tmp_path, split="all")) == 3 and read.count(tmp_path) == 1
 
 
 def test_poses_between_those_of_a_trajectory_are_interpolated(tmp_path: Path) -> None:
