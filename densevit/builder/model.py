@@ -46,7 +46,8 @@ def build_model(spec: ModelSpec) -> DenseModel:
     }
     for name, head in heads.items():
         try:
-            head.check_decoder(decoders.get(name, decoder))
+            if head.check_decoder is not None:
+                head.check_decoder(decoders.get(name, decoder))
         except ConfigError as error:
             raise ConfigError(f"model.heads.{name}: {error}") from None
         if head.output.kind == "focal" and name not in decoders:

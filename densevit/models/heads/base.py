@@ -1,7 +1,7 @@
 """The interface of all heads, which turn a decoder's map into a prediction at image size, and their registry."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from jaxtyping import Float
@@ -21,13 +21,12 @@ class Head(nn.Module, ABC):
     Attributes:
         output: kind, unit and range of the prediction; goes into the model card.
         further: likewise of what it predicts beside that, by the names that decoder and head give them.
+        check_decoder: raises ConfigError where the head cannot be built on this decoder.
     """
 
     output: HeadSpec
     further: Mapping[str, HeadSpec] = {}
-
-    def check_decoder(self, decoder: Decoder) -> None:
-        """Raise ConfigError if it cannot be built on this decoder."""
+    check_decoder: Callable[[Decoder], None] | None = None
 
     @abstractmethod
     def forward(
