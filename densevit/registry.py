@@ -192,6 +192,8 @@ def explain(
         else:
             message = fault["msg"][:1].lower() + fault["msg"][1:]
             got[key] = f", got {fault['input']!r}."
+            if fault["type"] in ("list_type", "tuple_type") and "," in str(fault["input"]):
+                got[key] += f" Did you mean [{fault['input']}]?"
         wanted.setdefault(key, []).append(message.removeprefix("value error, "))
     return [f"{key}: {', or '.join(dict.fromkeys(messages))}{got.get(key, '')}" for key, messages in wanted.items()]
 

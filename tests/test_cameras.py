@@ -342,7 +342,11 @@ def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
     assert "field of view" not in caplog.text
     assert main([*words, beyond, "--output", str(tmp_path / "b"), "--fov", "100"]) == 0
     warning = "6 of 6 images looked at have a field of view of 100 degrees. The model was trained"
-    assert caplog.text.count(warning) == 1
+    assert caplog.text.count(warning) == 1 and "ignored" not in caplog.text
+    caplog.clear()
+    assert main([*words, inside, "--output", str(tmp_path / "c"), "--focal", "30"]) == 0
+    assert "focal: ignored for depth, since this model knows no lens" in caplog.text
+    assert "1 of 1 images looked at have a field of view of 106 degrees" in caplog.text
     caplog.clear()
     predictor = densevit.load(tmp_path / "run", precision="fp32")
     predictor(photo(tmp_path / "normal.jpg", exif={F35: 31}))  # 60 degrees across 80 of 100 pixels' diagonal

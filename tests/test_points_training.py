@@ -18,8 +18,10 @@ from densevit.cli.main import main
 from densevit.config import parser
 from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
+from densevit.inference import measured_points
 from densevit.inference.image_input import ImageInput
 from densevit.inference.measured_points import points_are_input
+from densevit.inference.point_fit import PointFit
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
 from densevit.ops.calibration import calibrate
@@ -79,6 +81,12 @@ def sparse(depth: np.ndarray, every: int = 5) -> np.ndarray:
     return points
 
 
+@pytest.fixture
+def uncorrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map of the network as it is."""
+    monkeypatch.setattr(measured_points, "fit_to_points", lambda values, points, _: (values, PointFit(len(points))))
+
+
 def test_the_blocks_learn_and_images_without_points_are_predicted_as_before(
     config: Path, plain: Path, model: Path, predictor: Predictor
 ) -> None:
@@ -92,7 +100,7 @@ def test_the_blocks_learn_and_images_without_points_are_predicted_as_before(
 
 
 def test_points_are_taken_in_three_forms_and_follow_mirror_image_window_and_scale(
-    config: Path, predictor: Predictor
+    uncorrected: None, config: Path, predictor: Predictor
 ) -> None:
     image, depth = photo(config)
     points = sparse(depth)
@@ -206,7 +214,7 @@ def test_canonical_metres_are_divided_for_the_blocks_as_ground_truth_is(predicto
 )
 @pytest.mark.parametrize("options", [{}, {"flip": True}, {"box": (6, 54, 8, 72)}], ids=["plain", "flip", "box"])
 def test_points_reach_a_calibrated_model_in_its_own_metres(
-    config: Path, predictor: Predictor, calibration: Calibration, options: dict[str, Any]
+    uncorrected: None, config: Path, predictor: Predictor, calibration: Calibration, options: dict[str, Any]
 ) -> None:
     """What the network sees is what the calibration makes the points of, so that nothing is calibrated twice."""
     image, depth = photo(config)

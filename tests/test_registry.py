@@ -1,9 +1,10 @@
 from typing import Literal
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from densevit.errors import ConfigError
-from densevit.registry import Registry, did_you_mean
+from densevit.registry import Registry, did_you_mean, explain
 
 PARTS = Registry[object]("decoder")
 
@@ -38,6 +39,15 @@ def test_all_faults_of_a_part_are_named_at_once_with_suggestions() -> None:
         "model.decoder.norm: input should be 'batch' or 'layer', got 'none'.",
         "model.decoder.chanels: no such option. Did you mean 'channels'?",
     )
+
+
+def test_numbers_in_a_row_where_a_list_belongs_get_their_brackets() -> None:
+    spec = TypeAdapter(tuple[float, float])
+    with pytest.raises(ValidationError) as error:
+        spec.validate_python("0.3,10")
+    assert explain(error.value.errors(), {}, "data.depth_range", lambda _: ()) == [
+        "data.depth_range: input should be a valid tuple, got '0.3,10'. Did you mean [0.3,10]?"
+    ]
 
 
 def test_what_the_program_knows_is_no_option() -> None:

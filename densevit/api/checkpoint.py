@@ -72,6 +72,8 @@ def load_checkpoint(
     resolve_device_and_precision(chosen["runtime"], chosen["device"], chosen["precision"], compiled=chosen["compile"])
     load_plugins(plugins)
     model, card = restore(path, family, encoder, **family_options)
+    if chosen["camera"] is not None and not card.needs_camera:
+        log.warning("focal: ignored for depth, since this model knows no lens; point clouds use it.")
     predictor = Predictor(model, with_window(card, window_size, stride), **chosen)
     return predictor.with_options(assumed_fov=assumed_fov(card)) if path == PACKAGED else predictor
 

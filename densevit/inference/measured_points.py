@@ -1,6 +1,7 @@
 """Depth measured at some pixels of an image: an input of the network, or what its map is fitted to. h x w pixels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -33,8 +34,11 @@ def as_input(points: Sequence[MeasuredPoints], size: Size) -> dict[str, Float[Te
 def to_metres(
     values: Float32[ndarray, "h w"], points: MeasuredPoints, model: nn.Module, card: ModelCard, head: str
 ) -> tuple[Float32[ndarray, "h w"], PointFit]:
-    """Return the map of a head in metres: fitted to the points, unless they were an input of the network."""
-    if points_are_input(model, card, head):
-        error = float(np.nanmean(np.abs(sample(values, points) / points.depth - 1)))
-        return values, PointFit(len(points), error, is_input=True)
-    return fit_to_points(values, points, card.outputs[head].kind)
+    """Return the map of a head in metres, fitted to the points. Of a network that they were an input of, the map tells
+    more of the points than of its other pixels, so that it is corrected only where even there interpolation is better.
+    """
+    is_input = points_are_input(model, card, head)
+    metres, fit = fit_to_points(values, points, None if is_input else card.outputs[head].kind)
+    if is_input and fit.error is None:
+        fit = replace(fit, error=float(np.nanmean(np.abs(sample(values, points) / points.depth - 1))))
+    return metres, replace(fit, is_input=is_input)

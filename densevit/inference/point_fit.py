@@ -24,6 +24,7 @@ Places = Float64[np.ndarray, "n 2"]
 Columns = Float64[np.ndarray, "n k"]
 Queries = Float64[np.ndarray, "m 2"]
 Held = Float64[np.ndarray, "held c"]
+Map = Float64[np.ndarray, "..."]
 Weights = Float64[np.ndarray, " c"]
 
 FEWEST = {"metric": 1, "affine": 3, "disparity": 3}
@@ -35,10 +36,14 @@ FARTHEST = 5.0  # times the farthest point: no disparity becomes a larger depth
 LEAST = 1e-3  # metres
 KRIGED = 1000  # points up to which kriging takes part, whose time grows with their cube
 COARSE = 8  # pixels between those at which kriging is computed
-SHARPNESS = 6  # a candidate of twice the error at points left out weighs 2 ** -6 as much
-NEIGHBOURS = 16  # with which a point with noise shares its value
-TRENDS = 2  # candidates without interpolation: the fitted map, and that with another contrast
-LINEAR = 3  # the candidate that interpolates log depth linearly
+SHARPNESS = 8  # of many points: a candidate of twice the error at points left out weighs 2 ** -8 as much
+DOUBT = 10  # points of which the errors left out are believed by half
+APPLIED = (0.25, 0.8)  # odds against the fitted map at which the blend begins to replace it, and has replaced it
+SAME_CONTRAST = 0.1  # as the squares of log depth, the weight of the map's own contrast
+NEIGHBOURS = 16  # with which a point with noise shares its value, or that tell a point left out
+KRIGINGS = ((lambda r: r**1.5, True), (lambda r: -r, False))
+"""Generalised covariances over the diagonal of the image, and whether with a linear drift."""
+LINEAR = 2  # the candidate that interpolates log depth linearly
 
 
 @dataclass(frozen=True)
@@ -55,23 +60,24 @@ class PointFit:
 
 
 def fit_to_points(
-    values: Float[np.ndarray, "h w"], points: MeasuredPoints, kind: Kind
+    values: Float[np.ndarray, "h w"], points: MeasuredPoints, kind: Kind | None
 ) -> tuple[Float32[np.ndarray, "h w"], PointFit]:
     """Return metres from a map of any kind; raise DataError if too few points have a value, or it runs against them.
 
     First comes a global fit, robust against outliers and of relative errors: metric maps are scaled, affine ones get
-    scale and shift, disparities become depth by scale and shift of their inverse. Then log depth itself and the log
-    error of the fitted map are interpolated between the points in three ways each, and averaged, weighted by how well
-    each predicts points that it did not see. The average takes the place of the fitted map as far as its gain at such
-    points is certain: from half a standard error on, and entirely from one on. Then points without noise are met.
+    scale and shift, disparities become depth by scale and shift of their inverse. Then log depth itself, and the log
+    error of the fitted map with its own and with the points' contrast, are interpolated between the points in four ways
+    each, and averaged, weighted by how well each predicts points that it did not see. The average replaces the fitted
+    map as far as it is better at such points. Both trust the errors there the less, the fewer they are. A map that is
+    replaced entirely meets all points without noise, any map those whose noise is said to be 0. A map of no kind is in
+    metres, of a network that the points were an input of, and gets no global fit.
     """
     points, size = one_per_pixel(points), (values.shape[0], values.shape[1])
     sampled = sample(values, points)
-    usable = np.isfinite(sampled) & ((sampled > 0) | (kind != "metric"))
-    if usable.sum() < FEWEST[kind]:
-        raise DataError(
-            f"points: {int(usable.sum())} points have a value in the map; a {kind} map needs {FEWEST[kind]}."
-        )
+    usable = np.isfinite(sampled) & ((sampled > 0) | (kind in ("affine", "disparity")))
+    needed = FEWEST[kind or "metric"]
+    if usable.sum() < needed:
+        raise DataError(f"points: {int(usable.sum())} points have a value in the map; a {kind} map needs {needed}.")
     sampled, points = sampled[usable], points.take(usable)
     to_metres, scale = fit_globally(sampled, points, kind)
     if scale <= 0:
@@ -84,16 +90,18 @@ def fit_to_points(
         return depth.astype(np.float32), PointFit(len(points))
     held = leave_out(sampled, points, kind, size)
     weights = choose_weights(held)
-    if weights[0] < 1:
+    if weights[0] < 1 or (points.noise is not None and not points.noise.all()):
         depth = np.exp(combine(np.log(np.maximum(depth, LEAST)), points, weights))
     return depth.astype(np.float32), PointFit(len(points), nested_error(held), mean_error(held[:, LINEAR]))
 
 
 def fit_globally(
-    sampled: Values, points: MeasuredPoints, kind: Kind
+    sampled: Values, points: MeasuredPoints, kind: Kind | None
 ) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
     """Return what makes metres of a map, and its scale, which is not over 0 where the map runs against the points."""
     depth, certainty = points.depth, 1 / np.maximum(points.log_noise, 1e-3)
+    if kind is None:
+        return lambda x: x, 1.0
     if kind == "metric":
         ratios = depth / sampled
         scale = float(np.median(ratios)) if points.noise is None else weighted_median(ratios, certainty)
@@ -107,20 +115,21 @@ def fit_globally(
     return lambda x: np.maximum(scale * x + shift, nearest), scale
 
 
-def leave_out(sampled: Values, points: MeasuredPoints, kind: Kind, size: Size) -> Held:
+def leave_out(sampled: Values, points: MeasuredPoints, kind: Kind | None, size: Size) -> Held:
     """Return the errors in log depth of every candidate at points that did not make it, weighted by their noise."""
     errors, noise = [], points.log_noise
     for part in folds(len(points)):
         rest = np.setdiff1d(np.arange(len(points)), part)
+        if len(points) > KRIGED:  # of which only those around matter, and triangles take their time
+            around = cKDTree(points.places[rest]).query(points.places[part], k=NEIGHBOURS)[1]
+            rest = rest[np.unique(around)]
         some = points.take(rest)
         to_metres, _ = fit_globally(sampled[rest], some, kind)
         base = np.log(np.maximum(to_metres(sampled), LEAST))
-        steep, level = contrast(base[rest], some)
-        trend = steep * base + level
-        known = np.stack([np.log(some.depth), np.log(some.depth) - trend[rest]], 1)
-        of_depth, of_error = Interpolation(some.places, smoothed(some, known), size)(points.places[part])
-        own = trend[part, None]
-        found = np.concatenate([base[part, None], own, of_depth, of_error + own], 1)
+        trends = np.stack([np.zeros_like(base), base, contrasted(base, base[rest], some)], 1)
+        known = smoothed(some, np.log(some.depth)[:, None] - trends[rest])
+        ways = Interpolation(some.places, known, size)(points.places[part]) + trends[part].T[..., None]
+        found = np.concatenate([base[part, None], *ways], 1)
         certainty = 1 / (1 + (noise[part] / max(float(np.median(noise)), 1e-2)))
         errors.append((found - np.log(points.depth[part, None])) * certainty[:, None])
     return np.concatenate(errors)
@@ -134,11 +143,14 @@ def folds(count: int) -> list[Int64[np.ndarray, " _"]]:
     return np.array_split(order, min(count, 10 if count <= 200 else 5))
 
 
-def contrast(base: Values, points: MeasuredPoints) -> tuple[float, float]:
-    """Return the line of log depth over that of a map: maps are often too flat, or too deep."""
-    steep, _ = robust_line(base, np.log(points.depth), 1 / np.maximum(points.log_noise, 1e-3))
+def contrasted(base: Map, sampled: Values, points: MeasuredPoints) -> Map:
+    """Return log depth of a map with the contrast of the points: maps are often too flat, or too deep. Of few points,
+    or of points alike, mostly its own."""
+    weights, target = 1 / (1 + np.square(points.log_noise / 1e-2)), np.log(points.depth)
+    x, y = (values - np.average(values, weights=weights) for values in (sampled, target))
+    steep = (weights @ (x * y) + SAME_CONTRAST) / (weights @ (x * x) + SAME_CONTRAST)
     steep = float(np.clip(steep, 0, 3))
-    return steep, float(np.median(np.log(points.depth) - steep * base))
+    return steep * base + float(np.median(target - steep * sampled))
 
 
 def smoothed(points: MeasuredPoints, values: Columns) -> Columns:
@@ -157,64 +169,69 @@ def smoothed(points: MeasuredPoints, values: Columns) -> Columns:
 
 
 class Interpolation:
-    """Values between points, in three ways: the nearest point's, linear on triangles, and by kriging with the
-    generalised covariance r ** 1.5 and a linear drift (of at most `KRIGED` points)."""
+    """Values between points: the nearest point's, linear on triangles, and by `KRIGINGS` (of at most `KRIGED`)."""
 
     def __init__(self, places: Places, values: Columns, size: Size) -> None:
-        self.places, self.values, self.size, self.diagonal = places, values, size, float(np.hypot(*size))
-        self.tree = cKDTree(places)
-        self.kriged = len(places) <= KRIGED
-        if self.kriged:
-            n, drift = len(places), self.drift(places)
-            system = np.zeros((n + drift.shape[1],) * 2)
-            system[:n, :n] = self.covariance(places) + 1e-9 * np.eye(n)
-            system[:n, n:], system[n:, :n] = drift, drift.T
-            self.solved = np.linalg.solve(system, np.concatenate([values, np.zeros((drift.shape[1], values.shape[1]))]))
+        self.places, self.values, self.size = places, values, size
+        self.krigings = [Kriging(places, values, size, *each) for each in KRIGINGS] if len(places) <= KRIGED else []
 
     @cached_property
     def linear(self) -> Callable[[Queries], Float64[np.ndarray, "m k"]]:
         """On the triangles of the points and the corners of the image, of which kriging or the nearest point tells."""
         h, w = self.size
         corners = np.array([[-1.0, -1.0], [w, -1.0], [-1.0, h], [w, h]])
-        around = self.kriging(corners) if self.kriged else self.nearest(corners)
+        around = self.krigings[0](corners) if self.krigings else self.nearest(corners)
         places, values = np.concatenate([self.places, corners]), np.concatenate([self.values, around])
         return LinearNDInterpolator(places, values)  # type: ignore[no-any-return]
 
-    def covariance(self, places: Queries) -> Float64[np.ndarray, "m n"]:
-        return np.asarray((cdist(places, self.places) / self.diagonal) ** 1.5)
-
-    def drift(self, places: Queries) -> Float64[np.ndarray, "m _"]:
-        columns = np.concatenate([np.ones((len(places), 1)), places / self.diagonal], 1)
-        return columns if len(self.places) > FEWEST_TO_CORRECT else columns[:, :1]
-
     def nearest(self, places: Queries) -> Float64[np.ndarray, "m k"]:
-        return np.asarray(self.values[self.tree.query(places)[1]])
-
-    def kriging(self, places: Queries) -> Float64[np.ndarray, "m k"]:
-        columns = np.concatenate([self.covariance(places), self.drift(places)], 1)
-        return np.asarray(columns @ self.solved)
+        return np.asarray(self.values[cKDTree(self.places).query(places)[1]])
 
     def __call__(self, places: Queries) -> Float64[np.ndarray, "k m ways"]:
-        ways = [self.nearest(places), self.linear(places), *([self.kriging(places)] if self.kriged else [])]
+        ways = [self.nearest(places), self.linear(places), *(each(places) for each in self.krigings)]
         return np.stack(ways, -1).transpose(1, 0, 2)
 
 
+class Kriging:
+    """Kriging of values, with a constant or linear drift (constant of few points)."""
+
+    def __init__(
+        self, places: Places, values: Columns, size: Size, covariance: Callable[[Map], Map], linear: bool
+    ) -> None:
+        self.places, self.size, self.covariance, self.diagonal = places, size, covariance, float(np.hypot(*size))
+        self.terms = 3 if linear and len(places) > FEWEST_TO_CORRECT else 1
+        n, columns = len(places), self.columns(places)
+        system = np.zeros((n + self.terms,) * 2)
+        system[:n] = columns + 1e-9 * np.eye(n, n + self.terms)
+        system[n:, :n] = columns[:, n:].T
+        self.solved = np.linalg.solve(system, np.concatenate([values, np.zeros((self.terms, values.shape[1]))]))
+
+    def columns(self, places: Queries) -> Float64[np.ndarray, "m _"]:
+        drift = np.concatenate([np.ones((len(places), 1)), places / self.diagonal], 1)[:, : self.terms]
+        return np.concatenate([self.covariance(cdist(places, self.places) / self.diagonal), drift], 1)
+
+    def __call__(self, places: Queries) -> Float64[np.ndarray, "m k"]:
+        return np.asarray(self.columns(places) @ self.solved)
+
+    def as_map(self) -> Float64[np.ndarray, "h w"]:
+        """Return the values everywhere, by kriging at every few pixels."""
+        h, w = self.size
+        rows, columns = (max(1, side // COARSE) for side in (h, w))
+        v, u = (np.arange(rows) + 0.5) * (h / rows) - 0.5, (np.arange(columns) + 0.5) * (w / columns) - 0.5
+        coarse = self(np.stack(np.meshgrid(u, v), -1).reshape(-1, 2)).reshape(rows, columns)
+        return np.asarray(cv2.resize(coarse, (w, h), interpolation=cv2.INTER_CUBIC))
+
+
 def choose_weights(held: Held) -> Weights:
-    """Return the share of each candidate; see `fit_to_points`."""
-    errors = np.abs(np.expm1(held)).clip(max=3)
-    trend = int(certainty(errors[:, 0] - errors[:, 1]) >= 1)
-    shares = np.maximum(errors[:, TRENDS:].mean(0), 1e-9) ** -SHARPNESS
+    """Return the share of each candidate, first the fitted map; see `fit_to_points`."""
+    power = SHARPNESS * len(held) / (len(held) + DOUBT)
+    errors = np.abs(np.expm1(held)).clip(1e-9, 3)
+    shares = errors[:, 1:].mean(0) ** -power
     shares /= shares.sum()
-    blend = np.abs(np.expm1(held[:, TRENDS:] @ shares)).clip(max=3)
-    applied = float(np.clip(2 * certainty(errors[:, trend] - blend) - 1, 0, 1))
-    weights = np.concatenate([np.zeros(TRENDS), applied * shares])
-    weights[trend] = 1 - applied
-    return weights
-
-
-def certainty(gains: Values) -> float:
-    """Return the mean in standard errors."""
-    return float(gains.mean() / (gains.std(ddof=1) / np.sqrt(len(gains)) + 1e-12))
+    blend = np.abs(np.expm1(held[:, 1:] @ shares)).clip(1e-9, 3).mean()
+    against = 1 / (1 + (blend / errors[:, 0].mean()) ** power)
+    applied = float(np.clip((against - APPLIED[0]) / (APPLIED[1] - APPLIED[0]), 0, 1))
+    return np.concatenate([[1 - applied], applied * shares])
 
 
 def mean_error(errors: Values) -> float:
@@ -229,26 +246,29 @@ def nested_error(held: Held) -> float:
 
 def combine(base: Float64[np.ndarray, "h w"], points: MeasuredPoints, weights: Weights) -> Float64[np.ndarray, "h w"]:
     """Return log depth as the weights have it of the candidates, from that of the fitted map."""
-    size, log_depth = (base.shape[0], base.shape[1]), np.log(points.depth)
-    steep, level = contrast(sample(base, points), points)
-    trend = steep * base + level
-    of_depth, of_error = weights[TRENDS:].reshape(2, -1)
-    values = smoothed(points, np.stack([log_depth, log_depth - sample(trend, points)], 1))
-    by_way = list((values @ np.stack([of_depth, of_error])).T[..., None])
-    pixels = np.stack(np.meshgrid(np.arange(size[1]), np.arange(size[0])), -1).reshape(-1, 2).astype(np.float64)
-    found = Interpolation(points.places, by_way[0], size).nearest(pixels).reshape(size)
-    for way in by_way[2:]:
-        found += kriged_map(Interpolation(points.places, way, size))
+    size, log_depth, sampled = (base.shape[0], base.shape[1]), np.log(points.depth), sample(base, points)
+    trend = contrasted(base, sampled, points)
+    trends = np.stack([np.zeros_like(sampled), sampled, sample(trend, points)], 1)
+    of_depth, of_error, of_trend = weights[1:].reshape(3, -1)
+    by_way = smoothed(points, log_depth[:, None] - trends) @ np.stack([of_depth, of_error, of_trend])
+    total = (weights[0] + of_error.sum()) * base + of_trend.sum() * trend
+    exact = np.zeros(len(points), bool) if points.noise is None else points.noise == 0
+    target = np.where(exact, log_depth - sample(total, points), by_way.sum(1))
+    found = nearest_map(points, by_way[:, 0], size)
+    for way, kriging in zip(by_way.T[2:, :, None], KRIGINGS, strict=False):
+        found += Kriging(points.places, way, size, *kriging).as_map()
     # What the triangles have to add, so that the points are met.
-    rest = Interpolation(points.places, sum(by_way) - sample(found, points)[:, None], size)
-    found += rest.linear(pixels).reshape(size)
-    return np.asarray(weights[0] * base + (weights[1] + of_error.sum()) * trend + found)
+    rest = Interpolation(points.places, (target - sample(found, points))[:, None], size)
+    pixels = np.stack(np.meshgrid(np.arange(size[1]), np.arange(size[0])), -1).reshape(-1, 2).astype(np.float64)
+    return np.asarray(total + found + rest.linear(pixels).reshape(size))
 
 
-def kriged_map(values: Interpolation) -> Float64[np.ndarray, "h w"]:
-    """Return the values everywhere, by kriging at every few pixels."""
-    h, w = values.size
-    rows, columns = (max(1, side // COARSE) for side in (h, w))
-    v, u = (np.arange(rows) + 0.5) * (h / rows) - 0.5, (np.arange(columns) + 0.5) * (w / columns) - 0.5
-    coarse = values.kriging(np.stack(np.meshgrid(u, v), -1).reshape(-1, 2)).reshape(rows, columns)
-    return np.asarray(cv2.resize(coarse, (w, h), interpolation=cv2.INTER_CUBIC))
+def nearest_map(points: MeasuredPoints, values: Values, size: Size) -> Float64[np.ndarray, "h w"]:
+    """Return the value of the point nearest to each pixel."""
+    columns, rows = points.places.T.astype(int)
+    free = np.ones(size, np.uint8)
+    free[rows, columns] = 0
+    _, labels = cv2.distanceTransformWithLabels(free, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    of_label = np.empty(labels.max() + 1)
+    of_label[labels[rows, columns]] = values
+    return np.asarray(of_label[labels])

@@ -35,9 +35,9 @@ def plan_cameras(items: Sequence[Item], given: Sequence[float] | Path | Lens | N
 def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
     """Return the items with the cameras that the model needs; log a lens that its training did not show. Raises
     DataError if EXIF cannot be true, or the camera of an image is not known."""
-    if policy.override is not None:
-        return list(items)
     if policy.card.needs_camera:
+        if policy.override is not None:
+            return list(items)
         items = with_exif(items)
         if policy.assumed_fov is None and not policy.estimates:
             require_cameras(items)
