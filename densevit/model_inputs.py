@@ -47,8 +47,8 @@ class InputKind:
         """Return the input of a window of the images that begins at this pixel; negative where they were padded."""
         return x
 
-    def resized(self, x: Tensor, before: Size, after: Size) -> Tensor:
-        """Return the input of the whole images resized, borders to borders."""
+    def resized(self, x: Tensor, before: Size, after: Size, align_corners: bool) -> Tensor:
+        """Return the input of the whole images resized, borders to borders, or with `align_corners`."""
         return x
 
     def mirrored(self, x: Tensor, width: int) -> Tensor:
@@ -102,9 +102,9 @@ def crop_inputs(inputs: ModelInputs, top: int, left: int, size: Size) -> dict[st
     return {name: INPUT_KINDS[name].cropped(x, top, left, size) for name, x in inputs.items()}
 
 
-def resize_inputs(inputs: ModelInputs, before: Size, after: Size) -> dict[str, Tensor]:
+def resize_inputs(inputs: ModelInputs, before: Size, after: Size, align_corners: bool = False) -> dict[str, Tensor]:
     """Return the inputs of the images resized."""
-    return {name: INPUT_KINDS[name].resized(x, before, after) for name, x in inputs.items()}
+    return {name: INPUT_KINDS[name].resized(x, before, after, align_corners) for name, x in inputs.items()}
 
 
 def uncalibrate_inputs(inputs: ModelInputs, heads: Mapping[str, HeadSpec]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from densevit.cli.commands import COMMANDS, Command
 from densevit.cli.parser import call, find_function, make_parser
-from densevit.errors import DensevitError, PartialError, Preempted
+from densevit.errors import DensevitError, PartialError, Preempted, StorageError
 from densevit.utils.docstrings import prose
 from densevit.utils.output import discard, error_prefix, open_standard_streams, print_once
 from densevit.utils.signals import interruptible
@@ -25,11 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; user errors become one message and an exit code, never a traceback."""
     with open_standard_streams():
         try:
+            words = list(sys.argv[1:] if argv is None else argv)
             try:
-                return run(list(sys.argv[1:] if argv is None else argv))
+                code = run(words)
             finally:
                 if sys.stdout is not None:
                     sys.stdout.flush()
+            lost = COMMANDS[words[0]].prints and getattr(sys.stdout, "lost", False)
+            return code or (StorageError.exit_code if lost else 0)
         except BrokenPipeError:
             discard(sys.stdout)
             return 141  # as the shell says of a program that SIGPIPE ended

@@ -7,7 +7,7 @@ and its p-value, corrected for the number of metrics (Holm), is under 0.05.
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, isnan
+from math import fsum, isclose, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from jaxtyping import Int64
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import DRAWS, FEWEST, Bootstrap, bootstrap_means, bootstrap_pooled, holm, scenes_of
 from densevit.evaluation.depth.protocol import COUNTS
-from densevit.evaluation.metrics import Direction, find_metric
+from densevit.evaluation.metrics import Direction, find_metric, ranges_in_order
 from densevit.evaluation.segmentation.scores import COUNTS_FILE, statistics
 from densevit.reporting.html_page import write_page
-from densevit.reporting.tables import Interval
+from densevit.reporting.tables import Interval, name_of_cell
 from densevit.structures import Row
 from densevit.utils.json_files import MALFORMED, parse_json
 
@@ -117,7 +117,8 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     rows_a, rows_b = read_rows(a), read_rows(b)
     both = _common(a, b, rows_a.keys(), rows_b.keys())
     shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
-    chosen = _chosen(metrics, [m for m in shared if m not in COUNTS and find_metric("depth", m).better])
+    known = [m for m in ranges_in_order(shared) if m not in COUNTS and find_metric("depth", m).better]
+    chosen = _chosen(metrics, known) if metrics else [m for m in known if not _holds_all(m, rows_a, rows_b, both)]
     pairs = [
         (name, {m: rows_b[name][m] - rows_a[name][m] for m in chosen if m in rows_a[name] and m in rows_b[name]})
         for name in both
@@ -132,6 +133,13 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
         redrawn = over_images.get(metric), over_scenes.get(metric)
         found.append(_difference("depth", metric, mean_a, mean_b, mean, values, *redrawn))
     return set(rows_a), set(rows_b), found
+
+
+def _holds_all(metric: str, rows_a: Mapping[str, Row], rows_b: Mapping[str, Row], both: Sequence[str]) -> bool:
+    """Whether a metric is of a range that all pixels lie in, so that it says what its base metric says."""
+    base, at, _ = metric.partition("@")
+    rows = [rows[name] for name in both for rows in (rows_a, rows_b)]
+    return bool(at) and all(base in row and isclose(row.get(metric, nan), row[base], rel_tol=1e-9) for row in rows)
 
 
 def _segmentation(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
@@ -288,9 +296,9 @@ def read_rows(folder: Path) -> dict[str, Row]:
             for record in csv.DictReader(file):
                 if None in record or None in record.values():
                     raise ValueError(f"a row of {record['name']!r} is not as long as the first line")
-                if (name := record.pop("name")) in rows:
+                if (name := name_of_cell(record.pop("name"))) in rows:
                     raise ValueError(f"{name!r} stands in it twice")
-                rows[name] = {metric: float(cell) for metric, cell in record.items() if cell}
+                rows[name] = {name_of_cell(metric): float(cell) for metric, cell in record.items() if cell}
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); `eval --output` writes it.") from None
     except (ValueError, KeyError, TypeError, csv.Error) as error:

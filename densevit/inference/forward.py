@@ -126,7 +126,7 @@ def forward_once(
     x = preprocess(image, config, multiple)
     size, input_size = (image.shape[-2], image.shape[-1]), (x.shape[-2], x.shape[-1])
     content = unpadded_size(size, config) or input_size
-    inputs = crop_inputs(resize_inputs(inputs, size, content), 0, 0, input_size)
+    inputs = crop_inputs(resize_inputs(inputs, size, content, config.align_corners), 0, 0, input_size)
     if mirrored:
         x, inputs = x.flip(-1), mirror_inputs(inputs, input_size[1])
     options: dict[str, Any] = {"output_size": size} if config.single_resize and config.window is None else {}

@@ -52,13 +52,15 @@ class Camera:
         fx, fy, cx, cy = self.values.unbind(1)
         return Camera(torch.stack([fx, fy, cx - left, cy - top], 1))
 
-    def resized(self, before: Size, after: Size) -> "Camera":
-        """Of the whole image resized, borders to borders."""
+    def resized(self, before: Size, after: Size, align_corners: bool = False) -> "Camera":
+        """Of the whole image resized, borders to borders, or the centres of the corner pixels to each other."""
         if before == after:
             return self
-        y, x = (new / old for new, old in zip(after, before, strict=True))
+        edge = 1 if align_corners else 0
+        y, x = ((new - edge) / max(old - edge, 1) for new, old in zip(after, before, strict=True))
+        dy, dx = (0, 0) if align_corners else ((y - 1) / 2, (x - 1) / 2)
         fx, fy, cx, cy = self.values.unbind(1)
-        return Camera(torch.stack([fx * x, fy * y, cx * x + (x - 1) / 2, cy * y + (y - 1) / 2], 1))
+        return Camera(torch.stack([fx * x, fy * y, cx * x + dx, cy * y + dy], 1))
 
     def mirrored(self, width: int) -> "Camera":
         fx, fy, cx, cy = self.values.unbind(1)
@@ -86,8 +88,8 @@ class CameraInput(InputKind):
     def cropped(self, x: Tensor, top: int, left: int, size: Size) -> Tensor:
         return Camera(x).cropped(top, left).values
 
-    def resized(self, x: Tensor, before: Size, after: Size) -> Tensor:
-        return Camera(x).resized(before, after).values
+    def resized(self, x: Tensor, before: Size, after: Size, align_corners: bool) -> Tensor:
+        return Camera(x).resized(before, after, align_corners).values
 
     def mirrored(self, x: Tensor, width: int) -> Tensor:
         return Camera(x).mirrored(width).values

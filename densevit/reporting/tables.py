@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from densevit.utils.atomic_io import make_folder, write_text
 
 Interval = tuple[float, float]
+FORMULA = re.compile(r"'*[=+\-@\t\r]")  # with the apostrophes that a name has itself, so that reading gives it back
 
 
 def write_files(folder: str | Path, content: Mapping[str, str]) -> list[Path]:
@@ -60,7 +62,12 @@ def confusion_csv(classes: Sequence[str], columns: Sequence[str], counts: Sequen
 
 def plain_text(name: str) -> str:
     """The name behind an apostrophe where a spreadsheet would compute it as a formula, as `=1+1`."""
-    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
+    return f"'{name}" if FORMULA.match(name) else name
+
+
+def name_of_cell(cell: str) -> str:
+    """The name that `plain_text` wrote."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 def finite(row: Mapping[str, float]) -> dict[str, float | None]:

@@ -35,26 +35,44 @@ def error_prefix() -> str:
 
 
 class LossyStream:
-    """Standard error that goes on where nobody reads it any more: messages are lost, work is not."""
+    """Standard error that goes on where nobody reads it any more or its disk is full: messages are lost, work is not.
+
+    Attributes:
+        lost: whether text was lost.
+    """
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        self._stream, self.lost = stream, False
 
     def write(self, text: str) -> int:
         try:
             return int(self._stream.write(text))
-        except BrokenPipeError:
-            discard(self._stream)
+        except OSError as error:
+            self._lose(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except BrokenPipeError:
-            discard(self._stream)
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        discard(self._stream)
+        self.lost = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class StandardOutput(LossyStream):
+    """Standard output that goes on where its disk is full, and says so; a reader that has gone ends the command."""
+
+    def _lose(self, error: OSError) -> None:
+        if isinstance(error, BrokenPipeError):
+            raise error
+        super()._lose(error)
+        print(f"warning: standard output is lost from here on ({error.strerror}).", file=sys.stderr)
 
 
 def discard(stream: Any) -> None:
@@ -70,9 +88,11 @@ def open_standard_streams() -> Iterator[None]:
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(nowhere)
-    before = sys.stderr
-    sys.stderr = LossyStream(before if before is not None else open(os.devnull, "w"))  # noqa: SIM115
+    before = sys.stdout, sys.stderr
+    sys.stderr = LossyStream(sys.stderr if sys.stderr is not None else open(os.devnull, "w"))  # noqa: SIM115
+    if sys.stdout is not None:
+        sys.stdout = StandardOutput(sys.stdout)
     try:
         yield
     finally:
-        sys.stderr = before
+        sys.stdout, sys.stderr = before

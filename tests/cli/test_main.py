@@ -203,6 +203,18 @@ def test_work_goes_on_when_nobody_reads_its_messages_any_more() -> None:
     assert (done.returncode, done.stdout) == (0, "done\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk as Linux has it")
+def test_a_full_disk_for_standard_output_ends_no_work_and_is_told() -> None:
+    code = "import sys; from densevit.cli.main import open_standard_streams\nwith open_standard_streams():\n"
+    code += "    for i in range(3): print('banner', flush=True)\n    print('done', file=sys.stderr)"
+    for argv, ends in ((["-c", code], (0, "done")), (["-c", ENTRY, "list", "components"], (2, ""))):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([sys.executable, *argv], stdout=full, stderr=subprocess.PIPE, text=True)
+        told, *more = done.stderr.splitlines()
+        assert told == "warning: standard output is lost from here on (No space left on device)."
+        assert (done.returncode, "".join(more)) == ends
+
+
 def test_a_command_of_one_process_runs_once_under_torchrun(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import FEWEST, bootstrap_means, holm, intervals, scenes_of
-from densevit.evaluation.compare import compare, sentence, table, write_html
+from densevit.evaluation.compare import compare, read_rows, sentence, table, write_html
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.segmentation.evaluate import count as seg_count
@@ -131,9 +131,10 @@ def test_holm_adjusts_as_published() -> None:
 def test_the_p_value_is_the_paired_t_tests() -> None:
     from scipy.stats import ttest_1samp
 
-    values = np.random.default_rng(1).normal(0.3, 1, 40)
+    half = np.random.default_rng(1).normal(0.3, 1, 20)
+    values = np.concatenate([half, 2 * half.mean() - half])  # of no skewness, for which the test corrects
     redrawn = bootstrap_means([(f"{i:02}", {"x": v}) for i, v in enumerate(values)], ["x"])["x"]
-    assert redrawn.p_value(values.mean()) == pytest.approx(ttest_1samp(values, 0).pvalue, rel=0.1)
+    assert redrawn.p_value(values.mean()) == pytest.approx(ttest_1samp(values, 0).pvalue, rel=0.2)
 
 
 def test_of_many_metrics_chance_alone_shows_a_difference_in_few_comparisons() -> None:
@@ -233,6 +234,43 @@ def test_a_metric_that_the_first_image_lacks_is_compared_over_those_that_have_it
     cells[head.split(",").index("abs_rel@2-3m")] = ""
     csv.write_text("\n".join([head, ",".join(cells), *rest]))
     assert "abs_rel@2-3m" not in {row.metric for row in compare(tmp_path / "a", tmp_path / "b").differences}
+
+
+def test_a_range_that_holds_every_pixel_is_no_further_metric_and_ranges_print_in_order(tmp_path: Path) -> None:
+    near, far = np.full((4, 4), 1.5, np.float32), np.full((4, 4), 12.0, np.float32)
+    for name, error in (("a", 1.1), ("b", 1.2)):
+        for kind, maps in (("one", [near] * 7), ("two", [far, *[near] * 7])):
+            items = [(f"{i}", truth * np.float32(error), truth, truth > 0) for i, truth in enumerate(maps)]
+            evaluate(items, PROTOCOLS["plain"], metrics=("distance",)).write(tmp_path / kind / name)
+    one, two = (compare(tmp_path / kind / "a", tmp_path / kind / "b") for kind in ("one", "two"))
+    assert not [row.metric for row in one.differences if "@" in row.metric]
+    of_abs_rel = [row.metric for row in two.differences if row.metric.startswith("abs_rel@")]
+    assert of_abs_rel == ["abs_rel@1-2m", "abs_rel@10-20m"]
+    asked = compare(tmp_path / "one/a", tmp_path / "one/b", ("abs_rel@1-2m",))
+    assert [row.metric for row in asked.differences] == ["abs_rel@1-2m"]
+
+
+def test_names_that_are_formulas_are_compared_as_they_were(tmp_path: Path) -> None:
+    truth = np.full((4, 4), 2.0, np.float32)
+    for name, error in (("a", 1.1), ("b", 1.2)):
+        items = [("=1+1", truth * np.float32(error), truth, truth > 0)]
+        evaluate(items, PROTOCOLS["plain"]).write(tmp_path / name)
+    assert "'=1+1," in (tmp_path / "a/per_image.csv").read_text() and list(read_rows(tmp_path / "a")) == ["=1+1"]
+
+
+@pytest.mark.parametrize(("skewed", "level"), [("normal", 0.06), ("exponential", 0.075), ("chisquare", 0.075)])
+def test_p_values_of_ten_images_hold_their_level_for_skewed_differences(skewed: str, level: float) -> None:
+    """Student's t alone errs in 5, 10 and 13% at 5% (measured); 800 samples of a mean of 0."""
+    draw = np.random.default_rng(0)
+    values = {
+        "normal": draw.normal(size=(10, 800)),
+        "exponential": draw.exponential(1, (10, 800)) - 1,
+        "chisquare": draw.chisquare(1, (10, 800)) - 1,
+    }[skewed]
+    metrics = [str(i) for i in range(800)]
+    found = bootstrap_means([(str(i), dict(zip(metrics, row, strict=True))) for i, row in enumerate(values)], metrics)
+    wrong = np.mean([found[metric].p_value(mean) < 0.05 for metric, mean in zip(metrics, values.mean(0), strict=True)])
+    assert 0.02 < wrong < level
 
 
 def test_coverage_is_not_compared_since_neither_more_nor_less_is_better(tmp_path: Path) -> None:

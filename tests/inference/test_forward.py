@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from densevit.errors import DataError
 from densevit.inference.forward import forward
 from densevit.model_card import HeadSpec, PreprocessConfig
+from densevit.model_inputs import ModelInputs
+from densevit.ops.camera import Camera
 
 NATIVE = PreprocessConfig()
 
@@ -147,3 +149,20 @@ def test_bicubic_resizing_leaves_no_declared_range() -> None:
     )
     assert free["depth"].max() > 10.1 and free["depth"].min() < -0.1
     assert torch.equal(bounded["depth"], free["depth"].clamp(0, 10))
+
+
+class Rays(nn.Module):
+    """How far the first channel is from x / z of the camera that came with the image."""
+
+    input_names = ("camera",)
+
+    def forward(self, image: Float[Tensor, "b 3 h w"], inputs: ModelInputs) -> dict[str, Tensor]:
+        size = (image.shape[-2], image.shape[-1])
+        return {"depth": image[:, :1] - Camera(inputs["camera"]).directions(size, size)[:, :1]}
+
+
+def test_rays_follow_an_image_that_is_resized_corner_to_corner() -> None:
+    camera = Camera(torch.tensor([[90.0, 90.0, 10.0, 30.0]]))
+    image = camera.directions((60, 80), (60, 80))[:, :1].expand(-1, 3, -1, -1)
+    rule = PreprocessConfig(mode="fixed", size=(28, 42), interpolation="bilinear", align_corners=True)
+    assert forward(Rays(), image, rule, 14, {"camera": camera.values})["depth"].abs().max() < 1e-5

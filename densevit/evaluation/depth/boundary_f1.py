@@ -34,8 +34,11 @@ def boundary_depth_pro(prediction: Map, gt: Map, valid: Mask) -> float:
 def boundary_moge(prediction: Map, gt: Map, valid: Mask, radius: int) -> float:
     """Boundary F1 of MoGe: every pixel against those at most `radius` pixels away, all pairs counted together.
 
-    Pixels closer to the image border than that are only compared as neighbours of others.
+    Pixels closer to the image border than that are only compared as neighbours of others. NaN where there are no
+    others.
     """
+    if min(gt.shape) <= 2 * radius:
+        return float("nan")
     hits, found, actual = (np.zeros(len(MOGE)) for _ in range(3))
     inner = slice(radius, -radius), slice(radius, -radius)
     h, w = gt.shape

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import isfinite
 from typing import get_args
 
 import numpy as np
@@ -125,7 +126,8 @@ def _curve(inputs: MetricInput) -> Metrics:
 def _boundary(inputs: MetricInput) -> Metrics:
     maps = inputs.frame, inputs.gt, inputs.counted
     moge = {f"boundary_moge_{radius}": boundary_moge(*maps, radius=radius) for radius in (1, 2, 3)}
-    return {"boundary_depth_pro": boundary_depth_pro(*maps), **moge}
+    known = {name: value for name, value in moge.items() if isfinite(value)}
+    return {"boundary_depth_pro": boundary_depth_pro(*maps), **known}
 
 
 DISTANCES = (0, 1, 2, 3, 5, 10, 20, 30, 50, 80, 1000)

@@ -15,6 +15,7 @@ from densevit.evaluation.depth.extra_metrics import formula
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS, Protocol
 from densevit.evaluation.depth.protocol_text import describe
+from densevit.evaluation.metrics import ranges_in_order
 from densevit.evaluation.records import WORST
 from densevit.evaluation.scores import Cards, Scores
 from densevit.reporting.figures import Figure
@@ -193,4 +194,4 @@ def mean_row(rows: Sequence[Row]) -> Row:
         for metric, value in row.items():
             if metric not in COUNTS:
                 values.setdefault(metric, []).append(value)
-    return {metric: fsum(column) / len(column) for metric, column in values.items() if column}
+    return {metric: fsum(values[metric]) / len(values[metric]) for metric in ranges_in_order(values) if values[metric]}

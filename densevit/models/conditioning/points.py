@@ -73,7 +73,7 @@ class PointsInput(InputKind):
         bottom, right = size[0] - x.shape[-2] + top, size[1] - x.shape[-1] + left
         return F.pad(x, (-left, right, -top, bottom))
 
-    def resized(self, x: Tensor, before: Size, after: Size) -> Tensor:
+    def resized(self, x: Tensor, before: Size, after: Size, align_corners: bool) -> Tensor:
         return resize_points(x, after)
 
     def mirrored(self, x: Tensor, width: int) -> Tensor:

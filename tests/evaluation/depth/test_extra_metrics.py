@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -78,6 +79,13 @@ def test_boundaries_of_a_step_are_found_where_they_are() -> None:
     assert boundary_depth_pro(truth, truth, valid) == pytest.approx(0.25)
     shifted = np.roll(truth, 1, axis=1)
     assert boundary_depth_pro(shifted, truth, valid) < 0.2 and boundary_depth_pro(np.ones((20, 20)), truth, valid) == 0
+
+
+def test_the_boundary_f1_of_a_frame_smaller_than_its_neighbourhood_is_left_out() -> None:
+    truth = np.arange(1.0, 26.0).reshape(5, 5)
+    found = METRIC_SETS["boundary"].compute(replace(seen([1], [1]), frame=truth, gt=truth, counted=truth > 0))
+    assert found.keys() == {"boundary_depth_pro", "boundary_moge_1", "boundary_moge_2"}
+    assert math.isnan(boundary_moge(truth, truth, truth > 0, 3))
 
 
 def test_boundaries_are_only_sought_between_pixels_with_truth() -> None:
