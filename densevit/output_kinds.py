@@ -30,7 +30,7 @@ class OutputKind:
         has_classes: one channel for each class of the head.
         estimates_camera: it is predicted from the image alone, whatever the network takes beside it.
         averaged: predictions for windows, mirrored and resized images have a mean.
-        channels: otherwise their number.
+        channels: otherwise their number; 0 if it is that of the model's queries.
     """
 
     auxiliary: ClassVar[bool] = False
@@ -124,6 +124,7 @@ class SegmentsKind(OutputKind):
     """Logits of the masks of queries; their classes come as `HEAD/classes` (densevit.ops.segments merges them)."""
 
     averaged = False
+    channels = 0
 
     def before_mean(self, y: "Tensor") -> "Tensor":
         raise ConfigError(f"flip and scales: the queries of {self.meaning} are those of one image; leave them out.")
@@ -135,6 +136,7 @@ class QueryClassesKind(OutputKind):
     auxiliary = True
     image_level = True
     averaged = False
+    channels = 0
 
 
 OUTPUT_KINDS: dict[str, OutputKind] = {}

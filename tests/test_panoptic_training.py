@@ -1,9 +1,11 @@
 """Squares on a ground: trained, resumed, predicted, refused where it cannot be right, and with depth beside it."""
 
+import runpy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from small import small_config
 
@@ -123,3 +125,17 @@ def test_a_decoder_without_queries_or_of_other_classes_is_refused(
             small_config(tmp_path), data={"train": data, "val": data}, tasks={"panoptic": {"type": "panoptic"}},
             model={"decoders": {"panoptic": decoder}, "heads": {"panoptic": {"type": "panoptic"}}}, steps=1,
         )  # fmt: skip
+
+
+def test_the_exported_queries_are_merged_by_the_example_in_numpy(predictor: Predictor, tmp_path: Path) -> None:
+    path, image = tmp_path / "model.onnx", Squares().read(3).image
+    densevit.export(predictor, path, image_size=(48, 64))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    masks, classes = session.run(["panoptic", "panoptic/classes"], {"image": image[None]})
+    example = runpy.run_path(str(Path(__file__).parents[1] / "examples/panoptic_onnx.py"))
+    segments, found = example["merge"](masks[0], classes.reshape(len(masks[0]), -1), {2}, 0.5)
+    expected = predictor(image, head="panoptic")
+    assert (segments != expected.segments).mean() < 1e-3
+    assert [label for label, _ in found] == expected.classes.tolist()
+    loaded = densevit.load(path)(image, head="panoptic")
+    assert (loaded.segments != expected.segments).mean() < 1e-3

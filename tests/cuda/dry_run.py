@@ -30,7 +30,7 @@ from densevit.structures import Batch, Sample
 from densevit.utils.device import upload
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-CLASSES = {"ade20k": 150, "cityscapes": 19, "voc": 21, "mnist": 10, "digits": 10, "rooms": 18, "folder": 5}
+CLASSES = {"ade20k": 150, "cityscapes": 19, "voc": 21, "mnist": 10, "digits": 10, "rooms": 18, "folder": 5, "coco": 133}
 
 
 class Absent(Dataset):
@@ -74,7 +74,15 @@ def batch_of(plan: Plan, n: int, size: tuple[int, int], seed: int = 0) -> Batch:
     labels = torch.randint(0, classes, (n, *size), generator=random)
     labels[:, :2] = 255
     pixels = torch.randint(0, 256, (n, *size, 3), generator=random, dtype=torch.uint8)
+    segments: dict[str, Tensor] = {}
+    if any(spec.task.name in ("panoptic", "instances") for spec in plan.tasks.values()):
+        segments = {
+            "segments": torch.randint(0, CLASSES_AN_IMAGE + 1, (n, *size), generator=random).to(torch.uint8),
+            "segment_classes": torch.randint(0, classes, (n, CLASSES_AN_IMAGE), generator=random),
+            "segment_crowd": torch.zeros(n, CLASSES_AN_IMAGE, dtype=torch.bool),
+        }
     return Batch(
+        **segments,
         names=tuple(map(str, range(n))),
         indices=tuple(range(n)),
         image=pixels.permute(0, 3, 1, 2),

@@ -165,7 +165,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     """The card and the options of the file: its heads, its preprocessing and its size, all checked. Raises ConfigError,
     DataError: see `export_onnx`."""
     kinds = {name: spec.output_kind for name, spec in card.outputs.items()}
-    names = options.heads or tuple(name for name, kind in kinds.items() if not (kind.auxiliary and kind.image_level))
+    names = options.heads or tuple(name for name, kind in kinds.items() if not kind.estimates_camera)
     for name in names:
         if name not in card.outputs:
             raise ConfigError(f"--heads: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")

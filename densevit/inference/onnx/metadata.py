@@ -73,11 +73,11 @@ def describe_output(spec: HeadSpec, options: OnnxExportOptions) -> str:
     k = len(spec.classes) if kind.has_classes else kind.channels
     what = f"logits: {kind.meaning}" if kind.has_classes else kind.meaning
     if kind.image_level:
-        return f"float32 {b} x {k}, {what}"
+        return f"float32 {b} x {k or 'k'}, {what}"
     if kind.has_classes and options.argmax:
         return f"{'uint8' if k <= IGNORE else 'int64'} {b} x {h} x {w}, ids: {kind.meaning}, {IGNORE} for none"
     span = f", {spec.metres[0]:g} to {spec.metres[1]:g}" if spec.metres else ""
-    return f"float32 {b} x {k} x {h} x {w}, {what}{f' in {spec.unit}' if spec.unit else ''}{span}"
+    return f"float32 {b} x {k or 'k'} x {h} x {w}, {what}{f' in {spec.unit}' if spec.unit else ''}{span}"
 
 
 def as_text(about: Mapping[str, str]) -> str:
