@@ -84,6 +84,7 @@ class Batch:
     segment_crowd: Bool[Tensor, "b n"] | None = None
     normals: Float[Tensor, "b 3 h w"] | None = None  # 0 where unknown
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
+    pose: Float[Tensor, "b 4 4"] | None = None  # camera to a world that the batch shares, metres; NaN where unknown
     pasted: Bool[Tensor, "b h w"] | None = None  # True where another image was pasted in (CutMix)
     depth_kinds: tuple[DepthKind, ...] = ()  # of each image; empty: all are metric
     sources: tuple[str, ...] = ()  # of a mixture, the data set of each image; empty: there is no mixture

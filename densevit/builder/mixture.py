@@ -16,7 +16,7 @@ def best_score(plan: Plan, tasks: Mapping[str, Task]) -> BestScore:
     Without `best` it is that of the first task, on the first source that it is scored on. Raises ConfigError if `best`
     is no such score.
     """
-    names = dict(_scores(plan, tasks))
+    names = {**dict(_scores(plan, tasks)), **getattr(plan.objective.component, "scores", {})}
     if plan.run.best is None:
         return next(iter(names.items()))
     if plan.run.best not in names:

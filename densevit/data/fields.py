@@ -75,13 +75,27 @@ class Intrinsics(Whole):
         return moved
 
 
-class Pose(Field):
-    """Known as long as the camera is only cropped and resized; in no batch."""
+class Pose(Whole):
+    """Camera to world: a rotated image is that of a rolled camera, a mirrored one that of a mirrored world. Where depth
+    is divided, no motion of a camera fits several images."""
 
     def warp(
         self, value: Float64[np.ndarray, "4 4"], step: AffineStep, sample: Sample
     ) -> Float64[np.ndarray, "4 4"] | None:
-        return value if step.keeps_pose else None
+        turn = rolled(np.eye(3) if sample.intrinsics is None else sample.intrinsics, step.matrix)
+        if step.depth_divisor != 1:
+            return None
+        if np.allclose(turn, np.eye(3)):
+            return value
+        moved = value.copy()
+        moved[:3, :3] = value[:3, :3] @ turn.T
+        return np.asarray(np.diag([np.linalg.det(turn).round(), 1, 1, 1]) @ moved)
+
+    def stack(self, values: Sequence[Any], size: Size) -> Tensor:
+        """Positions count from the batch's first known one: 32 bits hold no metres of a map's origin."""
+        origin = np.zeros((4, 4))
+        origin[:3, 3] = next(value for value in values if value is not None)[:3, 3]
+        return super().stack([None if value is None else value - origin for value in values], size)
 
 
 @dataclass(frozen=True)
@@ -205,7 +219,7 @@ FIELDS: dict[str, Field] = {
     "segment_crowd": PerSegment(0, np.bool_),
     "normals": Normals(np.float32),
     "intrinsics": Intrinsics(np.nan, torch.float32, (3, 3)),
-    "pose": Pose(),
+    "pose": Pose(np.nan, torch.float32, (4, 4)),
     "points": Points(np.float32, mixed=True),
     "pasted": Pixels(np.bool_),
     "weak": Colors(np.uint8),

@@ -66,6 +66,7 @@ class TrainingObjective(nn.Module, ABC):
 
     Attributes:
         validates_start: whether the initial weights are scored before the first step.
+        scores: what `before_validation` returns that may pick the best checkpoint, each with its direction.
         trains: what later trainings take from this one; of `encoder` the weights are written as a file, too.
         looks_ahead: whether `look_ahead` is called before the first micro-batch of each step.
     """
@@ -73,6 +74,7 @@ class TrainingObjective(nn.Module, ABC):
     looks_ahead: bool = False
 
     validates_start: bool = False
+    scores: ClassVar[Mapping[str, Literal["min", "max"]]] = {}
     trains: ClassVar[Literal["model", "encoder"]] = "model"
     runtime: Runtime
 

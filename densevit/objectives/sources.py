@@ -29,10 +29,11 @@ class SourcePolicy:
 
 
 def source_policies(
-    run: Run, tasks: Mapping[str, TaskSpec], sources: Sequence[MixtureSource]
+    run: Run, tasks: Mapping[str, TaskSpec], sources: Sequence[MixtureSource], *, needs_truth: bool = True
 ) -> dict[str, list[SourcePolicy]]:
     """Return the sources of a mixture that teach each task, by the ground truth that its losses learn from. Raises
-    ConfigError: every mistake at once: a source whose ground truth fits no task, a task that no source teaches."""
+    ConfigError: every mistake at once: where `needs_truth`, a source whose ground truth fits no task, or a task that no
+    source teaches."""
     problems = list(misplaced(sources, run))
     truths = {source.name: found_truths(source) for source in sources}
     classes = {name: task_class(task.task) for name, task in tasks.items() if sources}
@@ -49,12 +50,12 @@ def source_policies(
             if (kinds & truths[s.name] or (s.strong is not None and pseudo_labels))
             and (not selected or s.name in selected)
         ]
-        if not policies[name]:
+        if needs_truth and not policies[name]:
             listed = ", ".join(sorted(kinds))
             problems.append(f"tasks.{name}: no source of data.train has ground truth that it learns from ({listed}).")
     learned = {policy.name for found in policies.values() for policy in found}
     for i, source in enumerate(sources):
-        if source.name not in learned and source.share:
+        if needs_truth and source.name not in learned and source.share:
             listed = "; ".join(f"{name} from {', '.join(sorted(kinds))}" for name, kinds in required.items())
             problems.append(
                 f"data.train.sources.{i}: the ground truth of '{source.name}' fits no task: it has "

@@ -1,7 +1,7 @@
 """Supervised training: the losses of all tasks, weighted, with those of unlabelled images and of a frozen encoder."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -23,7 +23,13 @@ from densevit.tasks.base import SupportsPseudoLabels, extras_of
 
 @OBJECTIVES.register("supervised")
 class Supervised(TrainingObjective):
-    """The sum of the losses of all tasks, learned from ground truth; the default."""
+    """The sum of the losses of all tasks, learned from ground truth; the default.
+
+    Attributes:
+        needs_truth: whether each source of a mixture must have ground truth, or a teacher.
+    """
+
+    needs_truth: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -44,7 +50,7 @@ class Supervised(TrainingObjective):
         run, tasks = setup.run, setup.tasks
         self.loss_weighting = LOSS_WEIGHTINGS[loss_weighting](list(tasks))
         sources = setup.data["train"].sources if setup.data else ()
-        policies = source_policies(run, setup.task_specs, sources)
+        policies = source_policies(run, setup.task_specs, sources, needs_truth=self.needs_truth)
         self.router = SourceRouter(policies, tasks) if policies else None
         unlabelled = self.router.unlabelled if self.router else None
         self.teacher = ConsistencyTeacher(unlabelled) if unlabelled else None
@@ -72,7 +78,7 @@ class Supervised(TrainingObjective):
         sources = data["train"].sources
         if aligned := run.objective.get("align_features"):
             check_source_names("objective.align_features", aligned.get("sources", ()), sources)
-        source_policies(run, tasks, sources)
+        source_policies(run, tasks, sources, needs_truth=cls.needs_truth)
 
     def attach(self, runtime: Runtime) -> None:
         super().attach(runtime)
@@ -99,7 +105,12 @@ class Supervised(TrainingObjective):
 
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
         pseudo_labels = {} if self.teacher is None else self.teacher(batch, self.runtime)
-        predictions = self.predict(batch)
+        return self.weighted_losses(self.predict(batch), batch, step, pseudo_labels)
+
+    def weighted_losses(
+        self, predictions: Mapping[str, Tensor], batch: Batch, step: int, pseudo_labels: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the losses of all tasks for the predictions of a batch."""
         with self.totals.micro_batch():
             losses = {
                 name: self._task_losses(name, predictions, batch, step, pseudo_labels) for name in self.setup.tasks

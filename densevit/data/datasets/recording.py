@@ -8,6 +8,7 @@ same.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -49,6 +50,7 @@ class Recording(FileDataset):
         depth_camera: Pinhole | None = None,
         every: Annotated[int, Field(ge=1)] = 1,
         max_gap: Annotated[float, Field(ge=0)] = 0.02,
+        require_depth: bool = True,
         subset: Subset = "full",
     ) -> None:
         """Lists and pairs the frames; nothing is decoded.
@@ -63,6 +65,7 @@ class Recording(FileDataset):
             depth_camera: those of the depth maps, where another camera took them.
             every: takes only every n-th frame.
             max_gap: seconds that may lie between an image and its depth or pose.
+            require_depth: false takes frames without depth, too, of layouts with poses: arkit, colmap, frames, nerf.
 
         Raises:
             DataError: no sequence in a known layout, or a damaged one; naming the file.
@@ -83,11 +86,14 @@ class Recording(FileDataset):
         samples, shared = [], pinhole(*camera) if camera else camera_file(self.root)
         for path, layout in found:
             try:
-                frames = [frame for frame in layout.read(path, max_gap) if frame.depth is not None][::every]
+                frames = layout.read(path, max_gap)
             except DataError:
                 raise
             except MALFORMED as error:
                 raise DataError(f"{path}: a damaged recording of layout {layout.name} ({error}).") from error
+            if not require_depth:
+                frames = [f if f.depth and f.depth.is_file() else replace(f, depth=None) for f in frames]
+            frames = [frame for frame in frames if frame.depth is not None or not require_depth][::every]
             own = None if camera else camera_file(path)
             fallback = shared if own is None else own
             other = pinhole(*depth_camera) if depth_camera else None
@@ -100,6 +106,8 @@ class Recording(FileDataset):
                 )
                 for frame in split_blocks(frames, split, val_fraction)
             ]  # fmt: skip
+        if not samples:
+            raise DataError(f"{self.root}: no frame of '{split}' has depth; `require_depth: false` takes them without.")
         self.split_by_fraction = split != "all"  # a sequence is then in both splits
         self.facts = recording_facts(found, samples, split)
         super().__init__(samples, subset, f"recording '{split}' in {self.root}")

@@ -95,8 +95,8 @@ def check_video(data: Dataset) -> None:
         names = [s.name for s in data.sources if not s.data.video] or [type(data).__name__]
         raise DataError(
             f"clips need frames that follow one another in time, and those of {', '.join(names)} do not. "
-            "These are videos: walks of `rooms` (prepare_rooms.py --fps), tum, scannet, sintel, vkitti2, and `folder` "
-            "with a folder of frames for each video."
+            "These are videos: walks of `rooms` (prepare_rooms.py --fps), recording, tum, scannet, sintel, vkitti2, "
+            "`kitti` (split train), and `folder` with a folder of frames for each video."
         )
 
 

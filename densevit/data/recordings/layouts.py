@@ -235,7 +235,7 @@ def read_colmap_folder(folder: Path, max_gap: float) -> list[Frame]:
 def read_folders(folder: Path, max_gap: float) -> list[Frame]:
     found = []
     for choices, suffixes in ((IMAGE_FOLDERS, IMAGE_SUFFIXES), (DEPTH_FOLDERS, DEPTH_SUFFIXES)):
-        base = folder / _present(folder, choices)
+        base = folder / (_present(folder, choices) or "none")
         files = [path for path in base.rglob("*") if path.suffix.lower() in suffixes]
         found.append(
             {
@@ -251,6 +251,7 @@ def read_folders(folder: Path, max_gap: float) -> list[Frame]:
         pairs = {names[i]: others[j] for i, j in associate(times[0] or [], times[1] or [], max_gap)}
     stamps = dict(zip(images, times[0] or [], strict=False))
     frames = [Frame(name, images[name], depths[other], stamps.get(name)) for name, other in pairs.items()]
+    frames = frames if depths else [Frame(name, path, None, stamps.get(name)) for name, path in images.items()]
     for name in TRAJECTORIES:
         frames = with_trajectory(frames, folder / name, max_gap)
     table = read_pose_table(folder / "poses.csv") if (folder / "poses.csv").is_file() else {}
@@ -355,13 +356,13 @@ class Layout:
 
 LAYOUTS = [
     Layout("tum", (("rgb.txt",), ("depth.txt",)), read_tum, TUM_SCALE),
-    Layout("frames", (("frame-*.color.*",), ("frame-*.depth.png",)), read_frames),
+    Layout("frames", (("frame-*.color.*",), ("frame-*.depth.png", "frame-*.pose.txt")), read_frames),
     Layout("scannet", (("color",), ("depth",), ("pose",)), read_scannet),
-    Layout("arkit", (("frame_*.json",), ("depth_*.png",)), read_arkit),
+    Layout("arkit", (("frame_*.json",), ("depth_*.png", "frame_*.jpg")), read_arkit),
     Layout("stray", (("odometry.csv",), ("camera_matrix.csv",)), read_stray),
     Layout("nerf", (("transforms.json",),), read_nerf),
-    Layout("colmap", (IMAGE_FOLDERS, DEPTH_FOLDERS, tuple(f"{m}/images.txt" for m in MODELS)), read_colmap_folder),
-    Layout("folders", (IMAGE_FOLDERS, DEPTH_FOLDERS, (*TRAJECTORIES, "poses.csv", "poses")), read_folders),
+    Layout("colmap", (IMAGE_FOLDERS, tuple(f"{m}/images.txt" for m in MODELS)), read_colmap_folder),
+    Layout("folders", (IMAGE_FOLDERS, (*TRAJECTORIES, "poses.csv", "poses")), read_folders),
 ]
 
 

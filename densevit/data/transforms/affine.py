@@ -28,12 +28,6 @@ class AffineStep:
         (a, b), (c, d) = self.matrix[:2, :2]
         return bool(abs(a) == abs(d) == 1 and b == c == 0 and np.all(self.matrix[:2, 2] % 1 == 0))
 
-    @property
-    def keeps_pose(self) -> bool:
-        """Whether the camera neither turns, is mirrored nor moves: crops, pads and resizing."""
-        (a, b), (c, d) = self.matrix[:2, :2]
-        return bool(a > 0 < d and b == c == 0 and self.depth_divisor == 1)
-
 
 def resample(array: np.ndarray, step: AffineStep, outside: float) -> np.ndarray:
     """Return an image or a map after the transform, with `outside` where it had no pixel; a view where that is exact

@@ -15,8 +15,8 @@ NEAREST = 1e-3  # depth of points behind the camera or in it, so that their pixe
 
 Image = Float[Tensor, "n c h w"]
 Plane = Float[Tensor, "n 1 h w"]
-Pixels = Float[Tensor, "n h w 2"]
-Motion = Float[Tensor, "n 4 4"]
+Pixels = Float[Tensor, "pairs h w 2"]
+Motion = Float[Tensor, "pairs 4 4"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def sample(image: Image, pixels: Pixels) -> Image:
     """Return an image at these pixels, bilinear; beyond the border that of the border."""
     size = pixels.new_tensor(image.shape[:-3:-1])  # w, h
     places = (2 * pixels + 1) / size - 1  # of align_corners=False: -1 is the left border of the first pixel
-    return F.grid_sample(image, places, mode="bilinear", padding_mode="border", align_corners=False)
+    found: Tensor = F.grid_sample(image, places, mode="bilinear", padding_mode="border", align_corners=False)
+    return found
 
 
 def inside(pixels: Pixels, z: Plane) -> Bool[Tensor, "n 1 h w"]:
@@ -119,4 +120,5 @@ def returns(pixels: Pixels, back: Pixels, *, slack: float = 1.0) -> Bool[Tensor,
     here = torch.stack([u, v], -1)
     returned = sample(back.permute(0, 3, 1, 2), pixels).permute(0, 2, 3, 1)
     ways = (pixels - here).norm(dim=-1) + (returned - pixels).norm(dim=-1)
-    return ((returned - here).norm(dim=-1) < slack + 0.05 * ways)[:, None]
+    back_home: Tensor = (returned - here).norm(dim=-1) < slack + 0.05 * ways
+    return back_home[:, None]

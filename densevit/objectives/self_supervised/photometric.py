@@ -15,11 +15,17 @@ SSIM_WEIGHT = 0.85
 def ssim_error(x: Image, y: Image) -> Image:
     """Return (1 - SSIM) / 2 of 3x3 windows, in [0, 1]; the border is reflected."""
     x, y = (F.pad(image, (1, 1, 1, 1), mode="reflect") for image in (x, y))
-    mean_x, mean_y, xx, yy, xy = (F.avg_pool2d(image, 3, 1) for image in (x, y, x * x, y * y, x * y))
-    covariance, variances = xy - mean_x * mean_y, (xx - mean_x**2) + (yy - mean_y**2)
-    similarity = (2 * mean_x * mean_y + C1) * (2 * covariance + C2)
-    similarity = similarity / ((mean_x**2 + mean_y**2 + C1) * (variances + C2))
+    mean_x, mean_y, mean_xy, mean_squares = (mean_3x3(image) for image in (x, y, x * y, x * x + y * y))
+    product, squares = mean_x * mean_y, mean_x * mean_x + mean_y * mean_y
+    similarity = (2 * product + C1) * (2 * (mean_xy - product) + C2)
+    similarity = similarity / ((squares + C1) * (mean_squares - squares + C2))
     return ((1 - similarity) / 2).clamp(0, 1)
+
+
+def mean_3x3(x: Float[Tensor, "n c _ _"]) -> Float[Tensor, "n c _ _"]:
+    """Return the means of all whole 3x3 windows; by sums of shifted images, several times as fast as a pooling."""
+    rows = x[..., :-2, :] + x[..., 1:-1, :] + x[..., 2:, :]
+    return (rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]) / 9
 
 
 def photometric_error(x: Image, y: Image) -> Plane:

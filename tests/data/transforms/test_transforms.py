@@ -11,7 +11,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+import torch
 
+from densevit.data.loading.collate import collate
 from densevit.data.transforms.affine import AffineStep
 from densevit.data.transforms.base import TRANSFORMS, Transform
 from densevit.data.transforms.photometric import compose, light_table
@@ -225,13 +227,36 @@ def test_a_flip_negates_the_horizontal_component_of_normals() -> None:
     np.testing.assert_allclose(flipped.normals[0, 2], (-0.6, 0.0, -0.8))
 
 
-def test_a_pose_outlives_crops_and_resizes_and_no_flip_rotation_or_nearer_camera() -> None:
-    posed = replace(plane(), pose=np.eye(4))
-    kept = {"random_crop": {"size": (9, 9)}, "resize": {"short_side": 24}, "random_scale": {"metric": "intrinsics"}}
-    for kind, options in kept.items():
-        assert apply(posed, {"type": kind, **options}).pose is posed.pose
-    for kind, options in {"hflip": {"p": 1.0}, "rotate": {"degrees": 30}, "random_scale": {}}.items():
-        assert apply(posed, {"type": kind, **options}).pose is None
+def test_a_pose_follows_the_image_so_that_two_views_of_a_point_agree() -> None:
+    """A point seen by two cameras: after the same transform its pixel in one still leads to its pixel in the other."""
+    turn = np.array([[0.96, 0, 0.28], [0, 1, 0], [-0.28, 0, 0.96]])
+    poses = np.stack([np.eye(4), np.block([[turn, np.array([[0.3], [-0.1], [0.2]])], [np.zeros((1, 3)), 1]])])
+    point = np.array([0.2, -0.1, 3.0])
+    for kind, options in {
+        "random_crop": {"size": (9, 9)}, "resize": {"short_side": 24}, "random_scale": {"metric": "intrinsics"},
+        "hflip": {"p": 1.0}, "rotate": {"degrees": 30},
+    }.items():  # fmt: skip
+        views = [apply(replace(plane(), pose=pose), {"type": kind, **options}) for pose in poses]
+        before = [plane().intrinsics @ np.linalg.inv(pose)[:3] @ [*point, 1] for pose in poses]
+        step = part({"type": kind, **options}).draw(plane().image.shape[:2], np.random.default_rng(0))
+        pixels = [step.matrix @ (x / x[2]) for x in before]
+        rays = np.linalg.inv(views[0].intrinsics) @ pixels[0] * before[0][2]
+        moved = np.linalg.inv(views[1].pose) @ views[0].pose @ [*rays, 1]
+        found = views[1].intrinsics @ moved[:3]
+        np.testing.assert_allclose(found / found[2], pixels[1], atol=1e-6)
+        assert found[2] == pytest.approx(before[1][2])
+        assert np.linalg.det(views[1].pose[:3, :3]) == pytest.approx(1)
+    assert apply(replace(plane(), pose=poses[0]), {"type": "random_scale"}).pose is None
+
+
+def test_poses_of_a_batch_count_from_its_first_position() -> None:
+    far = np.eye(4)
+    far[:3, 3] = 4e6, 5e6, 100
+    near = far.copy()
+    near[0, 3] += 0.01
+    batch = collate([replace(plane(), pose=pose) for pose in (None, far, near)], range(3))
+    assert batch.pose[0].isnan().all() and batch.pose[1].equal(torch.eye(4))
+    assert float(batch.pose[2, 0, 3]) == pytest.approx(0.01, abs=1e-6)
 
 
 @pytest.mark.parametrize("spec", EVERY_MOVE + EVERY_OTHER, ids=name)

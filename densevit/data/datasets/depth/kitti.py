@@ -84,6 +84,7 @@ class Kitti(FileDataset):
         """
         self.root = resolve_root(root, "kitti")
         self.crop = crop
+        self.video = split == "train"  # nearly every frame of its drives; the others are single images
         if split in BENCHMARK:
             samples = benchmark_samples(self.root, split)
             lacking = BENCHMARK[split][1] - len(samples)

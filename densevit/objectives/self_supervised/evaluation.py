@@ -1,0 +1,133 @@
+"""Scores that need no depth: the photometric error of held-out clips, and the pose network's trajectories."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from scipy.spatial.transform import Rotation
+from torch import Tensor
+
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.clips import Clips, videos
+from densevit.data.loading.collate import collate
+from densevit.data.transforms.geometric import Resize
+from densevit.engine.objective import AllReduceMean
+from densevit.model_card import ModelCard
+from densevit.objectives.self_supervised.pose_network import PoseNetwork
+from densevit.ops.resize import network_size
+from densevit.structures import Batch, Sample
+from densevit.utils import atomic_io
+
+CLIPS = 64  # of a validation
+FRAMES = 16  # pairs that the pose network sees at once
+
+Trajectory = Float64[np.ndarray, "n 4 4"]
+Tracked = tuple[str, Trajectory, list[Sample]]
+
+
+class HeldOutVideos:
+    """The videos of `data.val`, at the size of the network's input.
+
+    Args:
+        length, stride: of clips, as in training.
+
+    Raises:
+        DataError: no video is as long as a clip.
+    """
+
+    def __init__(self, data: Dataset, length: int, stride: int, card: ModelCard) -> None:
+        self.data, self.stride, self.card = data, stride, card
+        self.clips = Clips(data, length, stride)
+
+    def read(self, index: int) -> Sample:
+        sample = self.data.read(index)
+        h, w = sample.image.shape[:2]
+        resize = Resize(size=network_size((h, w), self.card.resize, self.card.multiple))
+        return resize(sample, np.random.default_rng(0))
+
+    def batches(self, rank: int, world_size: int) -> Iterator[Batch]:
+        """Yield this process's share of some clips, spread over the videos."""
+        chosen = np.unique(np.linspace(0, len(self.clips) - 1, min(CLIPS, len(self.clips))).astype(int))
+        for clip in chosen[rank::world_size]:
+            indices = self.clips.frames(int(clip))
+            batch = collate([self.read(index) for index in indices], indices)
+            yield Batch(**{**vars(batch), "clip_length": len(indices)})
+
+    @torch.no_grad()
+    def trajectories(self, network: PoseNetwork, device: torch.device) -> Iterator[Tracked]:
+        """Yield each video's name, its poses as the network has them (camera to world, the first is the identity), and
+        its samples; of every `stride`-th frame."""
+        for name, frames in videos(self.data).items():
+            samples = [self.read(index) for index in frames[:: self.stride]]
+            if len({sample.image.shape for sample in samples}) > 1 or len(samples) < 3:
+                continue
+            poses = [np.eye(4)]
+            for start in range(0, len(samples) - 1, FRAMES):
+                part = samples[start : start + FRAMES + 1]
+                image = collate(part, range(len(part))).to(device).image
+                for motion in network(image[:-1], image[1:]).double().cpu().numpy():
+                    poses.append(poses[-1] @ np.linalg.inv(motion))
+            yield name, np.stack(poses), samples
+
+
+def trajectory_scores(found: Iterator[Tracked], folder: Path | None) -> dict[str, float]:
+    """Return the means over videos whose poses are known of `trajectory_errors`; empty where none are.
+
+    Args:
+        folder: where every trajectory is written in TUM RGB-D's format, with the number of the frame as its time.
+    """
+    rows: list[Mapping[str, float]] = []
+    for name, poses, samples in found:
+        if folder is not None:
+            path = folder / f"{name.replace('/', '_')}.txt"
+            atomic_io.make_folder(folder)
+            atomic_io.write_text(path, tum_lines(poses))
+        known = {i: sample.pose for i, sample in enumerate(samples) if sample.pose is not None}
+        if len(known) > 2:
+            rows.append(trajectory_errors(poses[list(known)], np.stack(list(known.values()))))
+    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]} if rows else {}
+
+
+def tum_lines(poses: Trajectory) -> str:
+    """Return lines `time tx ty tz qx qy qz qw`."""
+    rows = ((number, *pose[:3, 3], *Rotation.from_matrix(pose[:3, :3]).as_quat()) for number, pose in enumerate(poses))
+    return "".join(" ".join(f"{value:.9g}" for value in row) + "\n" for row in rows)
+
+
+def trajectory_errors(found: Trajectory, true: Trajectory) -> dict[str, float]:
+    """Return `ate`, the RMS distance in metres after the best similarity (Umeyama 1991; evo_ape -as), and of the
+    motions from frame to frame `rpe` in metres, at that scale, and `rpe_degrees` (RMS; evo_rpe)."""
+    a, b = found[:, :3, 3], true[:, :3, 3]
+    scale, turn, shift = similarity(a, b)
+    ate = np.linalg.norm(scale * a @ turn.T + shift - b, axis=1)
+    steps = []
+    for poses, factor in ((found, scale), (true, 1.0)):
+        moved = poses.copy()
+        moved[:, :3, 3] *= factor
+        steps.append(np.linalg.inv(moved[:-1]) @ moved[1:])
+    rest = np.linalg.inv(steps[1]) @ steps[0]
+    angles = np.degrees(Rotation.from_matrix(rest[:, :3, :3]).magnitude())
+    errors = {"ate": ate, "rpe": np.linalg.norm(rest[:, :3, 3], axis=1), "rpe_degrees": angles}
+    return {name: float(np.sqrt(np.mean(np.square(values)))) for name, values in errors.items()}
+
+
+def similarity(
+    a: Float64[np.ndarray, "n 3"], b: Float64[np.ndarray, "n 3"]
+) -> tuple[float, Float64[np.ndarray, "3 3"], Float64[np.ndarray, "3"]]:
+    """Return scale, rotation and shift that bring points a onto b with the least squares (Umeyama 1991)."""
+    mean_a, mean_b = a.mean(0), b.mean(0)
+    u, values, vt = np.linalg.svd((b - mean_b).T @ (a - mean_a) / len(a))
+    signs = np.array([1, 1, np.sign(np.linalg.det(u) * np.linalg.det(vt))])
+    turn = u @ np.diag(signs) @ vt
+    scale = float((values * signs).sum() / max(np.square(a - mean_a).sum(1).mean(), 1e-12))
+    return scale, turn, mean_b - scale * turn @ mean_a
+
+
+def mean_over(batches: Iterator[Batch], score: Callable[[Batch], Tensor], all_reduce_mean: AllReduceMean) -> float:
+    """Return the mean of a score of batches over all processes; NaN where there are none."""
+    values: Sequence[float] = [float(score(batch)) for batch in batches]
+    total = all_reduce_mean({"sum": sum(values), "count": float(len(values))})
+    return total["sum"] / total["count"] if total["count"] else math.nan

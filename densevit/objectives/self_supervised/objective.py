@@ -1,0 +1,240 @@
+"""`self_supervised`: depth from the frames of videos, which must look alike once each is moved into its neighbour.
+
+n images, h x w pixels.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from densevit.config.schema import NonNegative, Run
+from densevit.config.validation import TaskSpec
+from densevit.engine.objective import AllReduceMean, TrainingSetup
+from densevit.engine.train_state import Scores
+from densevit.errors import ConfigError
+from densevit.inference.forward import forward
+from densevit.objectives.base import OBJECTIVES
+from densevit.objectives.consistency import evaluating
+from densevit.objectives.self_supervised.evaluation import HeldOutVideos, mean_over, trajectory_scores
+from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane, inverse, scaled
+from densevit.objectives.self_supervised.monitor import Monitor
+from densevit.objectives.self_supervised.parallax import check_video
+from densevit.objectives.self_supervised.photometric import smoothness
+from densevit.objectives.self_supervised.pose_network import PoseNetwork
+from densevit.objectives.self_supervised.views import ViewOptions, compare
+from densevit.objectives.supervised import Supervised
+from densevit.ops.camera import Camera, canonical_scale
+from densevit.structures import Batch
+from densevit.tasks.base import task_class
+from densevit.tasks.depth import DepthTask
+from densevit.utils.precision import gpu_products
+
+log = logging.getLogger(__name__)
+
+LEAST_DISPARITY = 0.01  # of heads without unit: depth is 1 / (this + disparity)
+
+
+@OBJECTIVES.register("self_supervised")
+class SelfSupervised(Supervised):
+    """Depth from videos without ground truth: each frame of a clip (`data.clip`), moved by its depth and the motion of
+    the camera, must look like its neighbours (Monodepth2, SC-Depth). Other tasks learn as usual."""
+
+    needs_truth = False
+    scores: ClassVar[Mapping[str, Literal["min", "max"]]] = {"photometric": "min", "ate": "min"}
+
+    def __init__(
+        self,
+        setup: TrainingSetup,
+        *,
+        motion: Literal["poses", "network"] = "poses",
+        pose_network: str = "resnet18",
+        pretrained: bool = False,
+        smoothness: NonNegative = 1e-3,
+        geometry: NonNegative = 0.1,
+        velocity: NonNegative = 0.0,
+        ground_truth: NonNegative = 0.0,
+        pyramid: Annotated[int, Field(ge=1, le=6)] = 3,
+        auto_mask: bool = True,
+        occlusion: bool = False,
+        brightness: bool = False,
+    ) -> None:
+        """Raises ConfigError if no head or several give depth, CheckpointError if published weights cannot be had.
+
+        Args:
+            motion: of the camera: `poses` of the data (depth is in their metres), or a `network` that learns it (depth
+                up to a scale, unless `velocity` or `ground_truth` sets it).
+            pose_network: a ResNet of timm, trained beside the model and not part of it; `pretrained`: by ImageNet.
+            smoothness: weight of the edge-aware smoothness of disparity.
+            geometry: weight of the consistency of the depths of neighbours; above 0 pixels count less where they
+                disagree.
+            velocity: with `network`, weight of the difference of its distances from those of the data's poses.
+            ground_truth: weight of the depth losses of `tasks`, where images have depth; 0 uses none.
+            pyramid: sizes of the images that are compared, each half as large as the one before.
+            auto_mask: pixels that match best unmoved teach nothing: a standing camera, objects at its speed.
+            occlusion: leave out pixels that do not come back to their place from the other frame.
+            brightness: match mean and contrast of each pair first, for cameras that change their exposure.
+        """
+        super().__init__(setup)
+        run = setup.run
+        self.head = depth_head(setup.task_specs, {name: task.output.kind for name, task in setup.tasks.items()})
+        self.disparity = setup.tasks[self.head].output.kind == "disparity"
+        self.pose_network = PoseNetwork(pose_network, pretrained=pretrained) if motion == "network" else None
+        self.weights = {"smoothness": smoothness, "geometry": geometry, "velocity": velocity}
+        self.ground_truth, self.pyramid = ground_truth, pyramid
+        self.options = ViewOptions(auto_mask, occlusion, brightness, weighted=geometry > 0)
+        self.monitor = Monitor()
+        val = setup.data.get("val")
+        frames = (run.data.clip, run.data.clip_stride)
+        self.held_out = HeldOutVideos(val, *frames, setup.card) if val is not None and val.video else None
+
+    @classmethod
+    def incompatible(cls, run: Run) -> Iterator[str]:
+        yield from super().incompatible(run)
+        if run.data.clip == 1:
+            yield "data.clip: objective 'self_supervised' compares neighbouring frames; set it to 3, say."
+        if run.data.cache_features is not None:
+            yield "data.cache_features: objective 'self_supervised' learns from videos, with their poses; leave it out."
+        if run.objective.get("velocity") and run.objective.get("motion", "poses") == "poses":
+            yield "objective.velocity: compares a pose network with the data's poses; set objective.motion=network."
+        if run.parallel == "fsdp":
+            yield "parallel: objective 'self_supervised' goes with ddp; set it."
+
+    @classmethod
+    def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
+        super().check_data(run, tasks, data)
+        check_video(run, data["train"], poses=run.objective["motion"] == "poses" or run.objective["velocity"] > 0)
+
+    def on_train_step(self, progress: float) -> None:
+        super().on_train_step(progress)
+        self.monitor.progress = progress
+
+    def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        pseudo_labels = {} if self.teacher is None else self.teacher(batch, self.runtime)
+        predictions = self.predict(batch)
+        losses = self.weighted_losses(predictions, batch, step, pseudo_labels)
+        return losses | self.video_losses(predictions[self.head], batch)
+
+    def _task_losses(self, name: str, *given: Any) -> dict[str, Tensor]:
+        if name != self.head:
+            return super()._task_losses(name, *given)
+        if not self.ground_truth:
+            return {}
+        return {key: self.ground_truth * loss for key, loss in super()._task_losses(name, *given).items()}
+
+    def video_losses(self, prediction: Plane, batch: Batch) -> dict[str, Tensor]:
+        """Return the weighted losses of neighbouring frames."""
+        depth = self.depth(prediction.float(), batch)
+        pairs = Pairs.of(len(batch), batch.clip_length, depth.device)
+        motion, camera, known = self.motions(batch, pairs)
+        image, total, losses = batch.image, torch.zeros((), device=depth.device), {}
+        for level in range(self.pyramid):
+            if level:
+                image, camera = F.avg_pool2d(image, 2), scaled(camera, 0.5)
+            views = compare(image, F.interpolate(depth, image.shape[-2:], mode="area") if level else depth,
+                            camera, motion, known, pairs, self.options)  # fmt: skip
+            total = total + views.error.mean() / self.pyramid
+            if not level:
+                moving, losses["geometry"] = views.moving, self.weights["geometry"] * views.difference
+        losses["photometric"] = total
+        losses["smoothness"] = self.weights["smoothness"] * smoothness(1 / depth.clamp_min(1e-3), batch.image)
+        if self.weights["velocity"]:
+            losses["velocity"] = self.weights["velocity"] * self.velocity_loss(motion, batch, pairs)
+        self.monitor.see(depth.detach(), motion.detach(), moving)
+        return {name: loss for name, loss in losses.items() if self.weights.get(name, 1)}
+
+    def depth(self, prediction: Plane, batch: Batch) -> Plane:
+        """Return a prediction as depth: in metres, or of a disparity up to a scale."""
+        if self.disparity:
+            return 1 / (LEAST_DISPARITY + prediction)
+        focal = self.setup.tasks[self.head].output.focal
+        return prediction if focal is None else prediction * canonical_scale(Camera.of(batch), focal)
+
+    def motions(self, batch: Batch, pairs: Pairs) -> tuple[Motion, Float[Tensor, "n 3 3"], Bool[Tensor, "pairs 1 1 1"]]:
+        """Return the motion of each pair, the camera of each image, and of which pairs both are known."""
+        camera, has_camera = filled(batch.intrinsics, 3, batch)
+        if self.pose_network is None:
+            motion, has_pose = poses_of(batch, pairs)
+        else:
+            count = len(pairs.targets) // 2
+            first, second = pairs.targets[:count], pairs.sources[:count]
+            forward = self.pose_network(batch.image[first], batch.image[second])
+            motion, has_pose = torch.cat([forward, inverse(forward)]), torch.ones_like(pairs.targets, dtype=torch.bool)
+        known = has_camera[pairs.targets] & has_camera[pairs.sources] & has_pose
+        return motion, camera, known[:, None, None, None]
+
+    @staticmethod
+    def velocity_loss(motion: Motion, batch: Batch, pairs: Pairs) -> Tensor:
+        """Return the mean absolute difference of distances from those of the data's poses (PackNet)."""
+        true, known = poses_of(batch, pairs)
+        found, wanted = (x[:, :3, 3].square().sum(1).clamp_min(1e-12).sqrt() for x in (motion, true))
+        return torch.where(known, (found - wanted).abs(), 0.0).mean()
+
+    @torch.no_grad()
+    def before_validation(self) -> Scores:
+        """Return the photometric error of held-out clips, and of the pose network's trajectories ATE and RPE, where the
+        data have poses; the trajectories are written to `trajectories/` in the folder of the run."""
+        if self.held_out is None:
+            return {}
+        state, world = self.runtime.state, self.runtime.state.world
+        averaged = state.ema.applied() if state.ema else nullcontext()
+        with evaluating(state.model), evaluating(self), averaged, gpu_products(tf32=self.runtime.precision == "tf32"):
+            batches = self.held_out.batches(world.rank, world.size)
+            scores = {"photometric": mean_over(batches, self._held_out_error, world.all_reduce_mean)}
+            if self.pose_network is not None:
+                folder = self.setup.run.output / "trajectories" if world.is_main else None
+                scores |= trajectory_scores(self.held_out.trajectories(self.pose_network, world.device), folder)
+        return scores
+
+    def _held_out_error(self, batch: Batch) -> Tensor:
+        """Return the photometric error of clips at the network's size, without masks."""
+        batch = batch.to(self.runtime.state.world.device)
+        card, model = self.setup.card, self.setup.model
+        inputs = model.inputs_of(batch, validation=True)  # type: ignore[operator]
+        options: dict[str, Any] = {"precision": self.runtime.precision, "heads": card.outputs}
+        prediction = forward(model, batch.image, card.resize, card.multiple, inputs, **options)[self.head]
+        pairs = Pairs.of(len(batch), batch.clip_length, prediction.device)
+        motion, camera, known = self.motions(batch, pairs)
+        depth = 1 / (LEAST_DISPARITY + prediction) if self.disparity else prediction
+        unmasked = ViewOptions(auto_mask=False, brightness=self.options.brightness)
+        return compare(batch.image, depth, camera, motion, known, pairs, unmasked).error.mean()
+
+    def log_values(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:
+        values = all_reduce_mean(self.monitor.values())
+        for warning in self.monitor.warnings(values):
+            log.warning("%s", warning)
+        return {**super().log_values(all_reduce_mean), **values}
+
+
+def depth_head(specs: Mapping[str, TaskSpec], kinds: Mapping[str, str]) -> str:
+    """Return the one head that gives depth or disparity."""
+    heads = [name for name, spec in specs.items() if issubclass(task_class(spec.task), DepthTask)]
+    if len(heads) != 1:
+        raise ConfigError(f"objective: 'self_supervised' trains one head of depth, and there are {len(heads)}.")
+    if kinds[heads[0]] not in ("metric", "disparity"):
+        raise ConfigError(
+            f"model.heads.{heads[0]}: depth up to scale and shift moves no pixel into another view; "
+            "take type 'metric' or 'disparity'."
+        )
+    return heads[0]
+
+
+def filled(matrix: Tensor | None, side: int, batch: Batch) -> tuple[Tensor, Bool[Tensor, " n"]]:
+    """Return square matrices of the images, the identity where they are not known, and which are."""
+    eye = torch.eye(side, device=batch.image.device).expand(len(batch), side, side)
+    if matrix is None:
+        return eye, torch.zeros(len(batch), dtype=torch.bool, device=eye.device)
+    known = matrix.isfinite().all(-1).all(-1)
+    return torch.where(known[:, None, None], matrix, eye), known
+
+
+def poses_of(batch: Batch, pairs: Pairs) -> tuple[Motion, Bool[Tensor, " pairs"]]:
+    """Return the motion of each pair by the data's poses, and of which it is known."""
+    pose, known = filled(batch.pose, 4, batch)
+    return inverse(pose[pairs.sources]) @ pose[pairs.targets], known[pairs.targets] & known[pairs.sources]

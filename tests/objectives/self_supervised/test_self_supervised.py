@@ -1,0 +1,263 @@
+"""Depth from a video without ground truth: trained, resumed, shared by processes, scored; and what is refused."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from forked import ForkServer
+from scipy.spatial.transform import Rotation
+from small_video import small_video, video_config
+from torch import Tensor
+
+import densevit
+from densevit.builder import plan as planning
+from densevit.builder import training
+from densevit.config import parser
+from densevit.engine.distributed import DistributedContext
+from densevit.engine.logger import read_csv
+from densevit.engine.trainer import Trainer
+from densevit.errors import ConfigError, DataError
+from densevit.objectives.self_supervised import evaluation
+from densevit.objectives.self_supervised.monitor import Monitor
+from densevit.objectives.self_supervised.objective import SelfSupervised
+from densevit.structures import Batch
+from densevit.utils import seed
+from densevit.weights import checkpoint
+
+WORLD = DistributedContext(torch.device("cpu"))
+NETWORK = {"objective": {"type": "self_supervised", "motion": "network", "velocity": 0.1}}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return video_config(tmp_path_factory.mktemp("video"))
+
+
+def run(config: Path, name: str, **changes: Any) -> Path:
+    output = config.parent / name
+    densevit.train(config, output=str(output), **changes)
+    return output
+
+
+@pytest.fixture(scope="module")
+def whole(config: Path) -> Path:
+    return run(config, "whole", **NETWORK, ema=0.9)
+
+
+def built(config: Path, *words: str) -> tuple[Trainer, Batch]:
+    """A trainer before its first step, and its first batch."""
+    seed.seed_everything(0)
+    plan = planning.load_plan(config, list(words)).open()
+    trainer = training.build_trainer(plan, WORLD)
+    batches = training.train_batches(plan, WORLD)(0)
+    batch = trainer.upload(next(batches))
+    batches.close()
+    return trainer, batch
+
+
+def objective_of(trainer: Trainer) -> SelfSupervised:
+    assert isinstance(trainer.objective, SelfSupervised)
+    return trainer.objective
+
+
+def test_with_known_poses_the_loss_is_least_at_the_true_depth(config: Path) -> None:
+    """In metres: no scale is free."""
+    trainer, batch = built(config)
+    objective = objective_of(trainer)
+    assert batch.depth is not None and batch.pose is not None
+
+    def loss(factor: float) -> float:
+        return float(objective.video_losses(factor * batch.depth, batch)["photometric"])
+
+    losses = [loss(factor) for factor in (0.5, 0.8, 0.9, 1, 1.1, 1.25, 2)]
+    assert min(losses) == losses[3] < 0.4 * losses[0]
+    assert losses[2] < losses[1] and losses[4] < losses[5]
+
+
+def test_a_mirrored_clip_has_the_same_losses(config: Path) -> None:
+    """Image, camera and poses are mirrored together: the principal point is right."""
+    found = []
+    for p in (0.0, 1.0):
+        trainer, batch = built(
+            config, f"data.transforms=[{{type: random_crop, size: [40, 48]}}, {{type: hflip, p: {p}}}]"
+        )
+        found.append(objective_of(trainer).video_losses(1.1 * batch.depth, batch))
+    for name, loss in found[0].items():
+        torch.testing.assert_close(loss, found[1][name], rtol=1e-4, atol=1e-7)
+
+
+def gradient(config: Path, *words: str) -> tuple[Tensor, Tensor]:
+    seed.seed_everything(0)
+    plan = planning.load_plan(config, list(words)).open()
+    trainer = training.build_trainer(plan, WORLD)
+    batches = training.train_batches(plan, WORLD)(0)
+    tensors = trainer.forward_backward_step(batches)
+    batches.close()
+    parts = [p for part in (trainer.model, trainer.objective) for p in part.parameters() if p.grad is not None]
+    return torch.stack(list(tensors.losses.values())), torch.cat(
+        [p.grad.flatten() for p in parts if p.grad is not None]
+    )
+
+
+def test_micro_batches_give_the_loss_and_gradient_of_the_whole_batch(config: Path) -> None:
+    words = ["objective={type: self_supervised, motion: network, occlusion: true, brightness: true, ground_truth: 1}"]
+    loss, whole = gradient(config, *words)
+    split_loss, split = gradient(config, *words, "grad_accum_steps=2")
+    torch.testing.assert_close(split_loss, loss, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(split, whole, rtol=1e-3, atol=1e-5 * float(whole.abs().max()))
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(config: Path, fork_server: ForkServer, tmp_path: Path) -> None:
+    weights, losses, scores = [], [], []
+    words = ["objective={type: self_supervised, motion: network}", "batch_size=12"]
+    for processes in (1, 2):
+        output = tmp_path / str(processes)
+        argv = ["train", config, *words, "steps=3", "validate_every=3", f"output={output}"]
+        children = fork_server.together(processes, *argv) if processes > 1 else [fork_server.start(*argv)]
+        assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
+        last = checkpoint.steps(output / "checkpoints")[-1]
+        weights.append(checkpoint.read(last)[0] | checkpoint.read_state(last)["objective"])
+        losses.append([row["loss"] for row in read_csv(output / "train.csv")])
+        scores.append(read_csv(output / "val.csv")[-1]["photometric"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert scores[1] == pytest.approx(scores[0], rel=1e-4)
+    assert max(float((value - weights[1][name]).abs().max()) for name, value in weights[0].items()) < 2e-5
+
+
+def test_stopped_and_resumed_the_run_is_bit_equal(config: Path, whole: Path) -> None:
+    again = config.parent / "again"
+    densevit.train(whole / "config.yaml", resume=whole / "checkpoints/step-00000002", output=str(again))
+    ends = [folder / "checkpoints/step-00000004" for folder in (whole, again)]
+    for read in (lambda end: checkpoint.read(end)[0], lambda end: checkpoint.read_state(end)["objective"]):
+        first, second = map(read, ends)
+        assert first and all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_the_pose_network_learns_and_is_no_part_of_the_model(whole: Path) -> None:
+    weights, _ = checkpoint.read(whole / "checkpoints/last")
+    first, last = (checkpoint.read_state(whole / f"checkpoints/step-0000000{i}")["objective"] for i in (2, 4))
+    assert not [name for name in weights if "pose_network" in name]
+    assert all(name.startswith("pose_network.") for name in last)
+    assert any(not torch.equal(value, last[name]) for name, value in first.items())
+
+
+def test_validation_scores_held_out_clips_and_trajectories(whole: Path) -> None:
+    for row in read_csv(whole / "val.csv"):
+        assert 0 < row["photometric"] < 1 and row["ate"] >= 0 and row["rpe"] > 0 and row["rpe_degrees"] > 0
+    lines = np.loadtxt(whole / "trajectories/images.txt")
+    assert lines.shape == (9, 8) and lines[0].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    best = min(read_csv(whole / "val.csv"), key=lambda row: row["photometric"])
+    assert (whole / "checkpoints/best").resolve().name == f"step-{int(best['step']):08d}"
+
+
+def test_depth_is_used_only_where_it_is_asked_for(config: Path) -> None:
+    trainer, batch = built(config)
+    assert set(trainer.objective.losses(batch, 0)) == {"photometric", "smoothness", "geometry"}
+    words = ["objective={type: self_supervised, ground_truth: 0.5}", "tasks.depth.losses=[{type: silog}]"]
+    trainer, batch = built(config, *words)
+    losses = trainer.objective.losses(batch, 0)
+    prediction = trainer.objective.predict(batch)["depth"].float()
+    supervised = trainer.tasks["depth"].losses(prediction, batch, 0)["silog"]
+    torch.testing.assert_close(losses["silog"], 0.5 * supervised)
+
+
+def test_a_mixture_may_have_a_source_without_depth(config: Path) -> None:
+    data = parser.read(config)[0].data.train
+    sources = [{"name": "video", "data": data, "truth": "none"}, {"name": "depth", "data": data, "truth": "metric"}]
+    objective = {"type": "self_supervised", "ground_truth": 1.0}
+    mix = {"type": "mix", "sources": [{**source, "weight": 1} for source in sources]}
+    output = run(config, "mix", **{"data.train": mix, "objective": objective, "steps": 2})
+    row = read_csv(output / "train.csv")[-1]
+    assert row["depth/silog"] > 0 and row["photometric"] > 0 and "video/silog" not in row
+
+
+def test_a_disparity_head_learns_up_to_a_scale(config: Path) -> None:
+    trainer, batch = built(config, "model.heads.depth={type: disparity}", "objective.geometry=0")
+    objective = objective_of(trainer)
+    depth = objective.depth(torch.full_like(batch.image[:, :1], 0.24), batch)
+    torch.testing.assert_close(depth, torch.full_like(depth, 4.0))
+    with pytest.raises(ConfigError, match=r"model\.heads\.depth: depth up to scale and shift moves no pixel"):
+        built(config, "model.heads.depth={type: affine}")
+
+
+@pytest.mark.parametrize(("step", "turn"), [((0, 0, 0), 0), ((0, 0, 0), 1.5)], ids=["stands", "turns"])
+def test_a_camera_that_stands_or_only_turns_is_refused(
+    config: Path, tmp_path: Path, step: tuple[float, float, float], turn: float
+) -> None:
+    for columns in ("camera pose", "camera"):
+        root = small_video(tmp_path / columns.replace(" ", "_"), step=step, turn=turn, columns=columns)
+        data = {"type": "folder", "root": str(root), "manifest": "manifest.csv", "require_depth": False}
+        changes = {
+            "data.train": data,
+            "data.val": data,
+            "objective.motion": "poses" if "pose" in columns else "network",
+        }
+        with pytest.raises(
+            DataError, match=r"median parallax of 7 pairs .* is 0(\.\d+)? pixels at 48x64, .* only turns"
+        ):
+            run(config, "refused", **changes)
+
+
+def test_what_teaches_nothing_is_refused_before_the_first_step(config: Path, tmp_path: Path) -> None:
+    for changes, error, why in (
+        ({"data.clip": 1}, ConfigError, r"data\.clip: objective 'self_supervised' compares neighbouring frames"),
+        ({"data.transforms": [{"type": "random_scale"}]}, ConfigError, "RandomScale divides depth, as no camera does"),
+        ({"objective.velocity": 1.0}, ConfigError, r"objective\.velocity: compares a pose network with the data's"),
+        ({"parallel": "fsdp"}, ConfigError, r"parallel: objective 'self_supervised' goes with ddp"),
+        ({"objective": {**NETWORK["objective"], "pose_network": "vit_tiny"}}, ConfigError, "a ResNet of timm"),
+    ):
+        with pytest.raises(error, match=why):
+            run(config, "refused", **changes)
+    for columns, why in (
+        ("pose", "the camera of '.*' is not known"),
+        ("camera", "'poses' needs the pose of each image"),
+    ):
+        root = small_video(tmp_path / columns, columns=columns)
+        data = {"type": "folder", "root": str(root), "manifest": "manifest.csv", "require_depth": False}
+        with pytest.raises(DataError, match=why):
+            run(config, "refused", **{"data.train": data, "data.val": data})
+    assert not (config.parent / "refused").exists()
+
+
+def test_a_collapse_is_told_once_with_its_cause() -> None:
+    monitor = Monitor()
+    flat, still = torch.full((2, 1, 4, 4), 3.0), torch.zeros(2, 4, 4, dtype=torch.bool)
+    far = torch.eye(4).repeat(2, 1, 1)
+    far[:, 0, 3] = 5
+    monitor.see(flat, far, still)
+    values = monitor.values()
+    assert values == pytest.approx({"depth_spread": 0, "masked": 1, "motion": 5 / 3}, abs=1e-6)
+    told = list(monitor.warnings(values))  # at the beginning of a run depth is constant
+    assert [text.split(":")[0] for text in told] == [
+        "100% of all pixels are masked", "the camera moves by 1.7 times the median depth from frame to frame",
+    ]  # fmt: skip
+    monitor.progress = 0.5
+    (told,) = monitor.warnings(values)
+    assert told.startswith("depth is all but constant") and "Lower optim.lr" in told
+    assert not list(monitor.warnings(values))
+
+
+def test_errors_of_a_trajectory_ignore_a_similarity_and_are_those_of_evo() -> None:
+    draw = np.random.default_rng(0)
+    true = np.tile(np.eye(4), (6, 1, 1))
+    true[:, :3, :3] = Rotation.random(6, random_state=0).as_matrix()
+    true[:, :3, 3] = draw.normal(size=(6, 3))
+    moved = true.copy()
+    turn = Rotation.random(random_state=1).as_matrix()
+    moved[:, :3, :3] = turn @ true[:, :3, :3]
+    moved[:, :3, 3] = 0.3 * true[:, :3, 3] @ turn.T + 2
+    assert evaluation.trajectory_errors(moved, true) == pytest.approx(
+        dict.fromkeys(("ate", "rpe", "rpe_degrees"), 0), abs=1e-5
+    )
+    # By hand: a square's corner displaced out of its plane by d; each of two steps is off by d, in the corner's axes.
+    square = np.tile(np.eye(4), (4, 1, 1))
+    square[:, :2, 3] = [[0, 0], [1, 0], [1, 1], [0, 1]]
+    bent = square.copy()
+    bent[1, :3, :3] = Rotation.from_euler("z", 9, degrees=True).as_matrix()
+    errors = evaluation.trajectory_errors(bent, square)
+    assert errors["ate"] == pytest.approx(0, abs=1e-9)
+    assert errors["rpe_degrees"] == pytest.approx(math.sqrt(2 * 9**2 / 3))
