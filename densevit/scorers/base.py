@@ -144,7 +144,7 @@ class Evaluation:
             warning = "; ".join(filter(None, (*self.problems, self.warning)))
             page = found.write_page(
                 place / "report.html", title=self.title, figures=self.figures(found), warning=warning, times=times,
-                card=self.card,
+                card=self.card, inference=applied.get("inference", {}),
             )  # fmt: skip
             written.append(page)
         return written

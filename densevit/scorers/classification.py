@@ -11,7 +11,7 @@ from densevit.evaluation.classification.metrics import score
 from densevit.evaluation.classification.scores import ClassScores, summarise
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, classification_figure
-from densevit.scorers.base import Evaluation, input_of
+from densevit.scorers.base import Evaluation, inference_options, input_of
 from densevit.scorers.segmentation import require_same_classes
 from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
@@ -39,7 +39,8 @@ def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | 
             words = f"{spec.classes[int(row['label'])]}, predicted {predicted} ({row['confidence']:.0%})"
         return classification_figure(name=sample.name, label=label, score=words, image=sample.image)
 
-    return Evaluation(results=[scores], data=data, draw=draw, card=predictor.card.to_dict())
+    card, inference = predictor.card.to_dict(), [inference_options(predictor)]
+    return Evaluation(results=[scores], data=data, draw=draw, card=card, inference=inference)
 
 
 def classification_head(predictor: Predictor, name: str | None) -> str:

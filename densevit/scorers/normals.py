@@ -15,7 +15,7 @@ from densevit.evaluation.normals.scores import NormalsScores
 from densevit.inference.predictor import Predictor
 from densevit.ops.surfaces.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
-from densevit.scorers.base import Evaluation, input_of, predictions_of
+from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.structures import Row, Sample
 
 Normals = Float32[np.ndarray, "h w 3"]
@@ -62,7 +62,8 @@ def evaluate_normals(
     scores = evaluate(((sample.name, normals, true_normals(sample)) for sample, normals in pairs), protocol)
     if isinstance(predictions, SavedNormals):
         return Evaluation(results=[scores], data=data, draw=draw)
-    return Evaluation(results=[scores], data=data, draw=draw, seconds=seconds, card=predictions.card.to_dict())
+    card, inference = predictions.card.to_dict(), [inference_options(predictions)]
+    return Evaluation(results=[scores], data=data, draw=draw, seconds=seconds, card=card, inference=inference)
 
 
 def normals_of(predictions: Predictor | SavedNormals, head: str | None) -> Callable[[Sample], Normals]:

@@ -23,7 +23,7 @@ from densevit.inference.video.predict import predict_frames
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind
 from densevit.output_kinds import DEPTH_KINDS
-from densevit.scorers.base import Evaluation, input_of
+from densevit.scorers.base import Evaluation, inference_options, input_of
 from densevit.structures import Row, Sample
 from densevit.utils.progress import tqdm
 
@@ -85,7 +85,8 @@ def evaluate_video(
             if pictures:
                 shown.append(draw(name, row, frames, fit_clip(frames, protocol, align, kind)))
     bar.close()
-    return Evaluation(results=[VideoScores(found, protocol, align, shown)], data=data)
+    inference = [inference_options(predictions)] if isinstance(predictions, Predictor) else []
+    return Evaluation(results=[VideoScores(found, protocol, align, shown)], data=data, inference=inference)
 
 
 def evaluate_films(
@@ -147,7 +148,8 @@ def evaluate_films(
             problems |= dict.fromkeys(f"{film}: {problem}" for problem in source.problems)
             if pictures:
                 shown.append(draw(name, row, frames, lambda values: values))
-    return Evaluation(results=[VideoScores(found, protocol, "none", shown)], problems=tuple(problems))
+    scores, inference = VideoScores(found, protocol, "none", shown), [inference_options(predictor)]
+    return Evaluation(results=[scores], problems=tuple(problems), inference=inference)
 
 
 def kind_of(predictions: Predictor | SavedMaps, head: str | None) -> Kind:

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from densevit.data.predictions import SavedMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.inference.predictor import Predictor
+from densevit.inference.tiling import Tiling
 from densevit.scorers.depth import evaluate_depth, select_protocols
 
 
@@ -61,6 +64,36 @@ def test_each_of_several_protocols_is_scored_with_its_own_flip(run: Path, predic
     both.report(tmp_path)
     written = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("plain", "mirrored")]
     assert [tree["source"]["inference"]["flip"] for tree in written] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [
+        ({"flip": True}, {"flip": True}),
+        ({"scales": (1.0, 1.5)}, {"scales": [1.0, 1.5]}),
+        ({"tiling": Tiling(32, 0.5)}, {"tiling": {"side": 32, "overlap": 0.5}}),
+        ({"windows": ((28, 28), (14, 14))}, {"window_size": [28, 28], "stride": [14, 14]}),
+        ({"precision": "bf16"}, {"precision": "bf16"}),
+    ],
+    ids=lambda tree: next(iter(tree)),
+)
+def test_scores_record_how_the_maps_were_made(
+    options: dict[str, Any], recorded: dict[str, Any], run: Path, predictor: Predictor, tmp_path: Path
+) -> None:
+    data = open_dataset(spec(run))
+    given = dict(options)
+    if (windows := given.pop("windows", None)) is not None:
+        resize = replace(predictor.card.resize, window=windows[0], stride=windows[1])
+        given["card"] = replace(predictor.card, resize=resize)
+    if "precision" in given:
+        predictor = Predictor(predictor.model, predictor.card, device="cpu", precision=given.pop("precision"))
+    plain = PROTOCOLS["plain"].for_range(*data.depth_range)
+    evaluate_depth(predictor.with_options(**given), data, [plain], flip=options.get("flip")).report(tmp_path)
+    inference = json.loads((tmp_path / "metrics.json").read_text())["source"]["inference"]
+    usual = {"precision": "fp32", "flip": False, "scales": [1.0], "tiling": None, "window_size": None, "stride": None}
+    assert inference == usual | recorded
+    page = unescape((tmp_path / "report.html").read_text())
+    assert all(f"{name} {value}" in page.replace("(", "[").replace(")", "]") for name, value in recorded.items())
 
 
 def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
