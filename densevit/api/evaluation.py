@@ -26,6 +26,7 @@ from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
 from densevit.scorers.base import Evaluation
+from densevit.scorers.baselines import FEWEST, recorded_baselines
 from densevit.scorers.classification import evaluate_classification
 from densevit.scorers.depth import evaluate_depth, evaluate_ordinal, select_protocols
 from densevit.scorers.normals import evaluate_normals
@@ -35,7 +36,7 @@ from densevit.scorers.video import evaluate_films, evaluate_video, kind_of
 from densevit.structures import Size
 from densevit.utils.atomic_io import check_can_create
 from densevit.utils.output import say_written
-from densevit.weights.recorded_run import recorded_protocol
+from densevit.weights.recorded_run import recorded_protocol, recorded_run
 
 Scored = Evaluation | OrdinalScores
 
@@ -117,6 +118,9 @@ def evaluate(
     found = replace(found, title=title, source=source)
     if seen and isinstance(found, Evaluation):
         found = replace(found, warning="; ".join(filter(None, (seen, found.warning))))
+    if isinstance(found, Evaluation) and task == "depth" and path and opened is not None and len(opened) >= FEWEST:
+        train = (recorded_run(path).get("data") or {}).get("train") or {}
+        found = replace(found, baselines=recorded_baselines(train, opened) if train.get("type") else "")
     if output is not None:
         say_written(*found.report(output))
     return found

@@ -31,6 +31,7 @@ from densevit.engine.run_folder import Found
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, Preempted
 from densevit.inference.predictor import Predictor
+from densevit.scorers import baselines
 from densevit.scorers.training_report import PAGE, write_training_report
 from densevit.structures import Row
 from densevit.utils import seed
@@ -124,6 +125,12 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     trainer.on_validated = lambda: write_training_report(plan, trainer.checkpointer.folder, opening)
     if world.is_main:
         print(opening, flush=True)
+        if (
+            plan.val
+            and min(images) >= baselines.FEWEST
+            and (text := baselines.describe_baselines(plan.train, plan.val))
+        ):
+            print(text, flush=True)
     cached, workers = plan.run.data.cache_features, training.workers(plan.run, world)
     features = feature_cache(plan, trainer.model, world, workers) if cached else None
     try:

@@ -72,6 +72,7 @@ class Evaluation:
         problems: what could not be read, so that the scores are those of the rest.
         warning: what makes the numbers doubtful: images of the training, saved maps of another
             unit, lenses that training did not show; or "".
+        baselines: what the data of the training reaches without a model; or "".
     """
 
     results: Sequence[Scores] = field(repr=False)
@@ -84,6 +85,7 @@ class Evaluation:
     source: Mapping[str, Any] = field(default_factory=dict, repr=False)
     problems: Sequence[str] = ()
     warning: str = ""
+    baselines: str = ""
 
     @property
     def scores(self) -> Row:
@@ -117,7 +119,8 @@ class Evaluation:
     def summary(self) -> str:
         """Return the scores as a table for a terminal."""
         table = tables(self.results) if len(self.results) > 1 else self.results[0].table()
-        return "\n\n".join([table, *(f"warning: {text}" for text in (*self.problems, self.warning) if text)])
+        warnings = (f"warning: {text}" for text in (*self.problems, self.warning) if text)
+        return "\n\n".join([table, *filter(None, [self.baselines]), *warnings])
 
     @property
     def exit_code(self) -> int:
