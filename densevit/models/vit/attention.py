@@ -10,12 +10,7 @@ EPS = 1e-6  # of every LayerNorm, as in timm, DINOv2 and MAE; CLIP and torch hav
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention (Vaswani et al. 2017); `qk_norm` keeps logits small (Dehghani et al. 2023).
-
-    Attributes:
-        fused: use a fused kernel (ops/attention.py), which never stores the n x n weights, and not an explicit
-            softmax. Both give the same numbers.
-    """
+    """Multi-head self-attention (Vaswani et al. 2017); `qk_norm` keeps logits small (Dehghani et al. 2023)."""
 
     def __init__(
         self,
@@ -26,13 +21,12 @@ class Attention(nn.Module):
         qk_norm: bool = False,
         attn_drop: float = 0.0,
         proj_drop: float = 0.0,
-        fused: bool = True,
         eps: float = EPS,
     ) -> None:
         super().__init__()
         if dim % heads:
             raise ConfigError(f"attention: {dim} channels are not divisible by {heads} heads.")
-        self.heads, self.fused = heads, fused
+        self.heads = heads
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
         self.q_norm = nn.LayerNorm(dim // heads, eps=eps) if qk_norm else nn.Identity()
         self.k_norm = nn.LayerNorm(dim // heads, eps=eps) if qk_norm else nn.Identity()
@@ -43,11 +37,7 @@ class Attention(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
         """`mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
         q, k, v = self.project(x)
-        if self.fused:
-            dropped = self.attn_drop.p if self.training else 0.0
-            x = attend(q, k, v, mask=mask, dropout=dropped)
-        else:
-            x = self.attn_drop(softmax_weights(q, k, mask)) @ v
+        x = attend(q, k, v, mask=mask, dropout=self.attn_drop.p if self.training else 0.0)
         return self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
 
     def project(self, x: Float[Tensor, "b n d"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,11 +48,4 @@ class Attention(nn.Module):
     def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b heads n n"]:
         """Attention weights (batch, heads, query, key); rows sum to one."""
         q, k, _ = self.project(x)
-        return softmax_weights(q, k)
-
-
-def softmax_weights(
-    q: Float[Tensor, "b heads q c"], k: Float[Tensor, "b heads n c"], mask: Bool[Tensor, "b 1 q n"] | None = None
-) -> Float[Tensor, "b heads q n"]:
-    scores = q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)
-    return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(dim=-1)
+        return (q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)).softmax(dim=-1)

@@ -45,7 +45,6 @@ class BlockOptions(TypedDict, total=False):
     layer_scale: float | None  # initial value
     attn_drop: float
     proj_drop: float
-    fused: bool
     eps: float
 
 
@@ -65,7 +64,6 @@ class Block(nn.Module):
         attn_drop: float = 0.0,
         proj_drop: float = 0.0,
         drop_path: float = 0.0,
-        fused: bool = True,
         eps: float = EPS,
     ) -> None:
         super().__init__()
@@ -77,7 +75,6 @@ class Block(nn.Module):
             qk_norm=qk_norm,
             attn_drop=attn_drop,
             proj_drop=proj_drop,
-            fused=fused,
             eps=eps,
         )
         self.ls1 = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()

@@ -68,7 +68,6 @@ class VisionTransformer(nn.Module):
         eps = block.get("eps", EPS)
         self.dim, self.patch_size, self.grid = dim, patch_size, grid
         self.pos_embed_interpolation = pos_embed_interpolation
-        self.has_class_token = class_token
         self.prefix_tokens = int(class_token) + registers
         self.num_prefix_positions = 0 if no_embed_class else self.prefix_tokens
         self.mlp = block.get("mlp", "gelu")
