@@ -6,7 +6,7 @@ DIR is what `make demo` leaves in demo/rooms (datasets/prepare_rooms.py makes ot
 configs/multitask/rooms.yaml and the same with either task left out, on the same images in the same order, and scores
 all three on the test rooms.
 Cost is timed with the trained models in turns, image by image, so that a busy machine slows all alike; medians.
-Runs that are complete in --work are taken as they are.
+Runs in --work go on where they were.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from rooms_experiment import train
 
 from densevit import api
-from densevit.cli.main import main as command
 from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.evaluation.depth.evaluate import evaluate
@@ -39,7 +39,7 @@ TWINS: dict[str, Sequence[str]] = {"joint": TASKS, "depth": ("depth",), "labels"
 BOUNDS = {"AbsRel": 1.05, "mIoU": 1.05, "cost": 0.65}
 
 
-def config(rooms: Path, tasks: Sequence[str], output: Path) -> dict[str, Any]:
+def config(rooms: Path, tasks: Sequence[str]) -> dict[str, Any]:
     """The joint recipe with these tasks alone; a single task has the whole loss to itself."""
     tree: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
     for name in set(TASKS) - set(tasks):
@@ -51,22 +51,15 @@ def config(rooms: Path, tasks: Sequence[str], output: Path) -> dict[str, Any]:
     tree["data"] = {**copy.deepcopy(tree["data"]), "workers": 0}
     for part in ("train", "val"):
         tree["data"][part]["root"] = str(rooms)
-    return {**tree, "output": str(output)}
+    return tree
 
 
 def trained(rooms: Path, work: Path, overrides: Sequence[str]) -> dict[str, Predictor]:
     """The three models, ready to predict."""
     found = {}
     for name, tasks in TWINS.items():
-        run = work / name
-        if not (run / "done").exists():
-            write_text(work / f"{name}.yaml", yaml.safe_dump(config(rooms, tasks, run), sort_keys=False))
-            again = ["--resume"] if (run / "checkpoints").exists() else []
-            code = command(["train", str(work / f"{name}.yaml"), *overrides, *again])
-            if code:
-                sys.exit(code)
-            write_text(run / "done", "")
-        found[name] = api.load(run / "checkpoints/last", precision="fp32")  # all at the same step
+        train(config(rooms, tasks), work / name, overrides)
+        found[name] = api.load(work / name / "checkpoints/last", precision="fp32")  # all at the same step
     return found
 
 
@@ -89,9 +82,9 @@ def prediction_costs(models: dict[str, Predictor], data: Dataset, images: int = 
     """Seconds per image of each model, measured in turns."""
     found: dict[str, list[float]] = {name: [] for name in models}
     for i in range(images + 3):
-        image = data.read(i % len(data)).image[None]
+        image = data.read(i % len(data)).image
         for name in in_turn(i):
-            found[name].append(seconds(partial(models[name].answers, image)))
+            found[name].append(seconds(partial(models[name].predict_all, image)))
     return {name: values[3:] for name, values in found.items()}
 
 
