@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -23,13 +24,15 @@ from densevit.config.parser import Draft
 from densevit.config.yaml_document import YamlDocument
 from densevit.engine import distributed, run_folder, skipped_steps
 from densevit.engine.distributed import DistributedContext
-from densevit.engine.logger import describe_run, read_csv
-from densevit.engine.overfit import overfit_config
-from densevit.engine.overfit import overfit_one_batch as overfit
+from densevit.engine.early_stop import stop_when_stalled
+from densevit.engine.logger import describe_run, format_scores, read_csv
 from densevit.engine.replay import ReplayResult, replay
 from densevit.engine.run_folder import Found
 from densevit.engine.trainer import Trainer
-from densevit.errors import CheckpointError, Preempted
+from densevit.engine.trials.batch_size import choose_batch_size, images_per_second
+from densevit.engine.trials.overfit import overfit_config
+from densevit.engine.trials.overfit import overfit_one_batch as overfit
+from densevit.errors import CheckpointError, ConfigError, Preempted
 from densevit.inference.predictor import Predictor
 from densevit.scorers import baselines
 from densevit.scorers.training_report import PAGE, write_training_report
@@ -40,6 +43,7 @@ from densevit.utils.lock import FolderLock
 from densevit.utils.signals import poll
 from densevit.weights import checkpoint
 
+MOST_IMAGES = 1024  # that `batch_size: auto` tries in a step
 FIRST = 5  # names of modules and gradients that a replay lists
 NOT_STARTED = "stopped before the first step; there is nothing to save."
 
@@ -108,9 +112,35 @@ def run_training(draft: Draft, resume: str | None = None) -> Run:
     with distributed.process_group(plan.run.device) as world, run_folder.locked(plan.run.output, world) as lock:
         found = run_folder.find_checkpoint(plan.run, resume, world)
         poll(NOT_STARTED)
+        if draft.auto_batch_size:
+            plan = with_batch_size(plan, world, found)
         plan = plan.open()
         poll(NOT_STARTED)
         return fit(plan, world, found, lock)
+
+
+def with_batch_size(plan: Plan, world: DistributedContext, found: Found | None) -> Plan:
+    """Return a plan with the batch size of the run that it resumes, else with one that is measured. Raises ConfigError
+    with several processes, or if not even the smallest batch fits."""
+
+    def sized(size: int, **changes: Any) -> Plan:
+        return replace(plan, run=replace(plan.run, batch_size=size, **changes))
+
+    def measure(size: int) -> float:
+        poll(NOT_STARTED)
+        data = replace(plan.run.data, cache_features=None)
+        opened = sized(size, output=Path(folder), data=data, epochs=None, steps=plan.run.steps or 10**6).open()
+        return images_per_second(training.build_trainer(opened, world), training.train_batches(opened, world))
+
+    if found is not None:
+        return sized(YamlDocument.read(found[0] / checkpoint.CONFIG).tree["batch_size"])
+    if world.size > 1:
+        raise ConfigError(f"batch_size: auto is measured by one process, and these are {world.size}; give a number.")
+    with TemporaryDirectory() as folder:
+        most, fastest = min(MOST_IMAGES, len(plan.open().train)), world.device.type == "cpu"
+        size = choose_batch_size(measure, plan.run.grad_accum_steps, most, fastest=fastest)
+    print(f"batch_size  {size}, {'the fewest at full speed' if fastest else 'the most that fit'}", flush=True)
+    return sized(size)
 
 
 def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: FolderLock) -> Run:
@@ -122,7 +152,15 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
     trainer.checkpointer.before_save = lock.check
     images = len(plan.train), len(plan.val) if plan.val else 0
     opening = describe_run(trainer.run, trainer.state, trainer.precision, *images)
-    trainer.on_validated = lambda: write_training_report(plan, trainer.checkpointer.folder, opening)
+
+    def on_validated() -> None:
+        world.on_main(lambda: write_training_report(plan, trainer.checkpointer.folder, opening))
+        if plan.run.early_stop:
+            stop_when_stalled(trainer)
+
+    trainer.on_validated = on_validated
+    if plan.run.early_stop:
+        stop_when_stalled(trainer)
     if world.is_main:
         print(opening, flush=True)
         if (
@@ -150,7 +188,7 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
             scores = dict(checkpoint.verify(best).scores)
         print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
         if scores:
-            print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+            print(format_scores(scores))
     encoder = plan.model.encoder
     return Run(plan.run.output, encoder.build() if encoder.name == OBJECT else None)
 

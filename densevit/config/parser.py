@@ -29,6 +29,7 @@ class Draft:
     folder: Path  # of the file; relative plugins lie there
     # by key, those that stand for components (config/objects.py)
     objects: Mapping[str, Any] = field(default_factory=dict)
+    auto_batch_size: bool = False  # the number in `run` is to be replaced by one that is measured
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Draft":
@@ -65,9 +66,10 @@ class Draft:
 
     @classmethod
     def _of(cls, document: YamlDocument, folder: Path, objects: Mapping[str, Any]) -> "Draft":
+        auto = document.tree.get("batch_size") == "auto"
         run, problems, complete = _parse(document)
         # Where a default stands in for a value that did not fit, what it does not go with is nobody's mistake.
-        return cls(run, document, [*problems, *run.problems()] if complete else problems, folder, objects)
+        return cls(run, document, [*problems, *run.problems()] if complete else problems, folder, objects, auto)
 
     def locate(self, problem: str) -> str:
         """Puts file and line of its key in front of a problem."""
@@ -88,6 +90,7 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocu
 def _parse(document: YamlDocument) -> tuple[Run, list[str], bool]:
     """Run, problems; and whether all values fit."""
     _settle_length(document)
+    _settle_batch_size(document)
     _share_data_options(document)
     tree = document.tree
     try:
@@ -110,6 +113,14 @@ def _settle_length(document: YamlDocument) -> None:
         given = document.tree.get(key) is not None and document.is_override(key)
         if given and not document.is_override(other):
             document.tree.pop(other, None)
+
+
+def _settle_batch_size(document: YamlDocument) -> None:
+    """`auto` stands for a number that is measured later (`Draft.auto_batch_size`); until then for about eight."""
+    if document.tree.get("batch_size") == "auto":
+        micro = document.tree.get("grad_accum_steps")
+        micro = micro if type(micro) is int and micro > 0 else 1
+        document.tree["batch_size"] = micro * max(1, 8 // micro)
 
 
 def _share_data_options(document: YamlDocument) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
 from densevit.model_card import PreprocessConfig
 from densevit.registry import ComponentConfig
@@ -18,6 +18,9 @@ Count = Annotated[int, Field(ge=1, lt=2**32)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+
+BATCH_SIZES = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 2**20}, {"const": "auto"}]}
+BatchSize = Annotated[int, Field(ge=1, le=2**20), WithJsonSchema(BATCH_SIZES)]  # the parser replaces auto
 SHARED_DATA_OPTIONS = ("root", "depth_scale")  # keys of `data` that its train and val share
 
 
@@ -199,8 +202,9 @@ class Run:
     """Length of the run in optimiser steps; give this or `epochs`."""
     epochs: Positive | None = None
     """Length of the run in passes over the training data."""
-    batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8
-    """Images per step, over all processes and micro-batches."""
+    batch_size: BatchSize = 8
+    """Images per step, over all processes and micro-batches. auto measures: the most that fit on a GPU, by doubling, or
+    the fewest at which a CPU is fastest; the run's config has the number."""
     grad_accum_steps: Count = 1
     """Micro-batches per step."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
@@ -231,6 +235,9 @@ class Run:
     """Steps between checkpoints; default: at each validation."""
     keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2
     """Newest checkpoints kept besides the best; 0 keeps all."""
+    early_stop: Count | None = None
+    """Validations in a row without a better score (`best`) after which the run ends; default: never. The learning rate
+    follows `steps` all the same."""
     max_skipped: Count | None = None
     """Consecutive non-finite steps before the run stops; default: 3, with fp16 12."""
     plugins: list[Path] = field(default_factory=list)
@@ -245,6 +252,8 @@ class Run:
             found.append(
                 f"grad_accum_steps: {self.grad_accum_steps} micro-batches cannot share {self.batch_size} images evenly."
             )
+        if self.early_stop and self.data.val is None:
+            found.append("early_stop: there is no data.val whose scores could get better.")
         if self.steps and sum(warmups := self.schedule.warmups(self.steps)) >= self.steps:
             name = "encoder_warmup" if warmups[0] < self.steps else "warmup"
             found.append(f"schedule.{name}: {sum(warmups)} steps leave nothing of {self.steps}.")

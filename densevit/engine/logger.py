@@ -18,6 +18,7 @@ from densevit.engine.train_state import TrainState
 from densevit.utils import atomic_io
 from densevit.utils.progress import shows_bars, tqdm
 
+WIDTH = 100  # of a terminal
 LINE_EVERY = 10.0  # seconds between two lines at least
 
 
@@ -95,6 +96,23 @@ class MetricLogger:
             self.board.close()
         if self.trackers is not None:
             self.trackers.finish()
+
+
+def format_scores(scores: Mapping[str, float]) -> str:
+    """Return scores as a line; as tables, with a row for each head and source, where it is wider than a terminal."""
+    line = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
+    if len(line) <= WIDTH:
+        return line
+    rows: dict[str, dict[str, float]] = {}
+    for name, value in scores.items():
+        prefix, _, metric = name.rpartition("/")
+        rows.setdefault(prefix, {})[metric] = value
+    widest = max(map(len, rows))
+    tables: dict[tuple[str, ...], list[str]] = {}
+    for prefix, row in rows.items():
+        lines = tables.setdefault(tuple(row), [" " * (widest + 2) + "".join(f"{metric:>10}" for metric in row)])
+        lines.append(f"  {prefix:{widest}}" + "".join(f"{value:>10.4f}" for value in row.values()))
+    return "\n".join(["", *(line for lines in tables.values() for line in lines)])
 
 
 def describe_run(run: Run, state: TrainState, precision: str, train_images: int, val_images: int) -> str:

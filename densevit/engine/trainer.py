@@ -16,7 +16,7 @@ from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip_grad_norm
 from densevit.engine.interfaces import Batches, CountsDraws, Scheduled, Validation
-from densevit.engine.logger import MetricLogger
+from densevit.engine.logger import MetricLogger, format_scores
 from densevit.engine.monitors import (
     LossSpikeMonitor,
     OutputSaturationMonitor,
@@ -58,7 +58,7 @@ class Trainer:
 
     Attributes:
         state: all that training changes; saved and loaded by `checkpointer`.
-        on_validated: called after each validation, on the main process.
+        on_validated: called after each validation, on every process; may lower `steps`.
     """
 
     on_validated: Callable[[], object] | None = None
@@ -306,7 +306,7 @@ class Trainer:
         scores |= further
         state.scores, state.scored_at = scores, state.step
         log.scalars("val", state.step, {**scores, "seconds": state.seconds})
-        log.print(f"step {state.step}: " + "  ".join(f"{key} {value:.4f}" for key, value in scores.items()))
-        if self.on_validated and self.world.is_main:
+        log.print(f"step {state.step}: {format_scores(scores)}")
+        if self.on_validated:
             self.on_validated()
         return True

@@ -1,6 +1,6 @@
 """Overfits one batch: a check of new data or a new component before a long training."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -10,8 +10,8 @@ from threading import Event
 from densevit.config.schema import Run, Schedule
 from densevit.engine.interfaces import Batches
 from densevit.engine.train_state import Scores
+from densevit.engine.trials.batch_size import forever
 from densevit.errors import Diverged, Preempted
-from densevit.structures import Batch
 from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
 
@@ -34,7 +34,7 @@ def overfit_one_batch(
     text."""
     with closing(train(0)) as batches:
         first = list(islice(batches, run.grad_accum_steps))
-    repeated = _forever(first)
+    repeated = forever(first)
     losses: list[float] = []
     with interruptible() as stop:
         for _ in tqdm(range(run.steps or STEPS), desc="overfit", unit="step", disable=None):
@@ -50,8 +50,3 @@ def overfit_one_batch(
             "range of the head, and optim.lr; or give it more steps."
         )
     return f"one batch is learned: loss {course}. Model, losses and data fit together."
-
-
-def _forever(batches: list[Batch]) -> Generator[Batch, None, None]:
-    while True:
-        yield from batches

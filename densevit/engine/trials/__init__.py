@@ -1,0 +1,1 @@
+"""Steps on the images of one batch, which write nothing."""
