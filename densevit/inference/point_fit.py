@@ -10,9 +10,6 @@ from functools import cached_property
 import cv2
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
-from scipy.interpolate import LinearNDInterpolator
-from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 
 from densevit.errors import DataError
 from densevit.model_card import Kind
@@ -121,7 +118,7 @@ def leave_out(sampled: Values, points: MeasuredPoints, kind: Kind | None, size: 
     for part in folds(len(points)):
         rest = np.setdiff1d(np.arange(len(points)), part)
         if len(points) > KRIGED:  # of which only those around matter, and triangles take their time
-            around = cKDTree(points.places[rest]).query(points.places[part], k=NEIGHBOURS)[1]
+            around = nearest_points(points.places[rest], points.places[part], NEIGHBOURS)[1]
             rest = rest[np.unique(around)]
         some = points.take(rest)
         to_metres, _ = fit_globally(sampled[rest], some, kind)
@@ -153,12 +150,20 @@ def contrasted(base: Map, sampled: Values, points: MeasuredPoints) -> Map:
     return steep * base + float(np.median(target - steep * sampled))
 
 
+def nearest_points(places: Places, at: Queries, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distances and rows of the nearest of some places to others; without the last axis for one."""
+    from scipy.spatial import cKDTree  # scipy takes half a second, and few commands are given points
+
+    distances, rows = cKDTree(places).query(at, k=count)
+    return distances, rows
+
+
 def smoothed(points: MeasuredPoints, values: Columns) -> Columns:
     """Return the values, each averaged with those around as far as its noise exceeds how much they vary."""
     noise = points.log_noise**2
     if not noise.any() or len(points) < 2:
         return values
-    distances, near = cKDTree(points.places).query(points.places, k=min(NEIGHBOURS, len(points)))
+    distances, near = nearest_points(points.places, points.places, min(NEIGHBOURS, len(points)))
     of_pairs = (noise[:, None] + noise[near])[..., None]
     trust = 1 / (of_pairs + 1e-4) ** 2
     squares = ((values[:, None] - values[near]) ** 2 - of_pairs) * trust
@@ -178,6 +183,8 @@ class Interpolation:
     @cached_property
     def linear(self) -> Callable[[Queries], Float64[np.ndarray, "m k"]]:
         """On the triangles of the points and the corners of the image, of which kriging or the nearest point tells."""
+        from scipy.interpolate import LinearNDInterpolator
+
         h, w = self.size
         corners = np.array([[-1.0, -1.0], [w, -1.0], [-1.0, h], [w, h]])
         around = self.krigings[0](corners) if self.krigings else self.nearest(corners)
@@ -185,7 +192,7 @@ class Interpolation:
         return LinearNDInterpolator(places, values)  # type: ignore[no-any-return]
 
     def nearest(self, places: Queries) -> Float64[np.ndarray, "m k"]:
-        return np.asarray(self.values[cKDTree(self.places).query(places)[1]])
+        return np.asarray(self.values[nearest_points(self.places, places, 1)[1]])
 
     def __call__(self, places: Queries) -> Float64[np.ndarray, "k m ways"]:
         ways = [self.nearest(places), self.linear(places), *(each(places) for each in self.krigings)]
@@ -207,6 +214,8 @@ class Kriging:
         self.solved = np.linalg.solve(system, np.concatenate([values, np.zeros((self.terms, values.shape[1]))]))
 
     def columns(self, places: Queries) -> Float64[np.ndarray, "m _"]:
+        from scipy.spatial.distance import cdist
+
         drift = np.concatenate([np.ones((len(places), 1)), places / self.diagonal], 1)[:, : self.terms]
         return np.concatenate([self.covariance(cdist(places, self.places) / self.diagonal), drift], 1)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float64
-from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from densevit.data.datasets.base import Dataset
@@ -93,6 +92,8 @@ def trajectory_scores(found: Iterator[Tracked], folder: Path | None) -> dict[str
 
 def tum_lines(poses: Trajectory) -> str:
     """Return lines `time tx ty tz qx qy qz qw`."""
+    from scipy.spatial.transform import Rotation  # takes half a second, and every training imports the objectives
+
     rows = ((number, *pose[:3, 3], *Rotation.from_matrix(pose[:3, :3]).as_quat()) for number, pose in enumerate(poses))
     return "".join(" ".join(f"{value:.9g}" for value in row) + "\n" for row in rows)
 
@@ -100,6 +101,8 @@ def tum_lines(poses: Trajectory) -> str:
 def trajectory_errors(found: Trajectory, true: Trajectory) -> dict[str, float]:
     """Return `ate`, the RMS distance in metres after the best similarity (Umeyama 1991; evo_ape -as), and of the
     motions from frame to frame `rpe` in metres, at that scale, and `rpe_degrees` (RMS; evo_rpe)."""
+    from scipy.spatial.transform import Rotation
+
     a, b = found[:, :3, 3], true[:, :3, 3]
     scale, turn, shift = similarity(a, b)
     ate = np.linalg.norm(scale * a @ turn.T + shift - b, axis=1)

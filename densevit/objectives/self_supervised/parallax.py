@@ -6,7 +6,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from densevit.config.schema import Run
 from densevit.data.loading.clips import Clips
@@ -75,6 +74,8 @@ def parallax(first: Sample, second: Sample) -> float:
 
     The rotation is that of the poses where both are known, else the one that fits the optical flow best.
     """
+    from scipy.spatial.transform import Rotation  # as in evaluation.py
+
     assert first.intrinsics is not None and second.intrinsics is not None
     gray = [cv2.cvtColor(np.ascontiguousarray(sample.image), cv2.COLOR_RGB2GRAY) for sample in (first, second)]
     flow = dense_flow(gray[0].astype(np.uint8), gray[1].astype(np.uint8))
