@@ -53,7 +53,8 @@ def evaluate(
     """Score a model, or predictions that any system saved, by the protocol of a paper.
 
     What is scored follows from the model's heads: depth by a protocol; classes of pixels by mIoU, accuracies and
-    boundary IoU; surface normals by angles; classes of images by accuracy. A data set of clips is scored over time by
+    boundary IoU; panoptic segments by PQ, instances by COCO's mask AP; surface normals by angles; classes of images by
+    accuracy. A data set of clips is scored over time by
     `--task video` (one alignment per clip, change by optical flow, flicker), DA-2K's pairs of points by `--pairs`.
 
     >>> densevit.evaluate("runs/mine")                                   # doctest: +SKIP
@@ -72,8 +73,9 @@ def evaluate(
         root: folder of the data set; default: its own below $DENSEVIT_DATASETS.
         data_options: options of the data set, as depth_scale=1000.
         split: split of the data set; default: test, where there is one.
-        predictions: score these instead of a model: a folder of maps; in Python also name -> map, or maps in the order
-            of the data. Depth is float h w, classes are whole numbers h w.
+        predictions: score these instead of a model: a folder of maps, or a JSON of segments in COCO's format (panoptic,
+            or a list of results); in Python also name -> map, or maps in the order of the data. Depth is float h w,
+            classes are whole numbers h w.
         task: what to score, where several fit; default: what the head gives; for predictions depth, unless the data has
             classes and no depth.
         head: head of a model that has several for the task.

@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from densevit.api.data_arguments import open_data, training_warning
 from densevit.config.objects import describe_object
 from densevit.data.datasets.base import Dataset
 from densevit.data.predictions import GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
+from densevit.data.segment_predictions import SavedSegments, SegmentTask, task_of_file
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.extra_metrics import find_sets
 from densevit.evaluation.depth.ordinal import OrdinalScores, read_pairs
@@ -32,6 +34,7 @@ from densevit.scorers.depth import evaluate_depth, evaluate_ordinal, select_prot
 from densevit.scorers.normals import evaluate_normals
 from densevit.scorers.segmentation import evaluate_segmentation
 from densevit.scorers.segmentation import label_encoding as find_label_table
+from densevit.scorers.segments import evaluate_segments
 from densevit.scorers.video import evaluate_films, evaluate_video, kind_of
 from densevit.structures import Size
 from densevit.utils.atomic_io import check_can_create
@@ -83,7 +86,10 @@ def evaluate(
     opened, spec = (None, {}) if without_data else open_data(path, data, root, split, data_options)
     if task is None and predictions is not None:
         assert opened is not None
-        task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
+        if str(predictions).endswith(".json"):
+            task = task_of_file(Path(predictions))
+        else:
+            task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
         refuse_others(task, given)
     subject = model if predictions is None else predictions
     shared = {} if task in ("depth", None) or chosen["flip"] is None else {"flip": chosen["flip"]}
@@ -277,6 +283,16 @@ def score_segmentation(
     return evaluate_segmentation(subject, data, head=head, boundary=boundary, workers=workers)
 
 
+def score_segments(
+    task: SegmentTask, subject: Any, data: Dataset, data_name: str, *, head: str | None, flip: bool | None
+) -> Evaluation:
+    if isinstance(subject, str | Path):
+        subject = SavedSegments(Path(subject), data, task)
+    elif not isinstance(subject, Predictor):
+        raise ConfigError(f"evaluate: {task} are scored for a model, or for a JSON file in COCO's format.")
+    return evaluate_segments(subject, data, task, head=head)
+
+
 def score_classification(
     subject: Any, data: Dataset, data_name: str, *, head: str | None, flip: bool | None
 ) -> Evaluation:
@@ -369,6 +385,8 @@ SCORERS: dict[str, Callable[..., Scored]] = {
     "depth": score_depth,
     "normals": score_normals,
     "segmentation": score_segmentation,
+    "panoptic": partial(score_segments, "panoptic"),
+    "instances": partial(score_segments, "instances"),
     "classification": score_classification,
     "ordinal": score_ordinal,
     "video": score_video,

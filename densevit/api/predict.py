@@ -31,6 +31,8 @@ def predict(
     edge: float | None = None,
     palette: bool | None = None,
     opacity: float | None = None,
+    annotations: Path | str | None = None,
+    threshold: float | None = None,
     intrinsics: tuple[float, float, float, float] | list[float] | Path | str | None = None,
     points: Path | str | None = None,
     points_scale: float | None = None,
@@ -50,7 +52,8 @@ def predict(
 
     Each map has its image's size. One bad image costs one line in the summary and exit code 3; the others are written.
     Under torchrun, several processes share the list. Videos become a colour video and a lossless 16-bit one, or the
-    formats of images, a file per frame. With classes of pixels come `classes.json` and `legend.png`.
+    formats of images, a file per frame. With classes of pixels come `classes.json` and `legend.png`; with
+    segments panoptic.json or instances.json for all images, as COCO's tools read them.
 
     >>> densevit.predict("runs/mine", "photos/", "maps", formats=["png16", "color"])  # doctest: +SKIP
 
@@ -65,8 +68,9 @@ def predict(
         output: folder to write to.
         formats: depth: png16, npy, npz, pfm, h5, color, confidence, interval; 3D: ply, glb, obj, viewer; videos: mp4,
             ffv1, npz_clip, h5_clip; normals (a head's, else of its depth): normals, normals_npy, normals_exr; classes:
-            labels, overlay, probabilities; in Python also name -> options. Default: of depth png16, of classes labels
-            and overlay, of normals normals, of videos mp4 and ffv1.
+            labels, overlay, probabilities; segments: panoptic, coco, yolo, segments, crops; in Python also name ->
+            options. Default: of depth png16, of classes labels and overlay, of normals normals, of panoptic segments
+            panoptic and segments, of instances coco and segments, of videos mp4 and ffv1.
         heads: heads to write, where several fit a format.
         overwrite: write all files anew.
         resume: write only the files that are missing.
@@ -79,7 +83,9 @@ def predict(
         assume_depth: 3D: metres near,far that the ends of a map without unit stand for; the result is an assumption.
         edge: glb, obj: relative jump of depth to cut at; default: 0.05.
         palette: labels: a PNG with colours, which Pillow reads as class indices.
-        opacity: overlay: opacity of the colours; default: 0.6.
+        opacity: overlay, segments: opacity of the colours; default: 0.6, of segments 0.55.
+        annotations: panoptic, coco: the data set's JSON in COCO's format, whose ids of images and categories are taken.
+        threshold: yolo, crops: score of instances below which they are left out; default: 0.5.
         intrinsics: fx,fy,cx,cy in pixels of images that all have the first one's size; or a CSV or JSON with a row for
             each image: image (or name) and fx, fy, cx, cy, or focal, or fov; and where known width, height. For point
             clouds and models whose metres depend on the camera; default: as EXIF says.

@@ -47,6 +47,8 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("metric", "affine", "disparity"), ("png16",)),
     "labels": ("labels", "overlay"),
     "normals": ("normals",),
+    "panoptic": ("panoptic", "segments"),
+    "instances": ("coco", "segments"),
 }
 """By kind of a head, the formats that are written where none is named."""
 USUAL_OF_VIDEOS = ("mp4", "ffv1")

@@ -8,4 +8,6 @@ Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16", "int8"]
 Runtime = Literal["torch", "openvino", "onnxruntime", "auto"]
 ImageSize = tuple[int, int]
 """Height and width in pixels."""
-EvaluationTask = Literal["depth", "normals", "segmentation", "classification", "ordinal", "video"]
+EvaluationTask = Literal[
+    "depth", "normals", "segmentation", "panoptic", "instances", "classification", "ordinal", "video"
+]

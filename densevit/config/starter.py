@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
-from typing import Any
+from typing import Any, Literal
 
 PLAIN = re.compile(r"/?[A-Za-z_][\w./-]*")  # text that YAML takes for nothing else without quotes
 PATCH = 14  # of the encoder
@@ -20,7 +20,7 @@ class FolderFacts:
 
     root: str  # the folder
     # of data set `folder`, other than the usual ones, as `images`
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     splits: tuple[str, ...] = ()  # the folders train, val and test in it
     images: int  # how many it has to train on
     val_images: int  # how many it has to validate on; of `val_fraction` where there is no folder
@@ -33,6 +33,7 @@ class FolderFacts:
     depth_metres: tuple[float, float, float] | None = None
     classes: tuple[str, ...] | int | None = None  # names of the classes, or how many there are; None without labels
     type: str = "folder"  # the data set that reads it
+    segments: Literal["panoptic", "instances"] | None = None  # what is learned of them
     facts: Sequence[str] = ()  # further lines about it
 
     def lines(self) -> Iterator[str]:
@@ -56,7 +57,7 @@ class FolderFacts:
 
 def starter_config(name: str, facts: FolderFacts) -> str:
     """The config as YAML with comments."""
-    depth, labels = facts.depth_metres is not None, facts.classes is not None
+    depth, labels = facts.depth_metres is not None, facts.classes is not None and not facts.segments
     data = {"type": facts.type, **facts.options}
     splits: list[dict[str, Any]] = [{**data, "split": split} for split in ("train", "val")]
     if not facts.splits and facts.val_fraction:
@@ -64,26 +65,23 @@ def starter_config(name: str, facts: FolderFacts) -> str:
     if depth and labels:
         splits = [{**split, "require_depth": False, "require_labels": False} for split in splits]
     side = crop_side(facts)
+    model = segment_model(facts.segments, side) if facts.segments else DPT
     steps = min(max(ceil(EPOCHS * facts.images / BATCH_SIZE), STEPS[0]), STEPS[1])
     lines = [
         f"# `densevit init` found {facts.images:,} images to train and {facts.val_images:,} to validate on.",
         f"#   densevit train {name}.yaml",
         f"#   densevit eval runs/{name}",
-        "# DINOv2 ViT-S/14 + DPT, fine-tuned. `densevit list components` lists what else can stand here.",
-        "model:",
-        "  encoder: {type: timm, name: vit_small_patch14_dinov2.lvd142m, pretrained: true} # or weights: FILE",
-        "  decoder: {type: dpt, channels: 64, hidden: [48, 96, 192, 384]}",
-        "  heads:",
+        *model,
     ]
     if facts.depth_metres is not None:
         lines += [
             f"    depth: {{type: metric, activation: sigmoid, max_depth: {upper_end(1.1 * facts.depth_metres[2]):g}}} "
             f"# metres; 99% of the depth is below {facts.depth_metres[2]:.3g}"
         ]
-    if facts.classes is not None:
+    if labels:
         count = f", classes: {facts.classes}" if isinstance(facts.classes, int) else ""
         lines += [f"    labels: {{type: segmentation{count}}}"]
-    lines += ["tasks:"]
+    lines += ["tasks:", *([f"  {facts.segments}: {{type: {facts.segments}}}"] if facts.segments else [])]
     if depth:
         lines += ["  depth: {losses: [{type: silog, variance_focus: 0.85}, {type: gradient, weight: 0.5}]}"]
     if labels:
@@ -98,16 +96,39 @@ def starter_config(name: str, facts: FolderFacts) -> str:
     lines += [
         "  transforms:",
         f"    - {{type: resize, short_side: {side}}}",
+        *(["    - {type: random_scale, range: [0.5, 2.0], metric: intrinsics}"] if facts.segments else []),
         f"    - {{type: random_crop, size: [{side}, {side}]}} # multiples of the patch, {PATCH}",
         "    - {type: hflip}",
         "    - {type: color, p: 0.5}",
-        "optim: {lr: 1e-4, encoder_lr_scale: 0.1, weight_decay: 0.01}",
+        SEGMENT_OPTIM if facts.segments else "optim: {lr: 1e-4, encoder_lr_scale: 0.1, weight_decay: 0.01}",
         f"steps: {steps} # of batch_size images: {steps * BATCH_SIZE / facts.images:.0f} epochs",
         f"batch_size: {BATCH_SIZE} # where memory runs out, grad_accum_steps: 2 halves what is in it",
         "ema: 0.999",
         f"output: runs/{name}",
     ]
     return "\n".join(lines) + "\n"
+
+
+DPT = (
+    "# DINOv2 ViT-S/14 + DPT, fine-tuned. `densevit list components` lists what else can stand here.",
+    "model:",
+    "  encoder: {type: timm, name: vit_small_patch14_dinov2.lvd142m, pretrained: true} # or weights: FILE",
+    "  decoder: {type: dpt, channels: 64, hidden: [48, 96, 192, 384]}",
+    "  heads:",
+)
+SEGMENT_OPTIM = "optim: {lr: 1e-4, layer_decay: 0.8, weight_decay: 0.05, clip_grad: 0.01} # EoMT's"
+
+
+def segment_model(kind: str, side: int) -> Sequence[str]:
+    """The lines of a model for segments."""
+    return (
+        "# EoMT: 100 queries in the last three blocks of DINOv2 ViT-S/14, fine-tuned (docs/panoptic.md).",
+        "model:",
+        "  encoder: {type: timm, name: vit_small_patch14_dinov2.lvd142m, pretrained: true, out_indices: 1}",
+        "  decoder: {type: eomt, queries: 100, blocks: 3, segments: true}",
+        f"  heads: {{{kind}: {{type: {kind}}}}}",
+        f"  resize: {{mode: padded, size: [{side}, {side}]}} # images are not cropped but padded, as in EoMT",
+    )
 
 
 def crop_side(facts: FolderFacts) -> int:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from densevit.config.starter import FolderFacts
+from densevit.data.datasets.base import open_dataset
 from densevit.data.datasets.folder import Folder, hash_fraction
-from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names, type_of_folder
+from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names, split_folders, type_of_folder
 from densevit.data.datasets.recording import Recording
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.arrays import READERS
@@ -29,8 +30,11 @@ def look_at_folder(root: Path) -> FolderFacts:
     root = root.expanduser().absolute()
     if not root.is_dir():
         raise DataError(f"{root}: no such folder.")
-    if type_of_folder(root) == "recording":
+    kind = type_of_folder(root)
+    if kind == "recording":
         return look_at_recording(root)
+    if kind in ("coco", "yolo"):
+        return look_at_annotations(root, kind)
     splits = tuple(split for split in SPLITS if any((root / split / name).is_dir() for name in NAMES["images"]))
     if splits and "train" not in splits:
         raise DataError(f"{root}: has folders {', '.join(splits)}, and no 'train'.")
@@ -86,6 +90,33 @@ def look_at_recording(root: Path) -> FolderFacts:
         sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in chosen)),
         depth_metres=(near, median, far),
         facts=Recording(root=root).facts,
+    )
+
+
+def look_at_annotations(root: Path, kind: str) -> FolderFacts:
+    """Opens the annotation files of COCO or YOLO, and decodes some of the images."""
+    spec: dict[str, Any] = {"type": kind, "root": str(root), **({"background": False} if kind == "yolo" else {})}
+    whole = kind == "coco" and not split_folders(spec)
+    train = open_dataset(spec if whole else {**spec, "split": "train"})
+    fraction = val_fraction(train.names) if whole else 0.0
+    if whole and is_consecutive(train.names):
+        fraction = max(VAL_FRACTION, FEWEST / len(train))
+    parts = [open_dataset({**spec, "split": split, **({"val_fraction": fraction} if whole else {})})
+             for split in ("train", "val")]  # fmt: skip
+    chosen = [train.read(int(i)) for i in np.unique(np.linspace(0, len(train) - 1, LOOKED_AT).astype(int))]
+    segments = sum(0 if sample.segment_classes is None else len(sample.segment_classes) for sample in chosen)
+    return FolderFacts(
+        type=kind,
+        root=str(root),
+        options={"background": False} if kind == "yolo" else {},
+        splits=() if whole else SPLITS[:2],
+        images=len(parts[0]),
+        val_images=len(parts[1]),
+        val_fraction=fraction,
+        sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in chosen)),
+        classes=tuple(train.classes),
+        segments="panoptic" if len(train.things) < len(train.classes) else "instances",
+        facts=[f"{segments / len(chosen):.1f} segments in an image, of {len(chosen)} looked at"],
     )
 
 

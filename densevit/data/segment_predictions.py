@@ -76,7 +76,8 @@ class SavedSegments:
 
     def _panoptic(self, name: str, row: Mapping[str, Any]) -> PanopticPrediction:
         file = str(row.get("file_name", f"{PurePosixPath(name).name}.png"))
-        png = confine(self.path.with_suffix(""), file, allow_outside=False)
+        folder = self.path.with_suffix("")  # the PNGs are in a folder of the file's name, or with it
+        png = confine(folder if folder.is_dir() else self.path.parent, file, allow_outside=False)
         found = row["segments_info"]
         classes = [self._place(name, one) for one in found]
         segments, unknown = segments_of_ids(read_panoptic_ids(png), [int(one["id"]) for one in found], classes,

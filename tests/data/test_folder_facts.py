@@ -1,5 +1,6 @@
 """`densevit init`: what a look at a folder finds, and a config that trains."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,3 +134,40 @@ def test_recipes_are_listed_and_printed(shell: Shell) -> None:
     assert "  A MiDaS-style mixture (Ranftl et al. 2020, 2021): disparity" in out
     assert shell("list", "recipes", "depth/folder").out.startswith("# Your own images and depth maps")
     assert "Did you mean" in shell.refused("list", "recipes", "depth/foldr")
+
+
+def test_coco_and_yolo_files_give_a_config_for_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "tins"
+    (root / "images").mkdir(parents=True)
+    for i in range(2):
+        Image.fromarray(np.full((70, 90, 3), 90 * i, np.uint8)).save(root / f"images/{i}.png")
+    square = {"category_id": 1, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
+    tree = {
+        "images": [{"id": i, "file_name": f"{i}.png", "height": 70, "width": 90} for i in range(2)],
+        "annotations": [square | {"image_id": i} for i in range(2)],
+        "categories": [{"id": 1, "name": "tin"}, {"id": 5, "name": "lid"}],
+    }
+    (root / "annotations.json").write_text(json.dumps(tree))
+    found = shell("init", "tins").out
+    assert (
+        "1 to train, 1 to validate" in found and "1.0 segments in an image" in found and "2 classes: tin, lid" in found
+    )
+    config = (tmp_path / "tins.yaml").read_text()
+    assert "heads: {instances: {type: instances}}" in config and "size: [70, 70]" in config
+    tree["categories"][1] |= {"isthing": 0}
+    (root / "annotations.json").write_text(json.dumps(tree))
+    shell("init", "tins", "--overwrite")
+    assert "tasks:\n  panoptic: {type: panoptic}" in (tmp_path / "tins.yaml").read_text()
+    (root / "annotations.json").unlink()
+    for split in ("train", "val"):
+        (root / f"labels/{split}").mkdir(parents=True)
+        (root / f"images/{split}").mkdir()
+        (root / f"images/{'01'[split == 'val']}.png").rename(root / f"images/{split}/a.png")
+        (root / f"labels/{split}/a.txt").write_text("0 0.1 0.1 0.9 0.1 0.9 0.9\n")
+    (root / "data.yaml").write_text("names: [tin, lid]\ntrain: images/train\nval: images/val\n")
+    shell("init", "tins", "--overwrite")
+    config = (tmp_path / "tins.yaml").read_text()
+    assert "train: {type: yolo, background: false, split: train}" in config

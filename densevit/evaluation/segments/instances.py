@@ -50,9 +50,9 @@ class Matches:
     def row(self) -> Row:
         """The scores of the image by itself."""
         sure = (self.scores > 0.5) & ~self.ignored[0, 0]
-        objects, hits = int(self.objects[0].sum()), int(self.hit[0, 0][sure].sum())
-        total = objects + int(sure.sum())
-        return {"f1": 2 * hits / total if total else 1.0, "objects": objects, "detections": int(sure.sum())}
+        objects, detections, hits = (float(x.sum()) for x in (self.objects[0], sure, self.hit[0, 0][sure]))
+        total = objects + detections
+        return {"f1": 2 * hits / total if total else 1.0, "objects": objects, "detections": detections}
 
 
 def match(

@@ -139,7 +139,8 @@ class PanopticScores(SegmentScores):
 
     def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
         def statistics(counts: np.ndarray) -> dict[str, np.ndarray]:
-            return {**panoptic.quality(counts, self.things), "pq of class": panoptic.class_quality(counts)["pq"]}
+            stats = counts.astype(np.float64)
+            return {**panoptic.quality(stats, self.things), "pq of class": panoptic.class_quality(stats)["pq"]}
 
         found = bootstrap_pooled(np.rint(FIXED * self.stats).astype(np.int64), statistics, groups)
         named = {f"pq of class/{i}": f"pq/{name}" for i, name in enumerate(self.classes)}

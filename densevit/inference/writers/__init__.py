@@ -8,13 +8,16 @@ from densevit.inference.writers.mesh import Glb, Obj
 from densevit.inference.writers.normals import NormalsExr, NormalsNpy, NormalsPng
 from densevit.inference.writers.ply import Ply
 from densevit.inference.writers.png import Color, Png16
+from densevit.inference.writers.segments import CocoResults, Crops, PanopticPng, SegmentOverlay, YoloOutlines
 from densevit.inference.writers.viewer import Viewer
 
 __all__ = [
     "DEPTH_FORMATS",
     "LABEL_FORMATS",
+    "CocoResults",
     "Color",
     "Confidence",
+    "Crops",
     "Glb",
     "Hdf5",
     "IntervalNpz",
@@ -26,9 +29,12 @@ __all__ = [
     "Npy",
     "Npz",
     "Obj",
+    "PanopticPng",
     "Pfm",
     "Ply",
     "Png16",
     "PredictedMap",
+    "SegmentOverlay",
     "Viewer",
+    "YoloOutlines",
 ]

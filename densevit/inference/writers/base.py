@@ -5,7 +5,9 @@ in metric maps also 0 and below. Every file is written whole or not at all.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +18,7 @@ from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.model_card import HeadSpec, Kind
 from densevit.ops.geometry import Matrix
+from densevit.ops.segments import SegmentPrediction, segments_of
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.registry import Registry
 
@@ -29,6 +32,13 @@ class PredictedMap:
     spec: HeadSpec
     camera: Intrinsics | Lens | None = None
     uncertainty: Float32[np.ndarray, "h w"] | None = None  # of depth (densevit.models.heads.uncertainty)
+    classes: Float32[np.ndarray, "..."] | None = None  # of the queries of segments, whose masks are the values
+
+    @cached_property
+    def segments(self) -> SegmentPrediction:
+        """What the queries of a head of segments are merged into."""
+        assert self.classes is not None
+        return segments_of("", {"": self.values, "/classes": self.classes}, self.spec)
 
     def valid(self) -> Bool[np.ndarray, "h w"]:
         if self.spec.kind in ("labels", "normals"):
@@ -71,6 +81,13 @@ class MapWriter(ABC):
 
     def write_shared(self, folder: Path, spec: HeadSpec) -> None:  # noqa: B027  most formats have none
         """Writes the files that all images share, as a legend; called once, before the first image."""
+
+    def write_list(self, folder: Path, spec: HeadSpec, paths: Sequence[Path]) -> None:  # noqa: B027  most have none
+        """Writes the file that lists or joins those of all images; called once, after the last image.
+
+        Args:
+            paths: those that are there, in the order of the images.
+        """
 
     @abstractmethod
     def write(self, path: Path, frame: PredictedMap) -> int:

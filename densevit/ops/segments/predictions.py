@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int32, Int64
+from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 
 from densevit.model_card import HeadSpec
@@ -24,7 +24,7 @@ class PanopticPrediction:
 
     segments: Int32[np.ndarray, "h w"]  # 0 is void; k is row k - 1 of the others
     classes: Int64[np.ndarray, " n"]
-    scores: Float32[np.ndarray, " n"]
+    scores: Float[np.ndarray, " n"]
     is_thing: Bool[np.ndarray, " n"]
 
 
@@ -34,7 +34,7 @@ class InstancePrediction:
 
     masks: Bool[np.ndarray, "n h w"]
     classes: Int64[np.ndarray, " n"]
-    scores: Float32[np.ndarray, " n"]
+    scores: Float[np.ndarray, " n"]
 
 
 SegmentPrediction = PanopticPrediction | InstancePrediction

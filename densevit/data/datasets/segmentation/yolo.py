@@ -25,7 +25,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.structures import IGNORE, Size
 
 Split = Literal["train", "val", "test"]
-Outline = tuple[int, Float64[np.ndarray, "n 2"]]
+Outline = tuple[int, Float64[np.ndarray, "_ 2"]]
 """Class, and the corners as shares of width and height."""
 
 

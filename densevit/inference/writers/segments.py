@@ -1,0 +1,231 @@
+"""Segments as files: COCO's panoptic maps and results, YOLO's outlines, overlays, crops. h x w pixels."""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, ClassVar
+
+import cv2
+import numpy as np
+from jaxtyping import Bool
+from pydantic import Field
+
+from densevit.data.index.paths import file_version
+from densevit.data.io.coco import encode_mask, encode_panoptic_ids, read_annotations
+from densevit.data.io.images import Raster
+from densevit.data.io.writers import encode
+from densevit.errors import ConfigError
+from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
+from densevit.inference.writers.png import with_text
+from densevit.model_card import HeadSpec, Kind
+from densevit.ops.segments import InstancePrediction, PanopticPrediction, draw_segments, write_names
+from densevit.utils.atomic_io import write_bytes, write_text
+
+Score = Annotated[float, Field(ge=0, le=1, description="of instances, below which they are left out")]
+Annotations = Annotated[
+    Path | None, Field(description="JSON of the data set in COCO's format: its ids of images and categories are taken.")
+]
+INFO = "segments_info"  # the text chunk of a PNG
+SURE = 0.5
+
+
+class SegmentWriter(MapWriter):
+    """A format for segments."""
+
+    kinds: ClassVar[tuple[Kind, ...]] = ("panoptic", "instances")
+
+
+class CocoWriter(SegmentWriter):
+    """A format with one JSON for all images, which is joined of their files.
+
+    An image's id is its name, as a number where it is one; categories are counted from 1.
+    """
+
+    def __init__(self, *, annotations: Annotations = None) -> None:
+        self.annotations = None if annotations is None else str(annotations)
+
+    def check(self, spec: HeadSpec) -> None:
+        """Raises ConfigError if the data set's categories lack a class; DataError if its JSON cannot be read."""
+        super().check(spec)
+        if self.annotations is not None:
+            categories = known_ids(self.annotations)[1]
+            if missing := [name for name in spec.classes if name not in categories]:
+                raise ConfigError(f"{self.annotations}: no category '{missing[0]}', which the model predicts.")
+
+    def name_of(self, folder: Path, path: Path) -> str:
+        """The name of the image that a file is of."""
+        return path.relative_to(folder).as_posix().removesuffix(self.suffix)
+
+    def category(self, name: str, place: int) -> int:
+        return place + 1 if self.annotations is None else known_ids(self.annotations)[1][name]
+
+    def image_id(self, name: str) -> int | str:
+        images = {} if self.annotations is None else known_ids(self.annotations)[0]
+        stem = PurePosixPath(name).name
+        return images.get(name, images.get(stem, int(stem) if stem.isdecimal() else name))
+
+    def categories(self, spec: HeadSpec) -> list[dict[str, Any]]:
+        return [{"id": self.category(name, i), "name": name, "isthing": int(i in spec.things)}
+                for i, name in enumerate(spec.classes)]  # fmt: skip
+
+
+def known_ids(path: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Ids of the images, by name without suffix, and of the categories of an annotation file."""
+    file = Path(path).absolute()
+    return _known_ids(file, file_version(file) if file.is_file() else "")
+
+
+@lru_cache(maxsize=4)
+def _known_ids(path: Path, version: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    tree = read_annotations(path)
+    images = {PurePosixPath(str(one["file_name"])).with_suffix("").as_posix(): int(one["id"]) for one in tree["images"]}
+    return images, {str(one["name"]): int(one["id"]) for one in tree["categories"]}
+
+
+@DEPTH_FORMATS.register("panoptic")
+class PanopticPng(CocoWriter):
+    """COCO's panoptic PNG (id = R + 256 G + 65536 B, 0 = void), and panoptic.json for all images."""
+
+    suffix = ".panoptic.png"
+    kinds = ("panoptic",)
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        found = frame.segments
+        assert isinstance(found, PanopticPrediction)
+        info = [
+            {"id": row + 1, "category_id": self.category(frame.spec.classes[int(label)], int(label)),
+             "isthing": int(thing), "score": round(float(score), 6), **box_of(found.segments == row + 1), "iscrowd": 0}
+            for row, (label, thing, score) in enumerate(
+                zip(found.classes, found.is_thing, found.scores, strict=True))
+        ]  # fmt: skip
+        write_bytes(path, with_text(encode_panoptic_ids(found.segments), {INFO: json.dumps(info)}))
+        return 0
+
+    def write_list(self, folder: Path, spec: HeadSpec, paths: Sequence[Path]) -> None:
+        images, annotations = [], []
+        for path in paths:
+            raster, name = Raster.open(path), self.name_of(folder, path)
+            h, w = raster.size
+            images.append({"id": self.image_id(name), "file_name": name, "height": h, "width": w})
+            file = path.relative_to(folder).as_posix()
+            annotations.append({"image_id": self.image_id(name), "file_name": file,
+                                "segments_info": json.loads(raster.text(INFO) or "[]")})  # fmt: skip
+        tree = {"images": images, "annotations": annotations, "categories": self.categories(spec)}
+        write_text(folder / "panoptic.json", json.dumps(tree))
+
+
+@DEPTH_FORMATS.register("coco")
+class CocoResults(CocoWriter):
+    """COCO's results, masks as run lengths: a JSON for each image, and instances.json for all of them."""
+
+    suffix = ".instances.json"
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        image = self.image_id(path.name.removesuffix(self.suffix))
+        rows = [
+            {"image_id": image, "category_id": self.category(frame.spec.classes[label], label),
+             "segmentation": encode_mask(mask), "score": round(score, 6), "bbox": box_of(mask)["bbox"]}
+            for mask, label, score in objects_of(frame, 0.0)
+        ]  # fmt: skip
+        write_text(path, json.dumps(rows))
+        return 0
+
+    def write_list(self, folder: Path, spec: HeadSpec, paths: Sequence[Path]) -> None:
+        rows: list[dict[str, Any]] = []
+        for path in paths:
+            image = self.image_id(self.name_of(folder, path))
+            rows += [row | {"image_id": image} for row in json.loads(path.read_text())]
+        write_text(folder / "instances.json", json.dumps(rows))
+
+
+@DEPTH_FORMATS.register("yolo")
+class YoloOutlines(SegmentWriter):
+    """YOLO's label file: a line for each object, its class and the corners of its outline as shares of the sides."""
+
+    suffix = ".txt"
+
+    def __init__(self, *, threshold: Score = SURE) -> None:
+        self.threshold = threshold
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        lines = []
+        for mask, label, _ in objects_of(frame, self.threshold):
+            # A quarter of a pixel, so that readers find the same pixel whether they round or truncate.
+            corners = (outline(mask) + 0.25) / mask.shape[::-1]
+            lines.append(f"{label} " + " ".join(f"{value:.6f}" for value in corners.ravel()))
+        write_text(path, "".join(f"{line}\n" for line in lines))
+        return 0
+
+
+@DEPTH_FORMATS.register("segments")
+class SegmentOverlay(SegmentWriter):
+    """The segments over the image with their names and scores, as 8-bit RGB PNG."""
+
+    suffix = ".segments.png"
+
+    def __init__(self, *, opacity: Annotated[float, Field(gt=0, le=1)] = 0.55, names: bool = True) -> None:
+        """
+        Args:
+            names: write name and score of each segment.
+        """
+        self.opacity, self.names = opacity, names
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        found = frame.segments
+        pixels = draw_segments(frame.image, found, frame.spec, self.opacity)
+        named = [f"{frame.spec.classes[k]} {score:.2f}" for k, score in zip(found.classes, found.scores, strict=True)]
+        write_bytes(path, encode(".png", write_names(pixels, found, named) if self.names else pixels))
+        return 0
+
+
+@DEPTH_FORMATS.register("crops")
+class Crops(SegmentWriter):
+    """A ZIP of an RGBA PNG for each object: the window of the image around it, transparent outside of it."""
+
+    suffix = ".crops.zip"
+
+    def __init__(self, *, threshold: Score = SURE) -> None:
+        self.threshold = threshold
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:  # stored: PNGs do not shrink
+            for number, (mask, label, score) in enumerate(objects_of(frame, self.threshold), 1):
+                x, y, w, h = box_of(mask)["bbox"]
+                pixels = np.dstack([frame.image, np.where(mask, np.uint8(255), np.uint8(0))])[y : y + h, x : x + w]
+                name = "".join(c if c.isalnum() else "_" for c in frame.spec.classes[label])
+                png = cv2.imencode(".png", cv2.cvtColor(pixels, cv2.COLOR_RGBA2BGRA))[1].tobytes()
+                archive.writestr(zipfile.ZipInfo(f"{number:03d}_{name}_{score:.2f}.png"), png)
+        write_bytes(path, buffer.getvalue())
+        return 0
+
+
+def objects_of(frame: PredictedMap, threshold: float) -> list[tuple[Bool[np.ndarray, "h w"], int, float]]:
+    """Mask, class and score of each object: the instances of a score from `threshold` on, or the things of a map."""
+    found = frame.segments
+    if isinstance(found, InstancePrediction):
+        masks, kept = list(found.masks), found.scores >= threshold
+    else:
+        masks, kept = [found.segments == row + 1 for row in range(len(found.classes))], found.is_thing
+    rows = zip(masks, found.classes.tolist(), found.scores.tolist(), kept, strict=True)
+    return [(mask, label, score) for mask, label, score, there in rows if there and mask.any()]
+
+
+def box_of(mask: Bool[np.ndarray, "h w"]) -> dict[str, Any]:
+    """Area and box (x, y, width, height) as COCO's files have them."""
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    if not rows.size:
+        return {"area": 0, "bbox": [0, 0, 0, 0]}
+    x, y = int(columns[0]), int(rows[0])
+    return {"area": int(mask.sum()), "bbox": [x, y, int(columns[-1]) - x + 1, int(rows[-1]) - y + 1]}
+
+
+def outline(mask: Bool[np.ndarray, "h w"]) -> np.ndarray:
+    """Corners x, y of the outline in pixels; the parts of a mask one after the other, joined by lines without width."""
+    parts, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    closed = [np.concatenate([part[:, 0], part[:1, 0]]) for part in sorted(parts, key=len, reverse=True)]
+    corners = np.concatenate(closed)
+    return np.concatenate([corners, np.repeat(corners[-1:], max(0, 3 - len(corners)), 0)])

@@ -1,0 +1,124 @@
+"""Evaluation of segments: a predictor or saved files, and a data set -> panoptic quality, or average precision."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from densevit.data.datasets.base import Dataset
+from densevit.data.io.samples import segments_of as true_segments
+from densevit.data.labels.segments import Segments, objects_of
+from densevit.data.loading.prefetch import prefetch, prefetch_samples
+from densevit.data.segment_predictions import SavedSegments, SegmentTask
+from densevit.errors import ConfigError, DataError
+from densevit.evaluation.segments import instances, panoptic
+from densevit.evaluation.segments.instances import Matches
+from densevit.evaluation.segments.panoptic import QualityStats
+from densevit.evaluation.segments.scores import SegmentScores, summarise
+from densevit.inference.predictor import Predictor
+from densevit.model_card import HeadSpec
+from densevit.ops.palette import usual_palette
+from densevit.ops.segments import PanopticPrediction, SegmentPrediction, draw_segments
+from densevit.reporting.figures import Figure, segments_figure
+from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
+from densevit.scorers.segmentation import require_same_classes
+from densevit.structures import Row, Sample
+
+Predict = Callable[[Sample], SegmentPrediction]
+
+
+def evaluate_segments(
+    predictions: Predictor | SavedSegments, data: Dataset, task: SegmentTask, *, head: str | None = None
+) -> Evaluation:
+    """Score segments for a data set.
+
+    Args:
+        head: of a model that has several of this kind.
+
+    Raises:
+        ConfigError: the data or the model has no segments, or they differ in their classes.
+        DataError: a prediction does not fit its image, or nothing can be scored.
+    """
+    predict, card, options = _source(predictions, data, task, head)
+    seconds: list[float] = []
+    pairs = predictions_of(prefetch_samples(data), len(data), predict, seconds)
+    indices = {name: index for index, name in enumerate(data.names)}
+
+    def scored(pair: tuple[Sample, SegmentPrediction]) -> tuple[str, QualityStats | Matches]:
+        sample, found = pair
+        if isinstance(found, PanopticPrediction):
+            return sample.name, count(found, segments_in(sample), len(data.classes))
+        return sample.name, matches(found, sample, data, indices[sample.name])
+
+    # Segments are matched while the model works on the next image.
+    counted = prefetch(scored, pairs, threads=1, ahead=1)
+    palette = data.palette or usual_palette(len(data.classes))
+    scores = summarise(counted, data.classes, data.things, palette)
+    spec = HeadSpec(kind=task, unit="", classes=tuple(data.classes), palette=palette, things=tuple(data.things))
+    model: dict[str, Any] = {"card": card, "inference": [options], "seconds": seconds} if card else {}
+    return Evaluation(results=[scores], data=data, draw=partial(draw, data, predict, spec), **model)
+
+
+def _source(
+    predictions: Predictor | SavedSegments, data: Dataset, task: SegmentTask, head: str | None
+) -> tuple[Predict, dict[str, Any], dict[str, Any]]:
+    if isinstance(predictions, SavedSegments):
+        saved = predictions
+
+        def read(sample: Sample) -> SegmentPrediction:
+            return saved.read(sample.name, (sample.image.shape[0], sample.image.shape[1]))
+
+        return read, {}, {}
+    predictor = predictions
+    name = predictor.card.head_for((task,), [head] if head else [], f"--task {task}")
+    spec = predictor.card.outputs[name]
+    require_same_classes(name, spec, data)
+
+    def predict(sample: Sample) -> SegmentPrediction:
+        found: Any = predictor(input_of(predictor, sample), head=name)
+        assert isinstance(found, SegmentPrediction)
+        return found
+
+    return predict, predictor.card.to_dict(), inference_options(predictor)
+
+
+def segments_in(sample: Sample) -> Segments:
+    """Return the true segments of a sample. Raises ConfigError if it has none."""
+    segments = true_segments(sample)
+    if segments is None:
+        raise ConfigError(
+            f"data: '{sample.name}' has no segments to score. Rooms have them with --data-options instances=true, "
+            "Cityscapes with encoding=instanceIds; a folder has them in `segments`."
+        )
+    return segments
+
+
+def count(found: PanopticPrediction, truth: Segments, num_classes: int) -> QualityStats:
+    """Return the counts of panoptic quality of one image. Raises DataError if the maps differ in size."""
+    if found.segments.shape != truth.ids.shape:
+        raise DataError(f"a map of {found.segments.shape} cannot be scored against segments of {truth.ids.shape}.")
+    return panoptic.count(found.segments, found.classes, truth.ids, truth.classes, truth.crowd, num_classes)
+
+
+def matches(found: SegmentPrediction, sample: Sample, data: Dataset, index: int) -> Matches:
+    """Return the matches of the instances of one image."""
+    assert not isinstance(found, PanopticPrediction)
+    truth = data.objects(index) or objects_of(segments_in(sample), data.things)
+    return instances.match(found.masks, found.classes, found.scores, *truth, len(data.classes))
+
+
+def draw(
+    data: Dataset, predict: Predict, spec: HeadSpec, scores: SegmentScores, index: int, label: str, row: Row
+) -> Figure:
+    """Return an image of a report."""
+    sample = data.read(index)
+    found, truth = predict(sample), segments_in(sample)
+    things = np.isin(truth.classes, list(data.things))
+    true = PanopticPrediction(truth.ids, truth.classes, np.ones(len(things), np.float32), things)
+    drawn = [draw_segments(sample.image, one, spec) for one in (true, found)]
+    occurring = np.union1d(truth.classes, found.classes).tolist()
+    return segments_figure(
+        name=sample.name, label=label, score=f"{scores.ranking} {row[scores.ranking]:.4f}", image=sample.image,
+        truth=drawn[0], prediction=drawn[1], legend=[(spec.palette[i], spec.classes[i]) for i in occurring],
+    )  # fmt: skip

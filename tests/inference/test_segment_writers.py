@@ -1,0 +1,97 @@
+"""Files of segments: read back by the data sets and by pycocotools."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+from densevit.data.datasets.segmentation.yolo import paint, read_outlines
+from densevit.data.io.coco import read_panoptic_ids
+from densevit.errors import ConfigError
+from densevit.inference.writers import CocoResults, Crops, PanopticPng, PredictedMap, SegmentOverlay, YoloOutlines
+from densevit.model_card import HeadSpec
+
+SIZE = (40, 60)
+LOGIT = 6.0
+
+
+def frame(kind: str) -> PredictedMap:
+    """Sky, a car of two parts and a smaller one; and a query without a class."""
+    masks = np.full((4, *SIZE), -LOGIT, np.float32)
+    masks[0], masks[0, 20:] = LOGIT, -LOGIT
+    masks[1, 22:30, 5:25] = masks[1, 33:38, 5:9] = LOGIT
+    masks[2, 25:35, 35:55] = LOGIT
+    classes = np.array([[9, 0, 0], [0, 9, 0], [0, 7, 0], [0, 0, 9]], np.float32)
+    spec = HeadSpec(kind=kind, unit="", classes=("sky", "car"), things=(1,))
+    image = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), dtype=np.uint8)
+    return PredictedMap(values=masks, image=image, spec=spec, classes=classes.reshape(-1, 1, 1))
+
+
+def test_panoptic_files_are_those_of_coco(tmp_path: Path) -> None:
+    known = tmp_path / "known.json"
+    images, categories = [{"id": 5, "file_name": "b/12.jpg"}], [{"id": 90, "name": "sky"}, {"id": 3, "name": "car"}]
+    known.write_text(json.dumps({"images": images, "annotations": [{}], "categories": categories}))
+    (tmp_path / "b").mkdir()
+    path, shown = tmp_path / "b/12.panoptic.png", frame("panoptic")
+    for writer, image, first in ((PanopticPng(), 12, 1), (PanopticPng(annotations=known), 5, 90)):
+        writer.check(shown.spec)
+        writer.write(path, shown)
+        writer.write_list(tmp_path, shown.spec, [path])
+        tree = json.loads((tmp_path / "panoptic.json").read_text())
+        assert tree["images"] == [{"id": image, "file_name": "b/12", "height": 40, "width": 60}]
+        assert tree["categories"][0] == {"id": first, "name": "sky", "isthing": 0}
+        (annotation,) = tree["annotations"]
+        assert annotation["image_id"] == image and annotation["file_name"] == "b/12.panoptic.png"
+        ids = read_panoptic_ids(path)
+        for one in annotation["segments_info"]:
+            assert one["area"] == (ids == one["id"]).sum() and one["iscrowd"] == 0
+        assert [one["isthing"] for one in annotation["segments_info"]] == [0, 1, 1]
+        assert annotation["segments_info"][2]["bbox"] == [35, 25, 20, 10]
+    with pytest.raises(ConfigError, match="no category 'tree', which the model predicts"):
+        PanopticPng(annotations=known).check(HeadSpec(kind="panoptic", unit="", classes=("sky", "tree")))
+
+
+def test_results_are_run_lengths_that_pycocotools_reads(tmp_path: Path) -> None:
+    path, shown = tmp_path / "a.instances.json", frame("instances")
+    CocoResults().write(path, shown)
+    CocoResults().write_list(tmp_path, shown.spec, [path])
+    rows = json.loads((tmp_path / "instances.json").read_text())
+    best = max((row for row in rows if row["category_id"] == 2), key=lambda row: row["score"])
+    assert best["image_id"] == "a" and coco_mask.area(best["segmentation"]) == 8 * 20 + 5 * 4
+    assert coco_mask.toBbox(best["segmentation"]).tolist() == best["bbox"]
+
+
+@pytest.mark.parametrize("kind", ["panoptic", "instances"])
+def test_outlines_come_back_and_crops_show_the_object_alone(tmp_path: Path, kind: str) -> None:
+    shown = frame(kind)
+    YoloOutlines().write(tmp_path / "a.txt", shown)
+    found = paint(read_outlines(tmp_path / "a.txt", 2), SIZE)
+    cars = shown.values[1:3] > 0
+    assert sorted(found.classes.tolist()) == ([1, 1] if kind == "panoptic" else [0, 1, 1])
+    rows = np.flatnonzero(found.classes == 1)
+    for row, car in zip(rows, cars, strict=True):
+        inside = found.ids == row + 1
+        # The line that joins both parts of the first car has a width when it is drawn.
+        assert (inside & car).sum() == car.sum() and (inside & ~car).sum() <= 4
+    Crops().write(tmp_path / "a.zip", shown)
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        name = f"{rows[1] + 1:03d}_car"
+        name = next(listed for listed in archive.namelist() if listed.startswith(name))
+        crop = np.asarray(Image.open(io.BytesIO(archive.read(name))))
+    assert crop.shape == (10, 20, 4) and (crop[..., 3] == 255).all()
+    np.testing.assert_array_equal(crop[..., :3], shown.image[25:35, 35:55])
+
+
+def test_an_overlay_colours_segments_and_names_them(tmp_path: Path) -> None:
+    shown = frame("panoptic")
+    for names in (False, True):
+        SegmentOverlay(names=names).write(tmp_path / f"{names}.png", shown)
+    plain, named = (cv2.imread(str(tmp_path / f"{names}.png")) for names in (False, True))
+    assert plain.shape == (*SIZE, 3) and (plain != named).any()
+    np.testing.assert_array_equal(plain[38:, :4, ::-1], shown.image[38:, :4])  # void

@@ -1,0 +1,157 @@
+"""Segments of a model, and those that were saved of it, have the same scores; wrong files are one sentence."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import densevit
+from densevit.data.io.coco import encode_mask, encode_panoptic_ids
+from densevit.errors import ConfigError, DataError
+from densevit.evaluation.segments.scores import InstanceScores, PanopticScores
+
+SIZE = (40, 60)
+CATEGORIES = [{"id": 3, "name": "sky", "isthing": 0}, {"id": 7, "name": "car", "isthing": 1}]
+
+
+def truth(i: int) -> np.ndarray:
+    ids = np.full(SIZE, 1, np.int32)
+    ids[20:, 5 + i : 25 + i] = 2
+    ids[25:35, 35:55] = 3
+    ids[:3, :3] = 0
+    return ids
+
+
+def data(root: Path, images: int = 7) -> dict[str, Any]:
+    """COCO's panoptic files of a sky and two cars."""
+    (root / "images").mkdir(parents=True)
+    (root / "panoptic").mkdir()
+    listed, annotations = [], []
+    for i in range(images):
+        Image.fromarray((80 * truth(i)[..., None].repeat(3, 2)).astype(np.uint8)).save(root / f"images/{i:03d}.png")
+        (root / f"panoptic/{i:03d}.png").write_bytes(encode_panoptic_ids(truth(i)))
+        listed.append({"id": 50 + i, "file_name": f"{i:03d}.png", "height": SIZE[0], "width": SIZE[1]})
+        info = [{"id": 1, "category_id": 3}, {"id": 2, "category_id": 7}, {"id": 3, "category_id": 7}]
+        annotations.append({"image_id": 50 + i, "file_name": f"{i:03d}.png", "segments_info": info})
+    tree = {"images": listed, "annotations": annotations, "categories": CATEGORIES}
+    (root / "panoptic.json").write_text(json.dumps(tree))
+    return {"type": "coco", "root": str(root)}
+
+
+def saved_panoptic(folder: Path, images: int = 7) -> Path:
+    """One car less than there is, and the other a quarter too small."""
+    (folder / "found").mkdir(parents=True)
+    rows = []
+    for i in range(images):
+        ids = np.where(truth(i) == 3, 0, truth(i)) * 1000
+        ids[20:25][ids[20:25] == 2000] = 0
+        (folder / f"found/{i:03d}.png").write_bytes(encode_panoptic_ids(ids))
+        info = [{"id": 1000, "category_id": 3}, {"id": 2000, "category_id": 7}]
+        rows.append({"image_id": 50 + i, "file_name": f"{i:03d}.png", "segments_info": info})
+    (folder / "found.json").write_text(json.dumps({"annotations": rows}))
+    return folder / "found.json"
+
+
+def test_saved_panoptic_maps_have_the_scores_of_a_hand_calculation_and_a_report(tmp_path: Path) -> None:
+    found = densevit.evaluate(predictions=saved_panoptic(tmp_path), data=data(tmp_path / "data"))
+    assert isinstance(found.results[0], PanopticScores) and found.source["task"] == "panoptic"
+    # A car: one IoU of 0.75 in 7 images, and one missed in each: 0.75 / (1 + 1/2).
+    assert found.scores["pq_things"] == pytest.approx(0.5) and found.scores["sq_things"] == pytest.approx(0.75)
+    assert found.scores["pq_stuff"] == pytest.approx(1) and found.scores["pq"] == pytest.approx(0.75)
+    assert found.intervals["pq"] == pytest.approx((0.75, 0.75))
+    assert found.per_class["car"]["missed"] == 7 and "7 of 7 images scored" in str(found)
+    written = {path.name for path in found.report(tmp_path / "report")}
+    assert written == {"metrics.json", "per_image.csv", "per_class.csv", "report.html"}
+    with open(tmp_path / "report/per_image.csv", newline="") as file:
+        assert [float(row["pq"]) for row in csv.DictReader(file)] == pytest.approx([0.75] * 7)
+    page = (tmp_path / "report/report.html").read_text()
+    assert "PQ of things" in page and "pq, 95% over images" in page and "Confusion" not in page
+
+
+def results(change: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    rows = []
+    for i in range(7):
+        for number, score in ((2, 0.9), (3, 0.4)):
+            rows.append({"image_id": 50 + i, "category_id": 7, "score": score,
+                         "segmentation": encode_mask(truth(i) == number)})  # fmt: skip
+    return [rows[0] | (change or {}), *rows[1:]]
+
+
+def test_saved_results_have_the_average_precision_of_their_masks(tmp_path: Path) -> None:
+    (tmp_path / "found.json").write_text(json.dumps(results()))
+    found = densevit.evaluate(predictions=str(tmp_path / "found.json"), data=data(tmp_path / "data"))
+    assert isinstance(found.results[0], InstanceScores) and found.scores["ap"] == pytest.approx(1)
+    assert dict(found.per_image)["000"] == {"f1": pytest.approx(2 / 3), "objects": 2, "detections": 1}
+    half = results()
+    for row in half[:7]:
+        row["segmentation"] = encode_mask(np.zeros(SIZE, bool))
+    (tmp_path / "found.json").write_text(json.dumps(half))
+    spec = {"type": "coco", "root": str(tmp_path / "data")}
+    found = densevit.evaluate(predictions=tmp_path / "found.json", data=spec)
+    assert 0.2 < found.scores["ap"] < 0.3
+    low, high = found.intervals["ap"]
+    assert low < found.scores["ap"] < high
+    found.report(tmp_path / "report")
+
+
+def without_png(folder: Path) -> None:
+    (folder / "found/003.png").unlink()
+
+
+def change(key: str, value: Any) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        tree = json.loads((folder / "found.json").read_text())
+        (tree["annotations"][0] if key in ("image_id", "segments_info") else tree)[key] = value
+        (folder / "found.json").write_text(json.dumps(tree))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (without_png, "found/003.png: no such file"),
+        (change("image_id", 3), "image_id 3 is no image of the data, whose first is '000'"),
+        (change("segments_info", [{"id": 1000, "category_id": 3}]), "000.png: segment 2000 is not in found.json"),
+        (change("segments_info", [{"id": 1000, "category_id": 4}]), "'000' has category 4, which the data does not"),
+        (change("annotations", []), "is not a panoptic JSON with `annotations`"),
+    ],
+)
+def test_wrong_panoptic_files_are_one_sentence(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
+    file = saved_panoptic(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(DataError, match=message):
+        densevit.evaluate(predictions=file, data=data(tmp_path / "data"))
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "message"),
+    [
+        (results({"segmentation": {"size": [30, 60], "counts": [1800]}}), r"size \[30, 60\], but the image has \[40"),
+        (results({"segmentation": None}), "neither polygons nor run lengths"),
+        (results({"category_id": 90}), "'000' has category 90"),
+        ([], "is not a list of results with image_id"),
+    ],
+)
+def test_wrong_results_are_one_sentence(tmp_path: Path, spoiled: Any, message: str) -> None:
+    (tmp_path / "found.json").write_text(json.dumps(spoiled))
+    with pytest.raises(DataError, match=message):
+        densevit.evaluate(predictions=tmp_path / "found.json", data=data(tmp_path / "data"))
+
+
+def test_data_without_segments_are_refused(tmp_path: Path) -> None:
+    file = saved_panoptic(tmp_path / "saved", 1)
+    for kind, shape in (("images", (*SIZE, 3)), ("labels", SIZE)):
+        (tmp_path / kind).mkdir()
+        Image.fromarray(np.zeros(shape, np.uint8)).save(tmp_path / kind / "a.png")
+    (tmp_path / "classes.txt").write_text("sky\ncar\n")
+    tree = json.loads(file.read_text())
+    tree["annotations"][0]["image_id"] = "a"
+    file.write_text(json.dumps(tree | {"categories": CATEGORIES}))
+    with pytest.raises(ConfigError, match="'a' has no segments to score"):
+        densevit.evaluate(predictions=file, data={"type": "folder", "root": str(tmp_path)})
