@@ -17,7 +17,7 @@ from densevit.version import versions
 
 EVALUATION: Mapping[str, object] = {
     "warning": "", "samples": (), "note": "", "columns": (), "metrics": (), "further": "", "times": {}, "protocol": "",
-    "summary": "", "skipped": (), "card": {}, "config": "",
+    "summary": "", "skipped": (), "card": {}, "config": "", "inference": {},
 }  # fmt: skip
 """What the page of an evaluation may hold, and what stands for nothing."""
 

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
@@ -163,7 +163,8 @@ def remove_stale_temporaries(folder: str | Path) -> list[Path]:
             continue
         original = left.with_name(parts["name"])
         if parts["suffix"] == SET_ASIDE and not original.exists():
-            left.rename(original)
+            with suppress(FileNotFoundError):  # another process was first
+                left.rename(original)
         else:
             remove(left)
             removed.append(left)

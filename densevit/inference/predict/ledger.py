@@ -36,7 +36,10 @@ class Ledger:
         """Return all rows; a line that a killed process left half written counts for nothing."""
         rows: Rows = {}
         for path in [self.folder / LEDGER, *sorted(self.folder.glob(JOURNALS))]:
-            for line in path.read_bytes().splitlines() if path.is_file() else ():
+            lines: list[bytes] = []
+            with suppress(FileNotFoundError):  # another export may just have joined this journal to the ledger
+                lines = path.read_bytes().splitlines()
+            for line in lines:
                 with suppress(ValueError, TypeError, KeyError):
                     row = json.loads(line)
                     rows[str(row["file"])] = (row["settings"], row["input"])

@@ -202,3 +202,13 @@ def test_a_name_that_comes_twice_or_an_image_without_map_is_refused(tmp_path: Pa
     (out / "images.jsonl").write_text("\n".join([*lines, lines[1].replace('"name": "', '"name": "no')]))
     with pytest.raises(DataError, match="1 images or maps are missing"):
         open_dataset({"type": "pseudo_labels", "root": str(out)})
+
+
+def test_a_journal_that_another_export_joins_to_the_ledger_meanwhile_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path, "settings")
+    ledger.write({"a.png": ("settings", 1)})
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [folder / pattern.replace("*", "gone")])
+    monkeypatch.setattr(Path, "is_file", lambda path: True)  # it was there at a first look
+    assert ledger.read() == {"a.png": ("settings", 1)}
