@@ -29,6 +29,7 @@ from densevit.data.recordings.poses import (
     QUATERNION,
     Pose,
     check_pose,
+    check_undistorted,
     pose_of_cells,
     poses_at,
     read_colmap,
@@ -219,6 +220,7 @@ def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
             raise DataError(f"{file}: frame {number} needs file_path and transform_matrix.")
         if not image.suffix:
             image = image.with_suffix(".png")
+        check_undistorted(own, file)
         keys = ("fl_x", "fl_y", "cx", "cy")
         camera = pinhole(*(float(own[key]) for key in keys)) if all(key in own for key in keys) else None
         frames.append(Frame(image.stem, image, depth, own.get("timestamp"), pose @ OPENGL, camera))
@@ -314,10 +316,12 @@ def camera_of_json(value: Any, where: Path) -> Camera | None:
     `intrinsic_matrix`, by column; None where there is none.
 
     Raises:
-        DataError: it is something else.
+        DataError: it is something else, or has distortion.
     """
     if value is None:
         return None
+    if isinstance(value, Mapping):
+        check_undistorted(value, where)
     try:
         if isinstance(value, Mapping) and "intrinsic_matrix" in value:
             matrix = np.array(value["intrinsic_matrix"], float).reshape(3, 3).T

@@ -3,7 +3,7 @@
 Camera axes are right, down, forward. n poses, in order of time.
 """
 
-import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,12 @@ from jaxtyping import Float64
 
 from densevit.errors import DataError
 
-log = logging.getLogger(__name__)
+UNDISTORT = (
+    "Rays of its images are not those of a pinhole: undistort images and depth first (COLMAP's image_undistorter, "
+    "ROS's image_proc, cv2.undistort), and write the new camera, without coefficients."
+)
+COEFFICIENTS = re.compile(r"([kp]\d|d|coeffs|distortion\w*)", re.IGNORECASE)
+"""Names under which COLMAP, nerfstudio, Kalibr, ROS and RealSense store distortion."""
 
 Pose = Float64[np.ndarray, "4 4"]
 
@@ -126,6 +131,14 @@ def read_trajectory(path: Path) -> tuple[Float64[np.ndarray, " n"], Float64[np.n
     return np.array(times)[order], np.array(poses)[order]
 
 
+def check_undistorted(camera: Mapping[str, Any], where: Path) -> None:
+    """Raise DataError if a camera has distortion."""
+    for name, value in camera.items():
+        numbers = value.get("data") if isinstance(value, Mapping) else value
+        if COEFFICIENTS.fullmatch(name) and not isinstance(numbers, str) and np.any(np.array(numbers or 0, float)):
+            raise DataError(f"{where}: the camera has distortion, {name} {numbers}. {UNDISTORT}")
+
+
 def read_colmap(folder: Path) -> dict[str, tuple[Pose, Float64[np.ndarray, "3 3"]]]:
     """Return pose and intrinsics of each image of a COLMAP model in text form (cameras.txt, images.txt).
 
@@ -133,7 +146,7 @@ def read_colmap(folder: Path) -> dict[str, tuple[Pose, Float64[np.ndarray, "3 3"
     centre is (0.5, 0.5) there and (0, 0) here.
 
     Raises:
-        DataError: a file is missing or damaged, or a camera model is not a pinhole's.
+        DataError: a file is missing or damaged, or a camera has distortion.
     """
     cameras = {}
     for name, model, _, _, *numbers in filter(None, _colmap_rows(folder / "cameras.txt")):
@@ -145,7 +158,7 @@ def read_colmap(folder: Path) -> dict[str, tuple[Pose, Float64[np.ndarray, "3 3"
                 f"{folder / 'cameras.txt'}: camera {name} ({model}) has no focal length and centre."
             ) from None
         if "PINHOLE" not in model and any(float(x) for x in numbers[3 if one_focal else 4 :]):
-            log.warning("%s: camera %s has lens distortion (%s); undistort its images first.", folder, name, model)
+            raise DataError(f"{folder / 'cameras.txt'}: camera {name} is {model} with distortion. {UNDISTORT}")
         cameras[name] = np.array([[fx, 0, cx - 0.5], [0, fy, cy - 0.5], [0, 0, 1.0]])
     found = {}
     for words in _colmap_rows(folder / "images.txt")[::2]:

@@ -1,5 +1,6 @@
 """Maps of the frames of a video or a camera, one after another. h x w pixels."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from densevit.data.io.rgb import ImageLike, Rgb, stack
 from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import CameraNumbers, focal_numbers
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Map, Predictor, as_arrays
@@ -17,6 +18,8 @@ from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.inference.video.windows import ClipNetwork, ClipWindows, FramesPrediction
 from densevit.model_inputs import NO_INPUTS
 from densevit.structures import Box, EncoderOutput
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,7 @@ def predict_frames(
     stabilize: bool = False,
     lookahead: int = 0,
     fuse: bool = True,
+    skip_bad: bool = False,
 ) -> Iterator[Map]:
     """Return the map of one frame of a camera or video after another; reads the next frame once its map was taken.
 
@@ -53,9 +57,10 @@ def predict_frames(
         lookahead: maps come so many frames late, and are stabilised by later frames, too. At 0 a model with motion
             blocks sees earlier frames only; else windows, whose maps come up to a window late.
         fuse: with `stabilize`, average static parts per pixel, too.
+        skip_bad: log frames that are no images and go on with the next, which has the next map.
     """
     name = predictor.card.head(head)
-    inputs: Iterator[ImageInput] = map(predictor.read, frames)
+    inputs = read_good(predictor, frames) if skip_bad else map(predictor.read, frames)
     if (first := next(inputs, None)) is None:
         return
     camera = video_camera(predictor, first)
@@ -78,6 +83,15 @@ def predict_frames(
     stabilizer = Stabilizer(spec.kind, future=lookahead, focal=focal, limits=spec.range, fuse=fuse)
     maps = (maps[name] for maps in predicted(kept()))
     yield from stabilize_stream(((shown.popleft(), values) for values in maps), stabilizer)
+
+
+def read_good(predictor: Predictor, frames: Iterable[ImageLike | ImageInput]) -> Iterator[ImageInput]:
+    """Yield the frames that are images; log the others."""
+    for index, frame in enumerate(frames):
+        try:
+            yield predictor.read(frame)
+        except DataError as error:
+            log.warning("frame %d is left out: %s", index, error)
 
 
 def predict_video(

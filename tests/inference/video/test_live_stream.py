@@ -1,0 +1,50 @@
+"""Streams of a camera: frames that are no images, and how long maps take."""
+
+import logging
+from time import sleep
+
+import numpy as np
+import pytest
+from torch import Tensor, nn
+
+from densevit.errors import DataError
+from densevit.inference.predictor import Predictor
+from densevit.inference.video.latency import Latency
+from densevit.inference.video.predict import predict_frames
+from densevit.model_card import HeadSpec, ModelCard
+
+GOOD = [np.full((24, 32, 3), value, np.uint8) for value in (60, 120, 180)]
+BAD = np.zeros((0, 0, 3), np.uint8)
+
+
+class Mean(nn.Module):
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        return {"depth": 5 + image.mean(1, keepdim=True)}
+
+
+@pytest.mark.parametrize("stabilize", [False, True])
+def test_a_stream_goes_on_after_bad_frames_where_asked(stabilize: bool, caplog: pytest.LogCaptureFixture) -> None:
+    predictor = Predictor(Mean(), ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1), device="cpu")
+    frames = [BAD, *GOOD[:2], BAD, GOOD[2]]
+    with pytest.raises(DataError):
+        list(predict_frames(predictor, frames, stabilize=stabilize))
+    with caplog.at_level(logging.WARNING):
+        maps = list(predict_frames(predictor, frames, stabilize=stabilize, skip_bad=True))
+    assert len(maps) == 3 and [f"frame {i} is left out" in caplog.text for i in range(5)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+    if not stabilize:
+        for depth, frame in zip(maps, GOOD, strict=True):
+            np.testing.assert_array_equal(depth, predictor(frame))
+
+
+def test_latency_is_that_of_the_stream_and_not_of_what_is_done_with_its_maps() -> None:
+    latency = Latency()
+    for _ in latency.of(sleep(0.02) for _ in range(5)):
+        sleep(0.1)
+    assert len(latency.seconds) == 5 and 0.02 <= min(latency.seconds) < 0.1
+    assert str(latency).startswith("5 maps: median ") and latency.peak_bytes > 10 * 2**20
