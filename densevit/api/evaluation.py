@@ -91,6 +91,8 @@ def evaluate(
         else:
             task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
         refuse_others(task, given)
+    if opened is not None and task in ("segmentation", "classification"):
+        opened = opened.without_depth()
     subject = model if predictions is None else predictions
     shared = {} if task in ("depth", None) or chosen["flip"] is None else {"flip": chosen["flip"]}
     if isinstance(subject, Predictor):

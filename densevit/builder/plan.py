@@ -33,6 +33,9 @@ from densevit.weights.finetune import filled
 
 Locate = Callable[[str], str]
 
+WITHOUT_DEPTH = {"segmentation", "classification"}
+"""Tasks that ask for no depth."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -72,6 +75,9 @@ class Plan:
         for name, dataset in self.datasets.items():
             with self.located(f"data.{name}"):
                 opened[name] = dataset.build()
+        named = {spec.task.name for spec in self.tasks.values()}
+        if named and named <= WITHOUT_DEPTH and not self.model.conditioning:
+            opened = {name: data.without_depth() for name, data in opened.items()}
         if isinstance(val := opened.get("val"), Mix):
             val.join_onto(opened["train"].classes)
         train = opened["train"]

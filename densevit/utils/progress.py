@@ -1,5 +1,6 @@
 """Progress for terminals, notebooks and log files alike: the one place that imports tqdm."""
 
+import os
 import sys
 from typing import Any
 
@@ -37,8 +38,16 @@ class Lines:
 
 
 def shows_bars() -> bool:
-    """Whether what is printed to stderr can be drawn over."""
-    return sys.stderr.isatty() or in_notebook()
+    """Whether what is printed to stderr can be drawn over: by a notebook, or a terminal that has a width."""
+    return in_notebook() or (sys.stderr.isatty() and terminal_width() > 0)
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal behind stderr; 0 where it has none, as pseudo-terminals of some programs."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def in_notebook() -> bool:

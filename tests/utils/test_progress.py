@@ -1,6 +1,11 @@
 """Progress in a log file: lines that can be read, and none of a job that is done at once."""
 
+import fcntl
 import io
+import os
+import pty
+import struct
+import termios
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +16,11 @@ from densevit.utils import progress
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "terminal_width", lambda: 80)
 
 
 @pytest.fixture
@@ -43,3 +53,15 @@ def test_what_is_done_at_once_writes_nothing_into_a_log(count_to: Callable[[io.S
 
 def test_a_terminal_gets_a_bar(count_to: Callable[[io.StringIO, float], str]) -> None:
     assert "\revaluate:  67%|" in count_to(Terminal(), 2)
+
+
+def test_a_terminal_without_width_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
+    with open(slave, "w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        assert progress.terminal_width() == 0 and not progress.shows_bars()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
+        assert progress.terminal_width() == 70 and progress.shows_bars()
+    os.close(master)

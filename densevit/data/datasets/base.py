@@ -5,6 +5,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -138,6 +139,10 @@ class Dataset(ABC):
         """The place or video that a sample was taken from: splits should not share any. Empty where not known."""
         return ""
 
+    def without_depth(self) -> "Dataset":
+        """Return the data set for work without depth: it reads no depth files, whose unit may be unknown."""
+        return self
+
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
         """`Sample.labels` alone: quicker than `read` where the image need not be decoded."""
         return self.read(index).labels
@@ -223,6 +228,9 @@ class FileDataset(Dataset):
     """Whether depth maps may have another size than their images: each pixel of the image then takes the depth of the
     nearest one of the map, by both cameras where they are known, else by scale."""
 
+    reads_depth: bool = True
+    """Whether `read` decodes depth; see `without_depth`."""
+
     normal_axes: Axes = "opencv"
     """The axes of files of normals (densevit.data.io.normals)."""
 
@@ -238,9 +246,15 @@ class FileDataset(Dataset):
         self.samples = keep_present(samples, subset, what)
         self.names = [sample.name for sample in self.samples]
 
+    def without_depth(self) -> "Dataset":
+        other = copy(self)
+        other.reads_depth = False
+        return other
+
     def read(self, index: int) -> Sample:
         files = self.samples[index]
-        image, intrinsics, depth = read_image(files.image), self.decode_intrinsics(files), self.decode_depth(files)
+        image, intrinsics = read_image(files.image), self.decode_intrinsics(files)
+        depth = self.decode_depth(files) if self.reads_depth else None
         if depth is not None and self.depth_of_any_size:
             depth = depth_at_image(files, depth, image.shape[:2], intrinsics)
         labels, segments = self.decode_classes(files, image.shape[:2])

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -107,6 +108,11 @@ class Mix(Dataset):
         sample = source.data.read(own)
         named = replace(sample, name=f"{source.name}/{sample.name}", source=source.name)
         return self.joined.map_sample(source.name, with_truths(named, source.truths))
+
+    def without_depth(self) -> "Mix":
+        other = copy(self)
+        other.sources = [replace(source, data=source.data.without_depth()) for source in self.sources]
+        return other
 
     def files(self, index: int) -> Mapping[str, Path]:
         source, own = self.locate(index)

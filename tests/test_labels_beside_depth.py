@@ -1,0 +1,34 @@
+"""Work on classes alone leaves depth files alone, whose unit nobody has said."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small import small_config
+
+import densevit
+from densevit.cli.main import main
+from densevit.data.datasets.folder import Folder
+from densevit.errors import DataError
+
+LABELS = ["model.heads={labels: {type: segmentation}}", "tasks={labels: {type: segmentation}}", "steps=2"]
+
+
+def test_training_and_evaluation_of_classes_need_no_scale_of_depth(tmp_path: Path) -> None:
+    config, root = small_config(tmp_path), tmp_path / "data"
+    (root / "labels").mkdir()
+    for i in range(6):
+        Image.fromarray(np.indices((60, 80))[1].astype(np.uint8) // 40).save(root / f"labels/{i:03d}.png")
+    (root / "classes.txt").write_text("left\nright\n")
+    data = f"{{type: folder, root: {root}}}"
+    with pytest.raises(DataError, match="depth_scale"):
+        Folder(root=root).read(0)
+    mix = f"{{type: mix, sources: [{{name: a, truth: labels, weight: 1, data: {data}}}]}}"
+    for name, train in (("plain", data), ("mix", mix)):
+        words = [f"data.train={train}", f"data.val={data}", "validate_every=2", f"output={tmp_path / name}"]
+        assert main(["train", str(config), *LABELS, *words]) == 0
+        assert "miou" in densevit.Run(tmp_path / name).scores
+    assert set(densevit.evaluate(tmp_path / "mix", root).per_class) == {"left", "right"}
+    opened = Folder(root=root)
+    assert opened.without_depth().read(0).depth is None and opened.reads_depth
