@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -15,10 +15,12 @@ from densevit.inference.attention.html_page import overlay
 from densevit.inference.attention.maps import compute_attention
 from densevit.inference.camera import focal_of_matrix
 from densevit.inference.image_input import ImageInput
-from densevit.inference.predictor import Map, Predictor
+from densevit.inference.predictor import Predictor
 from densevit.inference.writers import PredictedMap, Viewer
-from densevit.inference.writers.labels import classes_of
+from densevit.inference.writers.labels import classes_of, none_of
 from densevit.model_card import HeadSpec
+from densevit.ops.segments import SegmentPrediction
+from densevit.ops.segments.drawing import exclusive
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.utils.network import PACKAGED, PUBLISHED
 
@@ -85,19 +87,24 @@ class AppModel:
         return next((name for name in (wanted, "depth", *fitting) if name in fitting), None)
 
     def predict(self, given: GivenImage, fov: float | None) -> dict[str, np.ndarray]:
-        """The maps of all heads; of classes of pixels their ids, h w, instead of logits."""
+        """The maps of all heads; of classes of pixels their ids, h w, instead of logits, and of segments 2 h w: the ids
+        of classes and the numbers of the segments."""
         camera = None
         if self.predictor.card.needs_camera:
             lens, _ = given.lens(self.predictor, fov)
             camera = focal_of_matrix(lens.matrix(given.image.shape[:2]))
         maps = self.predictor.predict_all(ImageInput(given.image, camera))
-        return {name: self.reduced(name, np.asarray(values), given) for name, values in maps.items()}
+        return {name: self.reduced(name, values, given) for name, values in maps.items()}
 
-    def reduced(self, head: str, values: Map, given: GivenImage) -> np.ndarray:
+    def reduced(self, head: str, values: Any, given: GivenImage) -> np.ndarray:
         spec = self.predictor.card.outputs[head]
+        if isinstance(values, SegmentPrediction):
+            found = exclusive(values)
+            return np.stack([np.array([none_of(spec), *found.classes])[found.segments], found.segments])
+        plain: np.ndarray = np.asarray(values)
         if spec.kind != "labels":
-            return values
-        return classes_of(PredictedMap(values=values, image=given.image, spec=spec))
+            return plain
+        return classes_of(PredictedMap(values=plain, image=given.image, spec=spec))
 
     def cloud(self, given: GivenImage, maps: Mapping[str, np.ndarray], options: ViewOptions) -> str:
         """The page of its point cloud, as format `viewer` writes it.

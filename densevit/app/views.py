@@ -16,6 +16,7 @@ from densevit.inference.writers.labels import none_of
 from densevit.model_card import HeadSpec
 from densevit.ops.colormap import colorize, colorize_normals, percentile_range
 from densevit.ops.palette import overlay, palette_for
+from densevit.ops.segments import PanopticPrediction, draw_segments
 from densevit.reporting.figures import color_bar, jpeg, lossless, shrink
 from densevit.reporting.html_page import render
 from densevit.reporting.predicted_array import class_table
@@ -61,14 +62,18 @@ def map_view(
     """One map over its image.
 
     Args:
-        values: h w; 3 h w of normals, ids h w of classes, k of the classes of an image.
+        values: h w; 3 h w of normals, ids h w of classes, k of the classes of an image, 2 h w of segments
+            (`AppModel.predict`).
         usual: the ends of the colours unless `options` has them.
     """
     kind = spec.output_kind
     if kind.image_level:
         return render("map_view.html", title=title, image=jpeg(small(image)), table=Markup(class_table(values, spec)))
     picture, legend, scale = image, [], None
-    if is_coloured(spec):
+    if spec.classes and not kind.has_classes:
+        picture, values = segments_over(image, values, spec), values[0]
+        legend = legend_of(values, spec)
+    elif is_coloured(spec):
         ends = zip(options.limits, usual or percentile_range(values), strict=True)
         low, high = (end if given is None else given for given, end in ends)
         if not low < high:  # one end was given, beyond the other, usual one
@@ -96,7 +101,7 @@ def map_view(
             "size": list(image.shape[:2]),
             "shape": list(samples.shape),
             "unit": spec.unit if kind.is_metric else "",
-            "classes": list(spec.classes) if kind.has_classes else None,
+            "classes": list(spec.classes) or None,
         },
         values=base64.b64encode(samples.astype("<f4").tobytes()).decode(),
     )
@@ -105,7 +110,17 @@ def map_view(
 def is_coloured(spec: HeadSpec) -> bool:
     """Whether a colour map shows it."""
     kind = spec.output_kind
-    return kind.channels == 1 and not kind.has_classes and not kind.image_level
+    return kind.channels == 1 and not spec.classes and not kind.image_level
+
+
+def segments_over(image: Rgb, values: np.ndarray, spec: HeadSpec) -> Rgb:
+    """The image with its segments in colours."""
+    numbers, places = np.unique(values[1], return_index=True)
+    classes = np.zeros(int(numbers[-1]) + 1, np.int64)
+    classes[numbers] = values[0].ravel()[places]
+    ones = np.ones(len(classes) - 1, np.float32)
+    things = np.isin(classes[1:], spec.things) | (not spec.things)
+    return draw_segments(image, PanopticPrediction(values[1].astype(np.int32), classes[1:], ones, things), spec)
 
 
 def scale_of_video(path: Path) -> Markup:

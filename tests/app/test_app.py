@@ -30,6 +30,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
 from densevit.ops.colormap import colorize, percentile_range
 from densevit.ops.geometry import field_of_view, focal_length
+from densevit.ops.segments import InstancePrediction, PanopticPrediction, draw_segments
 from densevit.utils.network import PACKAGED, PUBLISHED
 
 LIMITS = Limits(pixels=100_000)
@@ -108,6 +109,23 @@ def test_a_view_holds_the_values_of_python_and_their_colours(model: AppModel, gi
     assert [name for _, name in legend_of(ids, model.heads["classes"])] == ["wall 100.0%"]
     (view,) = map_views([model], given, [maps], ViewOptions(head="normals"))
     np.testing.assert_array_equal(values_of(view), expected["normals"].transpose(1, 2, 0))
+
+
+def test_a_view_of_segments_has_their_colours_and_classes(model: AppModel, given: GivenImage) -> None:
+    spec = HeadSpec(kind="panoptic", unit="", classes=("wall", "floor", "table"), things=(2,))
+    card = replace(model.predictor.card, outputs={"panoptic": spec})
+    shown = AppModel("other", model.predictor.with_options(card=card))
+    ids = np.zeros(SIZE, np.int32)
+    ids[:, 10:30], ids[:, 30:40], ids[5:, 40:] = 1, 2, 3
+    found = PanopticPrediction(ids, np.array([0, 2, 2]), np.ones(3, np.float32), np.array([False, True, True]))
+    values = shown.reduced("panoptic", found, given)
+    view = map_view("other", given.image, values, spec, ViewOptions())
+    np.testing.assert_array_equal(picture(view, "the map"), draw_segments(given.image, found, spec))
+    np.testing.assert_array_equal(values_of(view)[..., 0], np.array([255, 0, 2, 2])[ids])
+    assert f"table {(ids > 1).mean():.1%}" in view and "floor" not in view.split("data-about")[0]
+    masks = np.stack([ids == 2, ids > 1])
+    instances = InstancePrediction(masks, np.array([2, 1]), np.array([0.9, 0.6], np.float32))
+    np.testing.assert_array_equal(shown.reduced("panoptic", instances, given)[0], np.array([255, 255, 2, 1])[ids])
 
 
 @pytest.mark.parametrize(("limits", "shown"), [((None, 0.5), ("-0.5", "0.5")), ((9.0, None), ("9", "10"))])
