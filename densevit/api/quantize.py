@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from densevit.api.evaluate import evaluate
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, Part, evenly_spaced
 from densevit.errors import ConfigError
 from densevit.evaluation.metrics import find_metric
 from densevit.evaluation.segmentation.metrics import FORMULAE as SEGMENTATION
@@ -38,12 +38,14 @@ class QuantizedModel:
     before: Scores  # scores of the fp32 and of the int8 file
     after: Scores  # scores of the fp32 and of the int8 file
     rejected: Mapping[str, Scores]  # scores of faster recipes that missed the budget
+    images: Mapping[str, int]  # how many calibrated, chose the recipe, and judged it
 
     def __str__(self) -> str:
         layers = layers_file(self.exported.paths[0])
         return "\n".join([
             str(self.exported),
             f"  {self.recipe}: {as_text(self.after)}; fp32 {as_text(self.before)}",
+            f"  images: {', '.join(f'{count} {what}' for what, count in self.images.items())}",
             f"  {layers}: the {len(self.kept)} layers in floating point",
         ])  # fmt: skip
 
@@ -73,21 +75,22 @@ def export_int8(
     not have; images of a size that the file is not for; options that do not go together.
 
     Args:
-        data: calibrates and scores; the images that calibrate are spread evenly over it, and their ground truth is not
-            used.
+        data: images that calibrate (their ground truth is not used), that choose the recipe, and that judge it: no
+            image does two of these; all are spread evenly over it.
         data_name: decides the usual protocol.
         max_drop: metric -> how much worse the score of the int8 file may be than that of the fp32 file.
     """
     onnx.refuse_inputs(card, "--precision int8")
     card, options = onnx.check_options(card, options)
     tasks = {name: head_for(name, card) for name in max_drop}
-    images = calibration_images(data, options)
+    parts = split(data)
+    images = calibration_images(parts["calibrated"], options)
     if options.batch not in (1, None) or file_inputs(card, options):
         raise ConfigError(
             "--precision int8: scored one image at a time: --batch-size 1 or dynamic, and --focal PIXELS."
         )
 
-    def scores(file: Path) -> Scores:
+    def scores(file: Path, data: Dataset) -> Scores:
         run = OnnxRuntime().open(file, "fp32")
         found: Scores = {}
         for head in dict.fromkeys(tasks.values()):
@@ -106,19 +109,28 @@ def export_int8(
         exported = onnx.export_onnx(model, card, plain, options)
         if len(exported.paths) > 1:
             raise ConfigError("--precision int8: weights of over 2 GB, which NNCF does not read.")
-        before = scores(plain)
+        choosing, judging = parts["chose the recipe"], parts["judged it"]
+        before = scores(plain, choosing)
         print_scores("fp32", before)
         rejected: dict[str, Scores] = {}
         for recipe in quantize.RECIPES:
             about = {"precision": f"int8: {recipe}"}
             kept = quantize.quantize(plain, made, recipe, images, about)
-            after = scores(made)
+            after = scores(made, choosing)
             print_scores(recipe, after)
-            if all(drop(name, before, after) <= most for name, most in max_drop.items()):
-                found = ExportedModel(onnx.move_into_place(made, path), exported.errors, {**exported.metadata, **about})
-                result = QuantizedModel(found, recipe, kept, before, after, rejected)
-                atomic_io.write_text(layers_file(path), describe(result, max_drop, data_name, len(data)))
-                return result
+            if keeps(max_drop, before, after):
+                before, after = scores(plain, judging), scores(made, judging)
+                print_scores(f"fp32, on {len(judging)} other images", before)
+                print_scores(f"{recipe}, on {len(judging)} other images", after)
+                if keeps(max_drop, before, after):
+                    facts = {**exported.metadata, **about}
+                    found = ExportedModel(onnx.move_into_place(made, path), exported.errors, facts)
+                    counts = {what: len(part) for what, part in parts.items()}
+                    result = QuantizedModel(found, recipe, kept, before, after, rejected, counts)
+                    atomic_io.write_text(layers_file(path), describe(result, max_drop, data_name))
+                    return result
+                rejected[f"{recipe}, on other images"] = after
+                break
             rejected[recipe] = after
     lines = [f"  {name}: {as_text(found)}" for name, found in {"fp32": before, **rejected}.items()]
     raise ConfigError(
@@ -138,10 +150,25 @@ def head_for(metric: str, card: ModelCard) -> str:
     return wanted[0]
 
 
+def split(data: Dataset) -> dict[str, Dataset]:
+    """Return what calibrates (at most CALIBRATION images), chooses the recipe and judges it. Raises ConfigError: under
+    three images."""
+    if len(data) < 3:
+        raise ConfigError(f"--data: {len(data)} images; int8 needs 3 or more: to calibrate, to choose, to judge.")
+    calibrating = evenly_spaced(len(data), min(CALIBRATION, len(data) // 3))
+    rest = [index for index in range(len(data)) if index not in calibrating]
+    parts = {"calibrated": calibrating, "chose the recipe": rest[::2], "judged it": rest[1::2]}
+    return {what: Part(data, indices) for what, indices in parts.items()}
+
+
+def keeps(max_drop: Mapping[str, float], before: Scores, after: Scores) -> bool:
+    """Whether no score falls by more than its budget."""
+    return all(drop(name, before, after) <= most for name, most in max_drop.items())
+
+
 def calibration_images(data: Dataset, options: OnnxExportOptions) -> list[np.ndarray]:
     """As the file takes them."""
-    count = min(CALIBRATION, len(data))
-    images = [data.read(round(i * (len(data) - 1) / max(count - 1, 1))).image for i in range(count)]
+    images = [data.read(index).image for index in range(len(data))]
     for image in images:
         if options.size not in (None, image.shape[:2]):
             (h, w), (height, width) = image.shape[:2], options.size or (0, 0)
@@ -179,12 +206,13 @@ def drop(metric: str, before: Scores, after: Scores) -> float:
     return worse if np.isfinite(worse) else float("inf")
 
 
-def describe(model: QuantizedModel, max_drop: Mapping[str, float], data_name: str, count: int) -> str:
+def describe(model: QuantizedModel, max_drop: Mapping[str, float], data_name: str) -> str:
     found = {
         "recipe": model.recipe,
         "scores": {"fp32": model.before, "int8": model.after, **model.rejected},
         "max_drop": dict(max_drop),
-        "data": f"{data_name}, {count} images",
+        "data": data_name,
+        "images": dict(model.images),
         "layers in floating point": list(model.kept),
     }
     return json.dumps(found, indent=2) + "\n"

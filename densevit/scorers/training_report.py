@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from densevit.builder.checkpoint import restore
 from densevit.builder.plan import Plan
 from densevit.config import parser
 from densevit.config.objects import OBJECT
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, Part, evenly_spaced
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.published_protocols import find_protocol
@@ -25,7 +24,7 @@ from densevit.scorers.classification import evaluate_classification
 from densevit.scorers.depth import evaluate_depth
 from densevit.scorers.normals import evaluate_normals
 from densevit.scorers.segmentation import evaluate_segmentation
-from densevit.structures import Row, Sample
+from densevit.structures import Row
 from densevit.weights.checkpoint import step_of
 
 log = logging.getLogger(__name__)
@@ -102,7 +101,7 @@ def _charts(rows: Sequence[Row]) -> list[str]:
 def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequence[Figure]]]:
     """Head -> the command that scores it; the worst of some validation images, and the median one."""
     assert plan.val is not None
-    data = EvenlySpaced(plan.val, MAX_IMAGES)
+    data = Part(plan.val, evenly_spaced(len(plan.val), MAX_IMAGES))
     try:
         encoder = plan.model.encoder.build() if plan.model.encoder.name == OBJECT else None
         restored = restore(plan.run.output, None, encoder)
@@ -132,16 +131,3 @@ def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> tupl
     else:
         return command, []
     return command, found.figures(labels=SHOWN)
-
-
-class EvenlySpaced(Dataset):
-    """At most `count` samples of a data set, evenly spaced."""
-
-    def __init__(self, data: Dataset, count: int) -> None:
-        self.data = data
-        self.indices = np.linspace(0, len(data) - 1, min(count, len(data))).round().astype(int).tolist()
-        self.names = [data.names[index] for index in self.indices]
-        self.depth_range, self.classes, self.palette = data.depth_range, data.classes, data.palette
-
-    def read(self, index: int) -> Sample:
-        return self.data.read(self.indices[index])

@@ -211,6 +211,23 @@ def check_source_names(where: str, names: Sequence[str], sources: Sequence[Mixtu
             raise ConfigError(f"{where}.sources.{i}: no source '{name}' in data.train.{why}")
 
 
+class Part(Dataset):
+    """Some samples of a data set, by index."""
+
+    def __init__(self, data: Dataset, indices: Sequence[int]) -> None:
+        self.data, self.indices = data, indices
+        self.names = [data.names[index] for index in indices]
+        self.depth_range, self.classes, self.palette = data.depth_range, data.classes, data.palette
+
+    def read(self, index: int) -> Sample:
+        return self.data.read(self.indices[index])
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """At most `count` of the indices below `total`."""
+    return [int(index) for index in np.linspace(0, total - 1, min(count, total)).round()]
+
+
 class FileDataset(Dataset):
     """Samples that have files of their own: an image, with a depth map, a label map or both.
 

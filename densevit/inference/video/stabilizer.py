@@ -10,6 +10,7 @@ A window of frames decides, so nothing drifts, a frame depends on few others, an
 pixels.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from densevit.model_card import Kind
 from densevit.ops.align import lower_median
 from densevit.ops.flow import Flow, Gray, consistent, dense_flow, depth_change, sample
 from densevit.output_kinds import DEPTH_KINDS
+
+log = logging.getLogger(__name__)
 
 SIDE = 160  # pixels of the longer side, at which flow is computed and maps are compared
 CUT = 0.25  # share of pixels seen in both frames under which there is a cut between them
@@ -102,6 +105,12 @@ class Stabilizer:
             raise ConfigError(f"only depth can be stabilised, not {kind}.")
         if past < 0 or future < 0:
             raise ConfigError(f"past is {past} and future {future}; both are a number of frames, 0 or more.")
+        if kind != "metric" and past and not future:
+            log.warning(
+                "maps of %s without unit, steadied by earlier frames only, lag by some per cent while the camera moves "
+                "towards things; use a lookahead (6), or no stabilising.",
+                kind,
+            )
         self.kind, self.past, self.future, self.fuse = kind, past, future, fuse
         self.focal, self.limits = focal, limits
         self.recent: deque[Small] = deque(maxlen=1)

@@ -2,7 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from toy_models import DEPTH_AND_LABELS, SMALL_DPT, toy_network
 
 import densevit
 from densevit.api import quantize as api
-from densevit.api.quantize import calibration_images, drop, export_int8, head_for, layers_file
+from densevit.api.quantize import calibration_images, drop, export_int8, head_for, layers_file, split
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.pairs import as_dataset
 from densevit.errors import ConfigError
@@ -118,6 +119,29 @@ def test_nothing_is_written_where_the_budget_is_missed(tmp_path: Path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+def test_images_that_judge_neither_calibrate_nor_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[tuple[str, ...]] = []
+
+    def copied(path: Path, output: Path, *_: object) -> list[str]:
+        output.write_bytes(path.read_bytes())
+        return []
+
+    def evaluated(predict: object, data: Dataset, **_: object) -> Any:
+        scored.append(tuple(data.names))
+        return SimpleNamespace(scores={"d1": 0.5})
+
+    monkeypatch.setattr(api.quantize, "quantize", copied)
+    monkeypatch.setattr(api, "evaluate", evaluated)
+    data, wanted = as_dataset(pairs(9)), OnnxExportOptions(size=SIZE, heads=("depth",))
+    found = export_int8(*network(), tmp_path / "a.onnx", wanted, data, "pairs", {"d1": 0.01})
+    used = {what: tuple(part.names) for what, part in split(data).items()}
+    assert scored == [used["chose the recipe"]] * 2 + [used["judged it"]] * 2
+    assert sorted(name for names in used.values() for name in names) == sorted(data.names)
+    counts = {"calibrated": 3, "chose the recipe": 3, "judged it": 3}
+    assert json.loads(layers_file(tmp_path / "a.onnx").read_text())["images"] == counts
+    assert "images: 3 calibrated, 3 chose the recipe, 3 judged it" in str(found)
+
+
 @pytest.mark.slow
 def test_a_network_in_int8_with_its_list_of_layers(tmp_path: Path) -> None:
     pytest.importorskip("nncf")
@@ -132,7 +156,7 @@ def test_a_network_in_int8_with_its_list_of_layers(tmp_path: Path) -> None:
     told = json.loads(layers_file(path).read_text())
     assert told["recipe"] == found.recipe and told["layers in floating point"] == list(found.kept)
     assert sorted(tmp_path.iterdir()) == [path, layers_file(path)]
-    check_runtimes(path, data, found.after["d1"])
+    check_runtimes(path, split(data)["judged it"], found.after["d1"])
 
 
 def check_runtimes(path: Path, data: Dataset, d1: float) -> None:

@@ -59,6 +59,20 @@ def test_a_scale_that_flickers_is_steadied_and_true_motion_stays(scene, future: 
     assert np.abs(np.log(after)).mean() <= np.abs(np.log(before)).mean()
 
 
+@pytest.mark.parametrize(
+    ("kind", "future", "lag"), [("metric", 0, 0.005), ("disparity", 6, 0.01), ("disparity", 0, 0.1)]
+)
+def test_maps_without_unit_lag_behind_a_walk_without_lookahead_and_a_warning_says_so(
+    kind: Kind, future: int, lag: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = approach()
+    exact = [(image, depth if kind == "metric" else 1 / depth) for image, depth in scene]
+    out = list(stabilize_stream(iter(exact), Stabilizer(kind, future=future)))
+    ratios = scales(out, [values for _, values in exact])[COUNT // 3 : -COUNT // 3]
+    assert abs(np.log(ratios).mean()) < lag
+    assert ("lag by some per cent" in caplog.text) == (kind != "metric" and not future)
+
+
 def test_scale_and_shift_of_relative_maps_are_steadied_and_steady_maps_stay_what_they_are() -> None:
     given = pan()
     noisy = flickering("disparity", given)
