@@ -20,6 +20,7 @@ COMPONENTS = {
     "task": "Tasks",
     "depth_loss": "Losses for depth",
     "segmentation_loss": "Losses for classes of pixels",
+    "segment_loss": "Losses for segments",
     "classification_loss": "Losses for classes of images",
     "normals_loss": "Losses for normals",
     "focal_length_loss": "Losses for focal lengths",
