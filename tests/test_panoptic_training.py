@@ -1,5 +1,6 @@
 """Squares on a ground: trained, resumed, predicted, refused where it cannot be right, and with depth beside it."""
 
+import csv
 import runpy
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from PIL import Image
 from small import small_config
 
 import densevit
@@ -125,6 +127,17 @@ def test_a_decoder_without_queries_or_of_other_classes_is_refused(
             small_config(tmp_path), data={"train": data, "val": data}, tasks={"panoptic": {"type": "panoptic"}},
             model={"decoders": {"panoptic": decoder}, "heads": {"panoptic": {"type": "panoptic"}}}, steps=1,
         )  # fmt: skip
+
+
+def test_objects_are_written_with_their_metres(predictor: Predictor, tmp_path: Path) -> None:
+    image = Squares().read(1).image
+    Image.fromarray(image).save(tmp_path / "a.png")
+    densevit.predict(predictor, tmp_path / "a.png", tmp_path / "out", formats=["objects"], fov=60)
+    rows = list(csv.DictReader((tmp_path / "out/objects.csv").read_text().splitlines()))
+    found, depth = predictor(image, head="panoptic"), predictor(image)
+    masks = [found.segments == row + 1 for row in np.flatnonzero(found.is_thing)]
+    assert [float(row["depth_m"]) for row in rows] == pytest.approx([np.median(depth[m]) for m in masks], abs=1e-3)
+    assert all(float(row["width_m"]) > 0 and row["low_m"] == "" for row in rows) and rows
 
 
 def test_the_exported_queries_are_merged_by_the_example_in_numpy(predictor: Predictor, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Files of segments: read back by the data sets and by pycocotools."""
 
+import csv
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -13,8 +15,18 @@ from pycocotools import mask as coco_mask
 
 from densevit.data.datasets.segmentation.yolo import paint, read_outlines
 from densevit.data.io.coco import read_panoptic_ids
+from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError
-from densevit.inference.writers import CocoResults, Crops, PanopticPng, PredictedMap, SegmentOverlay, YoloOutlines
+from densevit.inference.camera import Intrinsics
+from densevit.inference.writers import (
+    CocoResults,
+    Crops,
+    ObjectTable,
+    PanopticPng,
+    PredictedMap,
+    SegmentOverlay,
+    YoloOutlines,
+)
 from densevit.model_card import HeadSpec
 
 SIZE = (40, 60)
@@ -95,3 +107,26 @@ def test_an_overlay_colours_segments_and_names_them(tmp_path: Path) -> None:
     plain, named = (cv2.imread(str(tmp_path / f"{names}.png")) for names in (False, True))
     assert plain.shape == (*SIZE, 3) and (plain != named).any()
     np.testing.assert_array_equal(plain[38:, :4, ::-1], shown.image[38:, :4])  # void
+
+
+def test_objects_are_listed_with_metres_where_there_is_depth(tmp_path: Path) -> None:
+    shown, path = frame("instances"), tmp_path / "a.objects.json"
+    depth = np.full(SIZE, 4.0, np.float32)
+    depth[:, 35:] = 2.0
+    interval = Interval(level=0.9, depths=(1.0,), factors=(2.0,), images=3, data="")
+    metric = PredictedMap(
+        values=depth, image=shown.image, spec=HeadSpec(kind="metric", interval=interval),
+        uncertainty=np.full(SIZE, 0.1, np.float32),
+    )  # fmt: skip
+    both = replace(shown, depth=metric, camera=Intrinsics(50.0, 25.0, 30.0, 20.0))
+    writer = ObjectTable()
+    writer.write(path, both)
+    first, second = (row for row in json.loads(path.read_text()) if row["class"] == "car")
+    assert (first["depth_m"], second["depth_m"]) == (4.0, 2.0)
+    assert (second["low_m"], second["high_m"]) == pytest.approx((2 * np.exp(-0.2), 2 * np.exp(0.2)), abs=1e-4)
+    assert (second["width_m"], second["height_m"]) == (20 * 2 / 50, 10 * 2 / 25)
+    writer.write_list(tmp_path, shown.spec, [path])
+    rows = list(csv.DictReader((tmp_path / "objects.csv").read_text().splitlines()))
+    assert rows[-1]["image"] == "a" and float(rows[-1]["width_m"]) == 0.8 and rows[-1]["w"] == "20"
+    writer.write(path, shown)
+    assert {row["depth_m"] for row in json.loads(path.read_text())} == {None}

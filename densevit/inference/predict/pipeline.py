@@ -191,6 +191,8 @@ class ImageExporter(Exporter):
         self.estimates = wanted and predictor.card.camera_head is not None and predictor.cameras.override is None
         self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
+        beside = {kind for writer in plan.writers.values() for kind in writer.beside}
+        self.depth_heads = predictor.card.heads_of(*beside)[:1]
 
     def prepare(self) -> None:
         predictor = self.predictor
@@ -282,6 +284,7 @@ class ImageExporter(Exporter):
                 return
         else:
             heads = set(self.sources.values())
+            heads |= set(self.depth_heads)
             maps = {name: values for name, values in maps.items() if heads & {name, name.rpartition("/")[0]}}
             for i, (item, given) in enumerate(pairs):
                 yield item, self.predictor.unbatch(maps, i), given
@@ -294,17 +297,20 @@ class ImageExporter(Exporter):
         model, card = self.predictor.model, self.predictor.card
         fits = {head: given.in_metres(head, values, model, card) for head, values in maps.items()}
         maps |= {head: fit[0] for head, fit in fits.items() if fit is not None}
-        frames = {
-            head: PredictedMap(
+
+        def frame_of(head: str, depth: PredictedMap | None = None) -> PredictedMap:
+            return PredictedMap(
                 values=maps[head],
                 image=given.image,
                 spec=self.plan.spec(card.outputs[head]),
                 camera=item.intrinsics or self.estimated.get(item),
                 uncertainty=maps.get(uncertainty_of(head)),
                 classes=maps.get(f"{head}/classes"),
+                depth=depth,
             )
-            for head in self.sources.values()
-        }
+
+        depth = next(map(frame_of, self.depth_heads), None)
+        frames = {head: frame_of(head, depth) for head in self.sources.values()}
         out_of_range = [
             self.plan.writers[format].write(self.plan.path(item, format), frames[self.sources[format]])
             for format in self.plan.missing(item)

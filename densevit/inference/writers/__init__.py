@@ -6,6 +6,7 @@ from densevit.inference.writers.confidence import Confidence, IntervalNpz
 from densevit.inference.writers.labels import LABEL_FORMATS, LabelWriter
 from densevit.inference.writers.mesh import Glb, Obj
 from densevit.inference.writers.normals import NormalsExr, NormalsNpy, NormalsPng
+from densevit.inference.writers.objects import ObjectTable
 from densevit.inference.writers.ply import Ply
 from densevit.inference.writers.png import Color, Png16
 from densevit.inference.writers.segments import CocoResults, Crops, PanopticPng, SegmentOverlay, YoloOutlines
@@ -29,6 +30,7 @@ __all__ = [
     "Npy",
     "Npz",
     "Obj",
+    "ObjectTable",
     "PanopticPng",
     "Pfm",
     "Ply",

@@ -33,6 +33,7 @@ class PredictedMap:
     camera: Intrinsics | Lens | None = None
     uncertainty: Float32[np.ndarray, "h w"] | None = None  # of depth (densevit.models.heads.uncertainty)
     classes: Float32[np.ndarray, "..."] | None = None  # of the queries of segments, whose masks are the values
+    depth: "PredictedMap | None" = None  # of a metric head beside, for formats that ask for it by `beside`
 
     @cached_property
     def segments(self) -> SegmentPrediction:
@@ -61,6 +62,8 @@ class MapWriter(ABC):
     kinds: ClassVar[tuple[Kind, ...]] = DEPTH_KINDS  # the heads it is for
     # the heads that it can be made of, where there is none of `kinds`, or another is asked for
     fallback: ClassVar[tuple[Kind, ...]] = ()
+
+    beside: ClassVar[tuple[Kind, ...]] = ()  # the head that it reads, too, where the model has one of these
 
     @property
     def needs_intrinsics(self) -> bool:
