@@ -69,7 +69,7 @@ def main() -> None:
             rows.setdefault(name, []).append(panoptic.as_row(stats))
         matches.append(score_ap(select_instances(masks, classes), *truth))
         depth = maps["depth"][0, 0]
-        errors.append(float((abs(depth - sample.depth) / sample.depth)[sample.valid].mean()))
+        errors.append(float((abs(depth - sample.depth)[sample.valid] / sample.depth[sample.valid]).mean()))
         if args.pictures and index % (len(data) // 4) == 0:
             draw(args.pictures, sample, *list(found.values())[::3], spec, depth)
     print("| | PQ | SQ | RQ | PQ things | PQ stuff |\n|---|---|---|---|---|---|")
