@@ -148,8 +148,9 @@ class Coco(FileDataset):
             return None
         found, classes, crowd = self._annotated(self.names[index])
         masks = self._masks(self.samples[index])
-        areas = [one.get("area", mask.sum()) for one, mask in zip(found, masks, strict=True)]
-        return Objects(masks, np.array(classes, np.int64), np.array(crowd, np.bool_), np.array(areas, np.float64))
+        areas = np.array([one.get("area", mask.sum()) for one, mask in zip(found, masks, strict=True)], np.float64)
+        kept = np.isin(np.array(classes, np.int64), self.things)
+        return Objects(masks[kept], np.array(classes, np.int64)[kept], np.array(crowd, np.bool_)[kept], areas[kept])
 
     def _annotated(self, name: str) -> tuple[list[Mapping[str, Any]], list[int], list[bool]]:
         """The segments of an image, their classes, and which are crowds."""

@@ -202,6 +202,18 @@ def test_coco_polygons_are_filled(tmp_path: Path) -> None:
     assert (labels[6:24, 11:29] == 1).all() and (labels[:4] == IGNORE).all()
 
 
+def test_coco_objects_overlap_have_the_area_of_the_file_and_are_no_stuff(tmp_path: Path) -> None:
+    outline = [[10, 5, 30, 5, 30, 25, 10, 25]]
+    segments = [{"image_id": 139, "category_id": k, "segmentation": outline, "area": 7 + k} for k in (1, 18, 18)]
+    root = coco(tmp_path, segments, "a_val2017")
+    found = opened("coco", root, annotations="annotations/a_val2017.json").objects(0)
+    assert found is not None and found.masks.sum((1, 2)).tolist() == [400] * 3 and found.areas.tolist() == [8, 25, 25]
+    path = root / "annotations/a_val2017.json"
+    path.write_text(path.read_text().replace('"name": "dog"', '"name": "dog", "isthing": 0'))
+    found = opened("coco", root, annotations="annotations/a_val2017.json").objects(0)
+    assert found is not None and found.classes.tolist() == [0]
+
+
 def test_coco_faults_are_named(tmp_path: Path) -> None:
     root = panoptic(tmp_path)
     spec = {"type": "coco", "root": str(root), "annotations": "annotations/panoptic_val2017.json"}
