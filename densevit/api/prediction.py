@@ -12,7 +12,6 @@ from typing import Any
 from densevit import api
 from densevit.api.checkpoint import card_before_loading, make_lens, packaged_model
 from densevit.data.index.matching import IMAGE_SUFFIXES
-from densevit.data.io.readers import image_size
 from densevit.data.io.video import Span
 from densevit.engine import distributed
 from densevit.errors import ConfigError, DataError, Preempted
@@ -20,7 +19,7 @@ from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predict import pseudo_labels
-from densevit.inference.predict.cameras import plan_cameras, resolve_cameras
+from densevit.inference.predict.cameras import plan_cameras, resolve_cameras, size_of
 from densevit.inference.predict.inputs import Item, find_items, is_video
 from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.pipeline import Exporter, ImageExporter
@@ -33,7 +32,6 @@ from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.model_card import ModelCard
 from densevit.registry import Registry, schema
-from densevit.structures import Size
 from densevit.utils.signals import interruptible
 
 PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
@@ -295,15 +293,7 @@ def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str |
     export that is resumed."""
     if before is not None:
         return predictor.with_runtime(before), f"runtime auto: {before}, as before"
-
-    def size_of(index: int) -> Size | None:
-        try:
-            with items[index].file() as path:
-                return image_size(path)
-        except (DataError, OSError):
-            return None
-
-    return choose_runtime(predictor, sampled_sizes(len(items), size_of))
+    return choose_runtime(predictor, sampled_sizes(len(items), lambda index: size_of(items[index])))
 
 
 def plan_clips(

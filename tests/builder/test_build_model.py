@@ -33,23 +33,22 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_a_component_that_sets_no_output_is_told_so(mine: None) -> None:
+@pytest.mark.parametrize(
+    ("initialises", "message"),
+    [
+        (True, "model.decoder: decoder 'mine' sets no `output`; densevit/models/decoders/"),
+        (False, r"decoder 'mine' must call `super\(\).__init__\(\)` first"),
+    ],
+)
+def test_a_component_that_is_not_whole_is_told_so(mine: None, initialises: bool, message: str) -> None:
     @DECODERS.register("mine")
     class Mine(nn.Module):
         def __init__(self, features: object, prefix_tokens: int) -> None:
-            super().__init__()
-
-    with pytest.raises(ConfigError, match="model.decoder: decoder 'mine' sets no `output`; densevit/models/decoders/"):
-        build_model(parse_model(MODEL, "test"))
-
-
-def test_a_component_that_does_not_initialise_its_module_is_told_so(mine: None) -> None:
-    @DECODERS.register("mine")
-    class Mine(nn.Module):
-        def __init__(self, features: object, prefix_tokens: int) -> None:
+            if initialises:
+                super().__init__()
             self.layer = nn.Identity()
 
-    with pytest.raises(ConfigError, match=r"decoder 'mine' must call `super\(\).__init__\(\)` first"):
+    with pytest.raises(ConfigError, match=message):
         build_model(parse_model(MODEL, "test"))
 
 
