@@ -30,7 +30,8 @@ from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Batch
 
 FOCALS = (50.0, 60.0, 80.0, 100.0, 60.0, 70.0)

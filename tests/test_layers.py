@@ -13,6 +13,7 @@ LAYERS = [
         "model_card",
         "model_inputs",
         "output_kinds",
+        "preprocess_config",
         "registry",
         "structures",
         "utils",

@@ -9,8 +9,9 @@ import torch
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.hub import save_pretrained
 
 VIT = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}

@@ -17,13 +17,14 @@ from densevit.config.objects import OBJECT
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import published_table
 from densevit.errors import CheckpointError, ConfigError, DensevitError
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.models.decoders.base import DECODERS
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
 from densevit.models.skip_init import SkipInit
+from densevit.preprocess_config import PreprocessConfig
 from densevit.registry import ComponentSpec, Registry
 from densevit.utils.network import is_address
 from densevit.utils.state_dict import load_strict

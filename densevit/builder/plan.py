@@ -25,8 +25,8 @@ from densevit.data.transforms.photometric import compose
 from densevit.engine.objective import TrainingObjective
 from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
-from densevit.model_card import PreprocessConfig
 from densevit.models.lora import Lora
+from densevit.preprocess_config import PreprocessConfig
 from densevit.registries import REGISTRIES
 from densevit.registry import ComponentSpec
 from densevit.weights.finetune import filled

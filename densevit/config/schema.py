@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig, window_problems
 from densevit.registry import ComponentConfig
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -278,18 +278,7 @@ class Run:
             found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
         if self.model.canonical_focal is not None and self.model.camera not in (None, "canonical"):
             found.append(f"model.canonical_focal: belongs to camera 'canonical', not to '{self.model.camera}'.")
-        return found + _window_problems(self.model.resize)
-
-
-def _window_problems(rule: PreprocessConfig | None) -> list[str]:
-    if rule is None or (rule.window is None and rule.stride is None):
-        return []
-    if rule.window is None:
-        return ["model.resize.stride: there is no model.resize.window to move by it."]
-    stride = rule.stride or rule.window
-    if min(*rule.window, *stride) < 1 or any(step > side for step, side in zip(stride, rule.window, strict=True)):
-        return [f"model.resize.stride: between 1 and the sides of the window, got {stride} for {rule.window}."]
-    return []
+        return found + (window_problems(self.model.resize) if self.model.resize else [])
 
 
 def described(node: type) -> None:

@@ -11,7 +11,7 @@ from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
 from densevit.config.schema import Data, Model, Run, Task
 from densevit.errors import ConfigError
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.registry import ComponentConfig, ComponentSpec, Registries, Registry, did_you_mean
 from densevit.utils.network import is_address
 

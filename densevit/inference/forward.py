@@ -20,7 +20,7 @@ from densevit.errors import DataError
 from densevit.inference.camera import to_metres
 from densevit.inference.sliding_window import SlidingWindow
 from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
-from densevit.model_card import HeadSpec, PreprocessConfig
+from densevit.model_card import HeadSpec
 from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, mirror_inputs, resize_inputs, uncalibrate_inputs
 from densevit.ops.calibration import calibrate
 from densevit.ops.resize import (
@@ -36,6 +36,7 @@ from densevit.ops.resize import (
 )
 from densevit.ops.resize_uint8 import resize_uint8
 from densevit.output_kinds import OutputKind
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Box, Size
 from densevit.utils.precision import Precision, autocast
 

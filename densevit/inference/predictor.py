@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
-from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -21,6 +20,7 @@ from densevit.inference.backends import auto
 from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
 from densevit.inference.camera import CameraNumbers, CameraPolicy, Lens
 from densevit.inference.forward import Network, check_box, forward
+from densevit.inference.hub_mixin import HubMixin
 from densevit.inference.image_input import ImageInput
 from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, predict_tiled
 from densevit.inference.tta import check_scales
@@ -31,7 +31,6 @@ from densevit.reporting.predicted_array import PredictedArray
 from densevit.structures import Box
 from densevit.utils import precision as precisions
 from densevit.utils.precision import gpu_products
-from densevit.weights import hub
 
 Map = Float32[np.ndarray, "..."]
 """h w, or k h w from a head with k > 1 channels; k from a head for whole images. The head's output kind says what the
@@ -41,7 +40,7 @@ numbers are (output_kinds.py)."""
 CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "camera", "assumed_fov", "tiling", "runtime")
 
 
-class Predictor:
+class Predictor(HubMixin):
     """A model, its preprocessing and its device: `predictor(image)` returns a map.
 
     A predictor never changes, so threads can share one; `with_options` makes another one on the same model.
@@ -339,24 +338,6 @@ class Predictor:
         unknown = {"camera": torch.full((len(images), 4), math.nan)}
         ratios = self.predict_batch(images, inputs=unknown)[self.card.camera_head]
         return [float(ratio) * (x1 - x0) for ratio in ratios.flatten()]
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Save weights and card into a new folder that `densevit.load` reads; one that exists is a CheckpointError."""
-        self.check_savable()
-        hub.save_pretrained(Path(folder), self.model.state_dict(), self.card)
-
-    def push_to_hub(self, repository: str, *, private: bool = False) -> str:
-        """Save to `owner/name` on the Hugging Face hub; return the address that `densevit.load` takes. Raises
-        CheckpointError if the hub is unreachable or refuses."""
-        self.check_savable()
-        return hub.push_to_hub(repository, self.model.state_dict(), self.card, private=private)
-
-    def check_savable(self) -> None:
-        """Raise ConfigError if the weights are not those of a checkpoint."""
-        if self.cast_weights:
-            raise ConfigError("cast_weights: these weights have lost digits; load the checkpoint without, to save it.")
-        if not any(True for _ in self.model.parameters()):
-            raise ConfigError("an ONNX file has no weights to save; take the checkpoint that it was made from.")
 
     def to_tensor(self, images: UInt8[np.ndarray, "b h w 3"]) -> Float[Tensor, "b 3 h w"]:
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.

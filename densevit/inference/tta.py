@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from densevit.errors import DataError
-from densevit.model_card import PreprocessConfig
 from densevit.output_kinds import OutputKind
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Size
 
 MAX_SCALE = 8

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Size
 
 Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]

@@ -24,8 +24,9 @@ from densevit.builder.checkpoint import parse_model, restore
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, OnnxRuntime, Runtime, resolve_device_and_precision
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
+from densevit.preprocess_config import PreprocessConfig
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"encoder": "vits", "features": 64, "out_channels": [48, 96, 192, 384]},

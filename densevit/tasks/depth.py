@@ -21,37 +21,10 @@ from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.panels import ColorBar, panel
 from densevit.structures import Batch, DepthKind, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
+from densevit.tasks.scale_warning import SCALE, scale_row, scale_warning
 from densevit.utils.output import print_once
 
-Map = Float[np.ndarray, "h w"]
-
 MAX_ERROR = 0.3  # relative error with the last colour of a panel
-SCALE = ("median ratio", "relative error", "relative error at that ratio")  # of an image's row, beside its scores
-
-
-def _scale_row(prediction: Map, depth: Map, valid: Bool[np.ndarray, "h w"]) -> Row:
-    known: Bool[np.ndarray, "h w"] = valid & (prediction > 0) & np.isfinite(prediction)
-    if not known.any():
-        return {}
-    p, d = (values[known][:: max(1, known.sum() // 5000)] for values in (prediction, depth))
-    ratio = float(np.median(p) / np.median(d))
-    errors = (float(np.mean(np.abs(scaled - d) / d)) for scaled in (p, p / ratio))
-    return dict(zip(SCALE, (ratio, *errors), strict=True))
-
-
-def scale_warning(rows: Sequence[Row]) -> str:
-    """Say that metric predictions are off by one factor in all images; empty where they are not."""
-    if not rows:
-        return ""
-    ratios, before, after = np.array([[row[key] for key in SCALE] for row in rows]).T
-    ratio, spread = float(np.median(ratios)), float(np.std(np.log(ratios)))
-    if before.mean() < 2 * after.mean() or after.mean() > 0.25 or spread > 0.25 or abs(np.log(ratio)) < np.log(1.2):
-        return ""
-    return (
-        f"predictions are {ratio:.3g} times the ground truth: AbsRel {before.mean():.3f}, and {after.mean():.3f} after "
-        "median scaling. Look for another depth_scale in data.train than in data.val, a transform that zooms, or focal "
-        "lengths (model.camera) of another image size."
-    )
 
 
 @TASKS.register("depth")
@@ -196,7 +169,7 @@ class DepthTask(Task):
         rows = []
         for p, d, v, source, kind in zip(*maps, sources, kinds, strict=True):
             row = self.score_by_source.get(source, self.score)(p, d, v) if kind in scorable else {}
-            rows.append(row | _scale_row(p, d, v) if row and self.output.kind == "metric" else row)
+            rows.append(row | scale_row(p, d, v) if row and self.output.kind == "metric" else row)
         return rows
 
     def dataset_scores(self, rows: Sequence[Row]) -> Row:

@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from densevit.depth_corrections import Calibration
-from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.preprocess_config import PreprocessConfig
 from densevit.utils.device import choose_device
 from densevit.utils.precision import resolve
 from densevit.weights import checkpoint, detect

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
+from densevit.preprocess_config import PreprocessConfig
 
 
 @dataclass(frozen=True)

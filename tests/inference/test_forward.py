@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from densevit.errors import DataError
 from densevit.inference.forward import forward
-from densevit.model_card import HeadSpec, PreprocessConfig
+from densevit.model_card import HeadSpec
 from densevit.model_inputs import ModelInputs
 from densevit.ops.camera import Camera
+from densevit.preprocess_config import PreprocessConfig
 
 NATIVE = PreprocessConfig()
 

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from densevit.inference.forward import forward
 from densevit.inference.sliding_window import SlidingWindow, window_boxes
-from densevit.model_card import HeadSpec, PreprocessConfig
+from densevit.model_card import HeadSpec
+from densevit.preprocess_config import PreprocessConfig
 
 
 class Context(nn.Module):

@@ -20,9 +20,10 @@ from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling, predict_tiled, upsample_tile
 from densevit.inference.writers import Png16
 from densevit.inference.writers.labels import Labels
-from densevit.model_card import HeadSpec, Kind, ModelCard, PreprocessConfig
+from densevit.model_card import HeadSpec, Kind, ModelCard
 from densevit.model_inputs import ModelInputs
 from densevit.ops.camera import Camera
+from densevit.preprocess_config import PreprocessConfig
 from densevit.speed.timing import STATUS, megabytes
 
 TILING = Tiling(96, 0.25)

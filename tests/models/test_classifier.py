@@ -5,8 +5,8 @@ import torch
 
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
-from densevit.model_card import PreprocessConfig
 from densevit.models import Classifier, DenseModel, PoolTokens, ViTEncoder
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import EncoderOutput, FeatureSpec
 
 

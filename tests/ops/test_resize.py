@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from densevit.errors import ConfigError
-from densevit.model_card import PreprocessConfig
 from densevit.ops.resize import Interpolation, crop, network_size, pad_to_multiple, resize
+from densevit.preprocess_config import PreprocessConfig
 
 
 def rule(mode: str, h: int, w: int) -> PreprocessConfig:

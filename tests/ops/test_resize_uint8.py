@@ -7,9 +7,9 @@ import torch
 from PIL import Image
 
 from densevit.errors import ConfigError
-from densevit.model_card import PreprocessConfig
 from densevit.ops.resize import Interpolation, network_size, network_steps, resize
 from densevit.ops.resize_uint8 import emulate_resize_uint8, resize_uint8
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Size
 
 

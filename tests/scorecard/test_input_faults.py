@@ -36,7 +36,8 @@ from densevit.data.prepare import archives
 from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Sample
 
 MODEL = Path(__file__).parent / "golden/schema-1/model.safetensors"

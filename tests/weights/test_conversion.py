@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 import densevit
 from densevit.builder.convert import convert
 from densevit.errors import CheckpointError, ConfigError
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.readers import read_tensors
 
 

@@ -18,7 +18,7 @@ from densevit.cli.main import main
 from densevit.engine.distributed import process_group
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint
 from densevit.weights.readers import read_tensors
 

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.inference.tta import Outputs
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, ModelInputs, crop_inputs
 from densevit.models.conditioning.base import input_names
 from densevit.models.dense import DenseModel, is_image_sized
 from densevit.ops.resize import KnownSteps, centre, crop
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Size
 
 if TYPE_CHECKING:

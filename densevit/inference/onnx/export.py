@@ -27,11 +27,12 @@ from densevit.inference.onnx.dynamic_size import (
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, describe_export, file_inputs, metadata
 from densevit.inference.onnx.verify import TOLERANCES, check_errors, torch_predictor, verify_onnx
-from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS
 from densevit.models.conditioning.base import input_names
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.resize import network_size
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import IGNORE, Size
 from densevit.utils import atomic_io
 from densevit.utils.packages import require_packages

@@ -22,9 +22,10 @@ from densevit.inference.backends.onnx_runtimes import (
 from densevit.inference.onnx.graph import INPUT
 from densevit.inference.onnx.metadata import metadata_of, open_graph
 from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, InputKind, ModelInputs
 from densevit.models.conditioning.base import CONDITIONINGS
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Size
 from densevit.utils.atomic_io import sha256
 from densevit.utils.packages import is_installed

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from densevit.errors import CheckpointError
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.backbone_and_head import read_backbone
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dinov2_backbone

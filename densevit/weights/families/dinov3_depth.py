@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.backbone_and_head import check_width, read_backbone
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families import dino_dpt_keys, dinov3_backbone

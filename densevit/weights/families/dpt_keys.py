@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.key_mapping import KeyMapping, Rule
 
 LEVELS = range(4)

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.infer_vit_config import num_blocks

@@ -17,7 +17,7 @@ from densevit.inference.backends.auto import AutoRuntimeModule, choose, sampled_
 from densevit.inference.backends.onnx_runtimes import ConvertedNetwork, ExternalRuntimeModule
 from densevit.inference.predict.pipeline import ImageExporter
 from densevit.inference.predictor import Predictor
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 
 CPU = torch.device("cpu")
 SECONDS = {"torch": 0.5, "openvino": 0.4}

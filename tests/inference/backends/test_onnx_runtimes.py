@@ -18,8 +18,9 @@ from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, Exte
 from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import settings
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
+from densevit.preprocess_config import PreprocessConfig
 from densevit.utils import packages
 from densevit.utils.precision import autocast
 

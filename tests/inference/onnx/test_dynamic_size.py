@@ -14,9 +14,10 @@ from densevit.inference.onnx.dynamic_size import NetworkSizes
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.onnx.verify import test_images as pictures
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.ops.resize import network_size, network_steps
+from densevit.preprocess_config import PreprocessConfig
 
 CANONICAL = {"camera": "canonical", "canonical_focal": 50.0}
 MODES = get_args(PreprocessConfig.__dataclass_fields__["mode"].type)

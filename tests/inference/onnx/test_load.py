@@ -18,8 +18,9 @@ from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
+from densevit.preprocess_config import PreprocessConfig
 
 SIZE = (40, 52)
 # OpenVINO has no antialiased bicubic Resize, which images and position embeddings ask for here.

@@ -19,8 +19,9 @@ from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.onnx import export, graph, verify
 from densevit.inference.onnx.export import check_output, export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
+from densevit.preprocess_config import PreprocessConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "onnx.md"
 SIZE = (40, 52)

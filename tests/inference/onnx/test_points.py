@@ -22,8 +22,9 @@ from densevit.inference.predictor import Predictor
 from densevit.inference.pt2.export import COMPILERS, export_pt2
 from densevit.inference.pt2.load import load_pt2
 from densevit.inference.web.export import export_web
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
+from densevit.preprocess_config import PreprocessConfig
 
 SIZE = (50, 75)
 # 5 x 6 patches of 14 pixels: neither the padded image nor the levels of the DPT are multiples of each other.

@@ -19,8 +19,9 @@ from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.pt2 import export, load
 from densevit.inference.pt2.export import check_output, export_pt2
 from densevit.inference.pt2.load import KEY, Pt2Model, TensorSpec, load_pt2
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
+from densevit.preprocess_config import PreprocessConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "pt2.md"
 SIZE = (48, 64)

@@ -22,7 +22,7 @@ from densevit.inference.video.clips import ClipPlan, find_clips
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.inference.video.windows import ClipWindows, fit
-from densevit.model_card import PreprocessConfig
+from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import EncoderOutput
 from densevit.weights import checkpoint
 

@@ -16,8 +16,9 @@ from densevit.cli.main import main
 from densevit.errors import ConfigError
 from densevit.inference.web.export import at_size, describe
 from densevit.inference.web.runtime import FILES, PACKAGE, copy_runtime
-from densevit.model_card import HeadSpec, ModelCard, PreprocessConfig
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.colormap import table
+from densevit.preprocess_config import PreprocessConfig
 
 
 @pytest.fixture(scope="module")

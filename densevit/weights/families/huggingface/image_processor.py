@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from densevit.errors import CheckpointError
-from densevit.model_card import ModelCard, PreprocessConfig
+from densevit.model_card import ModelCard
 from densevit.ops.resize import network_size
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import RawCheckpoint
 
 # The class's defaults, which a file may leave out. `resample` counts as PIL does.
