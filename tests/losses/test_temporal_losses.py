@@ -1,10 +1,14 @@
 """Losses of clips, against numbers worked out by hand."""
 
 import math
+from functools import partial
 from itertools import product
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+import yaml
 from test_edges import EDGES
 from torch import Tensor
 
@@ -79,3 +83,35 @@ def test_value_and_gradient_of_clips_are_finite() -> None:
         value = loss(pred, target, valid)
         value.backward()
         assert value.isfinite() and pred.grad.isfinite().all(), (spec, edge)
+
+
+def test_the_documented_losses_are_video_depth_anythings() -> None:
+    """Its formula in NumPy, on a clip that is measured everywhere, without its epsilons."""
+    draw = np.random.default_rng(0)
+    depth = draw.uniform(1, 5, (1, 16, 24)) * (1 + 0.02 * draw.normal(size=(4, 16, 24)))
+    prediction, truth = draw.uniform(0.1, 2, depth.shape), 1 / depth
+
+    def normalised(frame: np.ndarray) -> np.ndarray:
+        centred = frame - np.sort(frame.ravel())[(frame.size - 1) // 2]
+        return centred / np.abs(centred).mean()
+
+    errors = np.stack([normalised(p) - normalised(t) for p, t in zip(prediction, truth, strict=True)])
+    expected = np.abs(errors).mean()
+    for step in (1, 2, 4, 8):
+        kept = errors[:, ::step, ::step]
+        steps = [np.abs(np.diff(kept, axis=axis)).sum() for axis in (1, 2)]
+        expected += 0.5 * sum(steps) / kept.size
+    scale, _ = np.polyfit(prediction.ravel(), truth.ravel(), 1)
+    change, moved = np.diff(truth, axis=0), scale * np.diff(prediction, axis=0)
+    still = np.abs(change) < 0.05 * np.ptp(truth, axis=(1, 2))[1:, None, None]
+    expected += 10 * np.abs(moved - change)[still].mean()
+
+    page = (Path(__file__).parents[2] / "docs/video.md").read_text()
+    line = next(line for line in page.splitlines() if "type: temporal_gradient, weight" in line)
+    losses = yaml.safe_load(line[line.index("[") : line.index("]") + 1])
+    maps = (torch.from_numpy(x)[:, None] for x in (prediction, depth))
+    given = (*maps, torch.ones(4, 1, 16, 24, dtype=torch.bool))
+    temporal = partial(temporal_gradient, clip_length=4)
+    functions = {"ssi": ssi, "ssi_gradient": ssi_gradient, "temporal_gradient": temporal}
+    total = sum(spec.pop("weight") * float(functions[spec.pop("type")](*given, **spec)) for spec in losses)
+    assert still.any() and total == pytest.approx(expected, rel=1e-7)
