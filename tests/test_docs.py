@@ -91,6 +91,13 @@ def test_the_page_on_scale_has_what_its_script_counts(
     assert "left out" in capsys.readouterr().err  # a folder's classes are not known before it is there
 
 
+def test_links_are_words_and_not_paths_of_the_repository() -> None:
+    for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md"):
+        words = re.findall(r"\[`?([^\]\[`]+)`?\]\([^)\s]+\)", page.read_text())
+        paths = r"[\w./-]+\.(md|py|ya?ml|json)|(benchmarks|configs|docs|examples|tests)/\S+"
+        assert [word for word in words if re.fullmatch(paths, word)] == [], page.name
+
+
 if __name__ == "__main__":
     os.chdir(DOCS)
     (DOCS / "images").mkdir(exist_ok=True)
