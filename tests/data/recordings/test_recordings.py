@@ -331,3 +331,13 @@ def test_init_takes_a_recording_for_what_it_is(tmp_path: Path, monkeypatch: pyte
     assert "poses of 8 of 8 images; camera known for 8 of them" in text
     splits = [SplitToValidate(s, lambda s=s: Recording(root=tmp_path / "walk", split=s)) for s in ("train", "val")]
     assert validate(splits).ok
+
+
+def test_a_folder_named_like_a_data_set_is_named_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tum").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert named_spec("tum") == {"type": "tum"}
+    assert "tum is the data set of that name; for the folder here say ./tum" in capsys.readouterr().err
+    assert named_spec("./tum")["root"] == str(tmp_path / "tum")
