@@ -26,7 +26,7 @@ class Layout:
         lines = [line for model in models for line in model.about()]
         gradio.HTML(f'<div class="intro"><h1>densevit</h1>{paragraphs(lines)}</div>', elem_id="intro")
         with gradio.Row():
-            with gradio.Column(scale=1, min_width=280):
+            with gradio.Column(scale=1, min_width=280, elem_id="controls"):
                 self.build_controls()
             with gradio.Column(scale=3, min_width=300), gradio.Tabs():
                 self.build_maps()

@@ -208,3 +208,8 @@ def test_nothing_is_wider_than_the_window(page: Any, width: int, folder: Path) -
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
     page.wait_for_selector("#view-0 .stack")
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    file, stack = page.locator("#file").bounding_box(), page.locator("#view-0 .stack").bounding_box()
+    if width == 390:  # one column: photo and map, then the controls
+        assert stack["y"] + stack["height"] <= file["y"]
+    else:
+        assert file["x"] + file["width"] <= stack["x"] and file["y"] < stack["y"]
