@@ -53,6 +53,7 @@ def plan_of(config: str | Path, *overrides: str) -> Plan:
     """The plan of a recipe without its data and without published weights."""
     path = CONFIGS / f"{config}.yaml" if isinstance(config, str) else config
     unpublished = ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else []
+    unpublished += ["objective.pretrained=false"] if "network, pretrained" in path.read_text() else []
     found = planning.load_plan(path, ["data.workers=0", *unpublished, *overrides])
     fixed = [head.options["classes"] for head in found.model.heads.values() if head.options.get("classes")]
     given = fixed[0] if fixed else CLASSES.get(found.run.data.train["type"], 0)

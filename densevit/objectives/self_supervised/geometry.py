@@ -68,8 +68,10 @@ def rotation_of(vector: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3 3"]:
 
 def scaled(intrinsics: Float[Tensor, "n 3 3"], factor: float) -> Float[Tensor, "n 3 3"]:
     """Return the cameras of images resized by a factor, borders to borders."""
-    zoom = intrinsics.new_tensor([[factor, 0, (factor - 1) / 2], [0, factor, (factor - 1) / 2], [0, 0, 1]])
-    return zoom @ intrinsics
+    zoomed = intrinsics.clone()
+    zoomed[:, :2] *= factor
+    zoomed[:, :2, 2] += (factor - 1) / 2
+    return zoomed
 
 
 def grid(like: Plane) -> tuple[Float[Tensor, " w"], Float[Tensor, "h 1"]]:
@@ -95,8 +97,8 @@ def project(
 
 def sample(image: Image, pixels: Pixels) -> Image:
     """Return an image at these pixels, bilinear; beyond the border that of the border."""
-    size = pixels.new_tensor(image.shape[:-3:-1])  # w, h
-    places = (2 * pixels + 1) / size - 1  # of align_corners=False: -1 is the left border of the first pixel
+    h, w = image.shape[-2:]  # of align_corners=False: -1 is the left border of the first pixel
+    places = torch.stack([(2 * pixels[..., 0] + 1) / w - 1, (2 * pixels[..., 1] + 1) / h - 1], -1)
     found: Tensor = F.grid_sample(image, places, mode="bilinear", padding_mode="border", align_corners=False)
     return found
 
@@ -104,8 +106,8 @@ def sample(image: Image, pixels: Pixels) -> Image:
 def inside(pixels: Pixels, z: Plane) -> Bool[Tensor, "n 1 h w"]:
     """Return where a pixel lies in front of the source's camera and between the centres of its outer pixels."""
     h, w = pixels.shape[1:3]
-    within = (pixels >= 0) & (pixels <= pixels.new_tensor([w - 1, h - 1]))
-    return within.all(-1)[:, None] & (z > NEAREST)
+    u, v = pixels.unbind(-1)
+    return ((u >= 0) & (u <= w - 1) & (v >= 0) & (v <= h - 1))[:, None] & (z > NEAREST)
 
 
 def returns(pixels: Pixels, back: Pixels, *, slack: float = 1.0) -> Bool[Tensor, "n 1 h w"]:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.errors import ConfigError
+from densevit.errors import CheckpointError, ConfigError
 from densevit.objectives.self_supervised.geometry import Motion, rigid, rotation_of
 
 INITIAL_SIZE = 0.01  # of outputs: depth collapses where motions start too large (Monodepth2)
@@ -28,7 +28,13 @@ class PoseNetwork(nn.Module):
 
         norm = {} if pretrained else {"norm_layer": GroupNorm}
         options = {"in_chans": 6, "num_classes": 6, **norm}
-        self.network: nn.Module = factory.create_model(name, factory.pretrained_cfg_of(name), pretrained, options)
+        try:
+            self.network: nn.Module = factory.create_model(name, factory.pretrained_cfg_of(name), pretrained, options)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"objective.pretrained: timm's weights of {name} are not cached, and the hub is unreachable; "
+                "set objective.pretrained=false."
+            ) from error
 
     def train(self, mode: bool = True) -> "PoseNetwork":
         super().train(mode)

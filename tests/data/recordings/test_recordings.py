@@ -341,3 +341,15 @@ def test_a_folder_named_like_a_data_set_is_named_beside_it(
     assert named_spec("tum") == {"type": "tum"}
     assert "tum is the data set of that name; for the folder here say ./tum" in capsys.readouterr().err
     assert named_spec("./tum")["root"] == str(tmp_path / "tum")
+
+
+def test_frames_without_depth_are_taken_where_they_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "poses").mkdir()
+    for i in range(3):
+        cv2.imwrite(str(tmp_path / f"images/{i}.png"), np.zeros((4, 6, 3), np.uint8))
+        np.savetxt(tmp_path / f"poses/{i}.txt", np.eye(4))
+    with pytest.raises(DataError, match=r"no frame of 'all' has depth; `require_depth: false`"):
+        Recording(root=tmp_path)
+    sample = Recording(root=tmp_path, require_depth=False, camera=(5, 5, 2.5, 1.5)).read(1)
+    assert sample.depth is None and sample.pose is not None and sample.intrinsics is not None
