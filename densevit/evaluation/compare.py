@@ -17,7 +17,8 @@ from jaxtyping import Int64
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import DRAWS, FEWEST, Bootstrap, bootstrap_means, bootstrap_pooled, holm, scenes_of
 from densevit.evaluation.depth.protocol import COUNTS
-from densevit.evaluation.metrics import Direction, find_metric, ranges_in_order
+from densevit.evaluation.depth.scores import ranges_in_order
+from densevit.evaluation.metrics import Direction, find_metric
 from densevit.evaluation.segmentation.scores import COUNTS_FILE, statistics
 from densevit.reporting.html_page import write_page
 from densevit.reporting.tables import Interval, name_of_cell

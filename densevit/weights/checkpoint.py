@@ -19,12 +19,13 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
-from densevit.utils.json_files import MALFORMED, checked
+from densevit.utils.json_files import MALFORMED
 from densevit.utils.state_dict import is_finite
 from densevit.weights.key_mapping import split_unused
 from densevit.weights.migrations import migrate_card, migrate_state, migrate_tensors
@@ -90,7 +91,7 @@ def parse_manifest(text: str, folder: Path) -> Manifest:
     content.pop("checksum", None)
     if with_checksum(content) != text:
         raise ValueError("its checksum is not that of its content")
-    return checked(Manifest, content, folder, CheckpointError)
+    return TypeAdapter(Manifest).validate_python(content)
 
 
 def num_bytes(tree: Any) -> int:
@@ -119,7 +120,7 @@ def verify(folder: Path) -> Manifest:
     except CheckpointError:
         raise
     except (OSError, *MALFORMED) as error:
-        raise CheckpointError(f"{path}: damaged ({error}).") from None
+        raise CheckpointError(f"{path}: damaged ({' '.join(str(error).split())}).") from None
     for name, expected in manifest.files.items():
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder / name}: missing.")

@@ -1,7 +1,8 @@
 """The scores of depth under one protocol."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +16,6 @@ from densevit.evaluation.depth.extra_metrics import formula
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS, Protocol
 from densevit.evaluation.depth.protocol_text import describe
-from densevit.evaluation.metrics import ranges_in_order
 from densevit.evaluation.records import WORST
 from densevit.evaluation.scores import Cards, Scores
 from densevit.reporting.figures import Figure
@@ -195,3 +195,14 @@ def mean_row(rows: Sequence[Row]) -> Row:
             if metric not in COUNTS:
                 values.setdefault(metric, []).append(value)
     return {metric: fsum(values[metric]) / len(values[metric]) for metric in ranges_in_order(values) if values[metric]}
+
+
+def ranges_in_order(names: Iterable[str]) -> list[str]:
+    """Return the names of metrics as they come, those by ranges behind all others and from low to high."""
+    return sorted(names, key=_range_of)
+
+
+def _range_of(name: str) -> tuple[str, float]:
+    """The unit and the lower end of `abs_rel@10-20m`."""
+    begin = re.match(r"[^@]*@([\d.]+)[\d.-]*(.*)", name)
+    return (begin[2], float(begin[1])) if begin else ("", 0.0)
