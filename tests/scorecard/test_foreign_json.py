@@ -86,7 +86,10 @@ def read_package(folder: Path, text: str) -> object:
 
 def read_step(folder: Path, text: str) -> object:
     """`text` with the checksum that fits it, as somebody who means harm would write it."""
-    tree = json.loads(text) if text[:1] == "{" and text[-1:] == "}" else None
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError):
+        tree = None
     (folder / "manifest.json").write_text(with_checksum(tree) if isinstance(tree, dict) else text)
     return verify(folder)
 
