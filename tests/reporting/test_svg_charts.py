@@ -8,7 +8,7 @@ from densevit.reporting.svg_charts import axis, bar_chart, line_chart, smoothed,
 
 
 @pytest.mark.parametrize(
-    "values", [[0.13, 0.58], [5.0], [0.0, 0.0], [-3.0, 1e6], [1e-9, 3e-9], [1e9 + 1, 1e9 + 2], [0.1, 0.1]]
+    "values", [[0.13, 0.58], [5.0], [0.0, 0.0], [-3.0, 1e6], [1e-9, 3e-9], [1e9 + 1, 1e9 + 2], [0.1, 0.1], [1e-30]]
 )
 def test_an_axis_holds_its_values_in_a_few_round_steps(values: list[float]) -> None:
     ticks = axis(values)
@@ -28,6 +28,10 @@ def test_a_curve_ends_where_its_last_value_is_and_counts_what_it_cannot_draw() -
     line, dot = figure.find("svg/polyline"), figure.find("svg/circle")
     assert line.attrib["points"].split()[-1] == f"{dot.attrib['cx']},{dot.attrib['cy']}"
     assert line_chart("loss", [(0.0, float("inf"))]).count("No points") == 1
+
+
+def test_a_learning_rate_that_is_hardly_one_is_drawn() -> None:
+    assert "<b>1e-30</b> at 2" in line_chart("lr", [(1.0, 1e-30), (2.0, 1e-30)])
 
 
 def test_bars_stand_on_the_axis_with_whiskers_over_their_intervals() -> None:
