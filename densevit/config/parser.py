@@ -92,6 +92,7 @@ def _parse(document: YamlDocument) -> tuple[Run, list[str], bool]:
     _settle_length(document)
     _settle_batch_size(document)
     _share_data_options(document)
+    _leave_out_tasks(document)
     tree = document.tree
     try:
         run = _adapter().validate_python(tree)
@@ -140,6 +141,16 @@ def _share_data_options(document: YamlDocument) -> None:
             if named and (key not in data[split] or overrides):
                 data[split][key] = value
                 document.origin[own] = document.origin["data", key]
+
+
+def _leave_out_tasks(document: YamlDocument) -> None:
+    """Removes the tasks that are null, each with its head and the head's own decoder."""
+    tasks, model = document.tree.get("tasks"), document.tree.get("model")
+    for name in [key for key, task in tasks.items() if task is None] if isinstance(tasks, dict) else ():
+        del tasks[name]
+        for part in ("heads", "decoders") if isinstance(model, dict) else ():
+            if isinstance(model.get(part), dict):
+                model[part].pop(name, None)
 
 
 def without(tree: dict[str, Any], places: Sequence[Sequence[Any]]) -> dict[str, Any]:

@@ -188,7 +188,7 @@ class Run:
     data: Data
     """Images and ground truth."""
     tasks: dict[str, Task] = field(default_factory=lambda: {"depth": Task()})
-    """Name of a head -> what it learns."""
+    """Name of a head -> what it learns; `tasks.NAME=null` leaves out a task of a recipe and its head."""
     objective: ComponentConfig = field(default_factory=lambda: {"type": "supervised"})
     """What is minimised: the losses of the tasks (supervised, the default), or what the encoder learns from images
     alone (mae, dino); `tasks` are then those of the probe."""

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 from shell import Shell
+from small import small_folder
 
+from densevit.builder.plan import load_plan
 from densevit.config import parser
 from densevit.config.recipes import find_config, folder, recipes
 from densevit.errors import ConfigError
@@ -92,3 +94,13 @@ def test_the_walks_recipe_goes_on_from_the_network_of_the_demo() -> None:
     video, demo = (parser.read(name, ["data.root=x"])[0].model for name in ("video/rooms", "multitask/rooms"))
     assert (video.encoder, video.decoder, video.resize) == (demo.encoder, demo.decoder, demo.resize)
     assert video.heads["depth"] == demo.heads["depth"]
+
+
+@pytest.mark.parametrize("recipe", ["multitask/folder", "multitask/my_room"])
+def test_a_null_task_leaves_out_its_head_where_a_folder_has_depth_only(tmp_path: Path, recipe: str) -> None:
+    overrides = [f"data.root={small_folder(tmp_path)}", "data.val=null"]
+    if recipe == "multitask/folder":
+        overrides.append("model.encoder={type: vit, dim: 32, depth: 4, heads: 2}")
+    assert "tasks.labels=null" in find_config(recipe).read_text()
+    plan = load_plan(recipe, [*overrides, "tasks.labels=null"]).open()
+    assert (list(plan.run.model.heads), plan.run.model.decoders, list(plan.run.tasks)) == (["depth"], {}, ["depth"])
