@@ -146,11 +146,12 @@ def _share_data_options(document: YamlDocument) -> None:
 def _leave_out_tasks(document: YamlDocument) -> None:
     """Removes the tasks that are null, each with its head and the head's own decoder."""
     tasks, model = document.tree.get("tasks"), document.tree.get("model")
-    for name in [key for key, task in tasks.items() if task is None] if isinstance(tasks, dict) else ():
-        del tasks[name]
-        for part in ("heads", "decoders") if isinstance(model, dict) else ():
-            if isinstance(model.get(part), dict):
-                model[part].pop(name, None)
+    left_out = [name for name, task in tasks.items() if task is None] if isinstance(tasks, dict) else []
+    parts = [model.get("heads"), model.get("decoders")] if isinstance(model, dict) else []
+    for tree in (tasks, *parts):
+        if isinstance(tree, dict):
+            for name in left_out:
+                tree.pop(name, None)
 
 
 def without(tree: dict[str, Any], places: Sequence[Sequence[Any]]) -> dict[str, Any]:
