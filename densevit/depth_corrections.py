@@ -5,6 +5,8 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
+FEW = 30  # images, under which the coverage of intervals is a matter of chance
+
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
@@ -19,6 +21,15 @@ class Interval:
     factors: tuple[float, ...]  # of the uncertainty, at these depths
     images: int  # that it was calibrated on
     data: str  # which these were
+
+    def warning(self) -> str:
+        """What makes the level doubtful, or ""."""
+        if self.images >= FEW:
+            return ""
+        return (
+            f"depth intervals of {self.level:.0%} were calibrated on {self.images} images: on others they hold more or "
+            f"less than that, by chance. Calibrate on {FEW} or more."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

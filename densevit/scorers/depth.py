@@ -139,7 +139,10 @@ def evaluate_depth(
         return sample, predicted(predictors[flips[protocols.index(protocol)]], sample)[name]
 
     evaluations = collect(rows(), protocols)
-    warning = lens_warning(angles, predictor.card) if angles and spec.kind == "metric" else ""
+    warnings = [lens_warning(angles, predictor.card)] if angles and spec.kind == "metric" else []
+    if "uncertainty" in metrics and spec.interval is not None:
+        warnings.append(spec.interval.warning())
+    warning = "; ".join(filter(None, warnings))
     if warning:
         log.warning("%s", warning)
     return Evaluation(

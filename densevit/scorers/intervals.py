@@ -1,5 +1,6 @@
 """Calibrates the depth intervals of a model on images that it was not trained on."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard, uncertainty_of
 from densevit.scorers.base import input_of
 from densevit.utils.progress import tqdm
+
+log = logging.getLogger(__name__)
 
 
 def calibrate_intervals(
@@ -46,7 +49,10 @@ def calibrate_intervals(
             p, d, b = (m[counted].astype(np.float64) for m in (maps[chosen], sample.depth, maps[doubt]))
             yield image_scores(p, d, b)
 
-    return chosen, calibrate(scores(), level, name)
+    interval = calibrate(scores(), level, name)
+    if warning := interval.warning():
+        log.warning("%s", warning)
+    return chosen, interval
 
 
 def with_interval(card: ModelCard, head: str, interval: Interval) -> ModelCard:

@@ -37,15 +37,21 @@ def test_training_logs_it_and_the_card_and_the_predictor_have_it(run: Path) -> N
     assert predictor(str(run / "data/images/000.jpg")).shape == (60, 80)  # the depth, still the only head
 
 
-def test_calibrated_intervals_are_in_the_card_and_in_the_scores(run: Path, tmp_path: Path) -> None:
+def test_calibrated_intervals_are_in_the_card_and_in_the_scores(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = "intervals of 90% were calibrated on 10 images"
     out = tmp_path / "calibrated"
     assert main(["calibrate", "--target", "uncertainty", str(run / "run"), *data(run), "--output", str(out)]) == 0
+    assert few in caplog.text
     card = densevit.load(out).card
     interval = card.outputs["depth"].interval
     assert interval is not None and interval.level == 0.9 and interval.images == 10
     assert ModelCard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
     assert main(["eval", "--task", "depth", str(out), *data(run), "--output", str(tmp_path / "scores")]) == 0
-    found = json.loads((tmp_path / "scores/metrics.json").read_text())["metrics"]
+    scores = json.loads((tmp_path / "scores/metrics.json").read_text())
+    found = scores["metrics"]
+    assert few in scores["source"]["warning"]
     assert found["coverage"] == pytest.approx(0.99, abs=0.01)  # of the same images, 0.9 * 11 / 10
     assert {"ause_abs_rel", "aurg_rmse", "sparsification@10%", "coverage@2-3m"} <= set(found)
     page = (tmp_path / "scores/report.html").read_text()

@@ -71,6 +71,11 @@ def test_too_few_images_are_refused_with_the_number_that_would_do() -> None:
         calibrate((image_scores(*drawn(50, seed)) for seed in range(8)), 0.9, "made")
 
 
+def test_few_images_are_a_warning_that_names_them() -> None:
+    few, enough = (calibrate((image_scores(*drawn(50, seed)) for seed in range(n)), 0.9, "made") for n in (29, 30))
+    assert "90% were calibrated on 29 images" in few.warning() and not enough.warning()
+
+
 def test_factors_are_interpolated_in_log_depth_and_held_beyond() -> None:
     interval = Interval(level=0.9, depths=(1.0, 4.0), factors=(2.0, 4.0), images=9, data="")
     found = widths(np.array([0.5, 1.0, 2.0, 4.0, 9.0]), np.full(5, 0.1), interval)
