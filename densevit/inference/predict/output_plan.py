@@ -168,6 +168,12 @@ class ExportPlan(ABC):
         """Remove an earlier output."""
         path.unlink(missing_ok=True)
 
+    def write_lists(self, specs: Mapping[str, HeadSpec]) -> None:
+        """Write the files that join those of all inputs, by format."""
+        for format, writer in self.writers.items():
+            paths = (path for path in self.outputs() if path.name.endswith(writer.suffix) and path.exists())
+            writer.write_list(self.folder, self.spec(specs[format]), paths)
+
     def end(self) -> None:  # noqa: B027  most need none
         """Write what lists the outputs, once all are there that will be."""
 

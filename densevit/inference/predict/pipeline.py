@@ -30,7 +30,7 @@ from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan,
 from densevit.inference.predict.summary import ReaderWarnings, Summary, failure_reason, incomplete, merge_summaries
 from densevit.inference.predictor import Map, Predictor
 from densevit.inference.tiling import check_tileable, check_tileable_inputs
-from densevit.inference.writers import MapWriter, PredictedMap
+from densevit.inference.writers import PredictedMap
 from densevit.model_card import uncertainty_of
 from densevit.model_inputs import join_inputs
 from densevit.utils.atomic_io import write_text
@@ -123,20 +123,13 @@ class Exporter(ABC):
         for format, writer in self.plan.writers.items():
             writer.write_shared(self.plan.folder, self.plan.spec(self.predictor.card.outputs[self.sources[format]]))
 
-    def write_lists(self) -> None:
-        """Write the files that join those of all inputs."""
-        for format, writer in self.plan.writers.items():
-            if type(writer).write_list is not MapWriter.write_list:
-                spec = self.plan.spec(self.predictor.card.outputs[self.sources[format]])
-                paths = [path for path in self.plan.outputs() if path.name.endswith(writer.suffix) and path.exists()]
-                writer.write_list(self.plan.folder, spec, paths)
-
     def run_and_finish(self) -> Summary:
         """Write the inputs; return the summary of all processes, or raise what ends an export that is not complete."""
         self.run()
         parts = self.processes.all_gather((self.summary, self.stopped))
         summary = merge_summaries([part for part, _ in parts])
-        self.processes.on_main(self.write_lists)
+        specs = {format: self.predictor.card.outputs[head] for format, head in self.sources.items()}
+        self.processes.on_main(lambda: self.plan.write_lists(specs))
         return self.processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), self.plan))
 
 

@@ -5,7 +5,7 @@ in metric maps also 0 and below. Every file is written whole or not at all.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,7 +85,7 @@ class MapWriter(ABC):
     def write_shared(self, folder: Path, spec: HeadSpec) -> None:  # noqa: B027  most formats have none
         """Writes the files that all images share, as a legend; called once, before the first image."""
 
-    def write_list(self, folder: Path, spec: HeadSpec, paths: Sequence[Path]) -> None:  # noqa: B027  most have none
+    def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:  # noqa: B027  most have none
         """Writes the file that lists or joins those of all images; called once, after the last image.
 
         Args:

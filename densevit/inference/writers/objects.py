@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class ObjectTable(SegmentWriter):
         write_text(path, json.dumps(rows, indent=1) + "\n")
         return 0
 
-    def write_list(self, folder: Path, spec: HeadSpec, paths: Sequence[Path]) -> None:
+    def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
         buffer = io.StringIO()
         table = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
         table.writeheader()

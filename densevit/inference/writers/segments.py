@@ -3,7 +3,7 @@
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar
@@ -104,7 +104,7 @@ class PanopticPng(CocoWriter):
         write_bytes(path, with_text(encode_panoptic_ids(found.segments), {INFO: json.dumps(info)}))
         return 0
 
-    def write_list(self, folder: Path, spec: HeadSpec, paths: Sequence[Path]) -> None:
+    def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
         images, annotations = [], []
         for path in paths:
             raster, name = Raster.open(path), self.name_of(folder, path)
@@ -133,7 +133,7 @@ class CocoResults(CocoWriter):
         write_text(path, json.dumps(rows))
         return 0
 
-    def write_list(self, folder: Path, spec: HeadSpec, paths: Sequence[Path]) -> None:
+    def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
         rows: list[dict[str, Any]] = []
         for path in paths:
             image = self.image_id(self.name_of(folder, path))
