@@ -76,7 +76,7 @@ def test_infinitely_far_stays_what_a_prediction_says(tmp_path: Path) -> None:
         ("m.csv", "name;prediction\na;a.npy\n", r"m\.csv:2: .*it has 'name;prediction'"),
         ("m.csv", "name,prediction\na,a.npy\na,a.npy\n", r"m\.csv:3: a stands in it twice"),
         ("m.jsonl", '{"name": "a", "prediction": null}\n', r"m\.jsonl:1: lacks"),
-        ("m.jsonl", '{"name": "a", "prediction": "a.npy"}\n{oops\n', r"m\.jsonl:2: cannot be read"),
+        ("m.jsonl", '{"name": "a", "prediction": "a.npy"}\n{oops\n', r"m\.jsonl:2: is not readable JSON"),
         ("m.csv", "", "no map for 1 of 1 images(.|\n)*It is empty"),
     ],
 )

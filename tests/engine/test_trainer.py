@@ -66,6 +66,7 @@ class ToyTask(Task):
 
     def __init__(self, poison: dict[int, float] | None = None) -> None:
         nn.Module.__init__(self)
+        self.name = "depth"
         self.poison = poison or {}
         self.calls = 0
 

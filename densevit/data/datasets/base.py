@@ -115,9 +115,9 @@ class Dataset(ABC):
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raises ConfigError: a data set of a plug-in hides a method that the program calls by an attribute."""
-        if isinstance(getattr(type(self), name, None), FunctionType):
-            callers = list(walk_stack(sys._getframe(1)))
-            frame, line = next((found for found in callers if found[0].f_locals.get("self") is self), callers[0])
+        hides = isinstance(getattr(type(self), name, None), FunctionType)
+        callers = walk_stack(sys._getframe(1)) if hides else ()
+        for frame, line in (caller for caller in callers if caller[0].f_locals.get("self") is self):
             methods = sorted(key for key, found in vars(Dataset).items() if isinstance(found, FunctionType))
             raise ConfigError(
                 f"{frame.f_code.co_filename}:{line}: class {type(self).__name__} sets self.{name}, which is a method "
