@@ -27,7 +27,7 @@ from densevit.ops.points import sample
 from densevit.scorers.base import input_of
 from densevit.structures import Row
 
-PIXELS = 500  # of each image: all images weigh the same
+PIXELS = 500  # of each image
 FOLDS, BLOCKS = 5, 12
 CONSTANT = "constant"
 METRICS = ("abs_rel", "rmse", "d1")
@@ -165,12 +165,11 @@ def corrected(form: str, found: Sequence[Measured]) -> Callable[[Values], Values
 
 
 def stacked(found: Sequence[Measured]) -> tuple[Values, Values]:
-    """All pixels, as many of each image."""
-    least = max(1, min(len(image.depth) for image in found))
-    least = max(least, PIXELS // 5)
+    """`PIXELS` of each image, evenly spaced, so that all images weigh the same: fewer are repeated."""
+    chosen = [(image, np.arange(PIXELS) * len(image.depth) // PIXELS) for image in found]
     return (
-        np.concatenate([image.depth[:least] for image in found]),
-        np.concatenate([image.truth[:least] for image in found]),
+        np.concatenate([image.depth[which] for image, which in chosen]),
+        np.concatenate([image.truth[which] for image, which in chosen]),
     )
 
 

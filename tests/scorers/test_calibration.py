@@ -109,6 +109,16 @@ def test_outliers_do_not_move_a_fit() -> None:
     assert (fitted.a, fitted.b) == pytest.approx((1.3, 0.7), abs=0.08)
 
 
+@pytest.mark.parametrize("form", ["scale", "log_affine"])
+def test_an_image_with_many_points_weighs_as_much_as_one_with_few(form: str) -> None:
+    draw = np.random.default_rng(0)
+    factors = {2: [1.2] * 6, 800: [2.0] * 4}
+    images = [(factor, draw.uniform(1, 8, count)) for count, each in factors.items() for factor in each]
+    fitted = fit_calibration(form, *stacked([Measured("", depth, factor * depth) for factor, depth in images]))
+    corrected = calibrate(torch.tensor([2.0, 5.0]), fitted)
+    assert corrected.tolist() == pytest.approx([2.4, 6.0], rel=0.01)  # what 6 of 10 images ask for
+
+
 def test_formulas_and_a_floor() -> None:
     depth = torch.tensor([1.0, 4.0])
     assert calibrate(depth, Calibration(form="affine", a=2, b=-3)).tolist() == pytest.approx([1e-3, 5])
