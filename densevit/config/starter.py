@@ -32,6 +32,7 @@ class FolderFacts:
     # the 1st, 50th and 99th percentile of depth; None without depth
     depth_metres: tuple[float, float, float] | None = None
     classes: tuple[str, ...] | int | None = None  # names of the classes, or how many there are; None without labels
+    class_hint: str = ""  # an id without a name that may mean no class
     type: str = "folder"  # the data set that reads it
     segments: Literal["panoptic", "instances"] | None = None  # what is learned of them
     facts: Sequence[str] = ()  # further lines about it
@@ -48,10 +49,13 @@ class FolderFacts:
         if self.depth_guess:
             yield f"check    data.depth_scale: {self.depth_guess}"
         if isinstance(self.classes, int):
-            yield f"labels   ids 0 to {self.classes - 1}; write their names into classes.txt in the folder"
+            mark = 'with "ignore": true where one means no class'
+            yield f"labels   ids 0 to {self.classes - 1}; list their names in classes.json in the folder, {mark}"
         elif self.classes is not None:
             more = ", ..." if len(self.classes) > 6 else ""
             yield f"labels   {len(self.classes)} classes: {', '.join(self.classes[:6])}{more}"
+        if self.class_hint:
+            yield f"check    labels: {self.class_hint}"
         yield from (f"data     {fact}" for fact in self.facts)
 
 

@@ -1,6 +1,8 @@
 """A look at a user's folder: which folders hold what, sizes, the unit of depth, classes."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import numpy as np
 
 from densevit.config.starter import FolderFacts
 from densevit.data.datasets.base import open_dataset
-from densevit.data.datasets.folder import Folder, hash_fraction
+from densevit.data.datasets.folder import Folder, MapKind, hash_fraction
 from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names, split_folders, type_of_folder
 from densevit.data.datasets.recording import Recording
 from densevit.data.index.paths import SampleFiles
@@ -50,13 +52,13 @@ def look_at_folder(root: Path) -> FolderFacts:
     video = is_consecutive(train.names)
     fraction = max(VAL_FRACTION, min(FEWEST, len(train) / 2) / len(train)) if video else val_fraction(train.names)
     val = Folder(**given, split="val", val_fraction=0.0 if "val" in splits else fraction)
-    chosen = [train.samples[i] for i in np.unique(np.linspace(0, len(train) - 1, LOOKED_AT).astype(int))]
-    depths = [files for files in chosen if files.depth is not None]
-    labels = [files for files in chosen if files.labels is not None]
+    chosen = looked_at(train)
+    depths, labels = with_map(chosen, "depth"), with_map(chosen, "labels")
     if not depths and not labels:
         raise DataError(f"{root}: {len(train):,} images and no maps; depth lies in 'depths', classes in 'labels'.")
     sizes = tuple(dict.fromkeys(image_size(files.image) for files in chosen))
     scale, guess, metres = depth_facts(depths) if depths else (None, "", None)
+    classes, hint = class_facts(train, labels) if labels else (None, "")
     return FolderFacts(
         root=str(root),
         options=options,
@@ -68,9 +70,33 @@ def look_at_folder(root: Path) -> FolderFacts:
         depth_scale=scale,
         depth_guess=guess,
         depth_metres=metres,
-        classes=class_facts(train, labels) if labels else None,
+        classes=classes,
+        class_hint=hint,
         facts=() if "val" in splits else val.facts[1:],
     )
+
+
+def looked_at(data: Folder) -> list[SampleFiles]:
+    """Some samples of a folder, evenly spaced."""
+    return [data.samples[i] for i in np.unique(np.linspace(0, len(data) - 1, LOOKED_AT).astype(int))]
+
+
+def with_map(samples: Sequence[SampleFiles], kind: MapKind) -> list[SampleFiles]:
+    return [files for files in samples if getattr(files, kind) is not None]
+
+
+def guesses(data: Folder) -> Iterator[tuple[str, str]]:
+    """What `init` guesses of a folder, for `check-data`: types of issues and reasons; nothing of damaged files."""
+    chosen = looked_at(data)
+    depths, labels = with_map(chosen, "depth"), with_map(chosen, "labels")
+    with suppress(DataError):
+        if depths and data.depth_scale is None:
+            scale, guess, _ = depth_facts(depths)
+            if guess:
+                yield "guessed_unit", f"--data-options depth_scale={scale:g} is a guess: {guess}"
+    with suppress(DataError):
+        if labels and (hint := class_facts(data, labels)[1]):
+            yield "likely_void", hint
 
 
 def look_at_recording(root: Path) -> FolderFacts:
@@ -180,12 +206,12 @@ def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | 
     return scale, f"{why}; the median is {medians}"
 
 
-def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[str, ...] | int:
-    """Names of the classes, or how many ids occur where no file names them. Raises DataError if the maps hold colours
-    that no file explains, or one class only."""
+def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[tuple[str, ...] | int, str]:
+    """Names of the classes, or how many ids occur where no file names them, and which one looks like void. Raises
+    DataError if the maps hold colours that no file explains, or one class only."""
     if data.classes:
-        return tuple(data.classes)
-    largest, ignored = 0, False
+        return tuple(data.classes), ""
+    largest, ignored, border = 0, False, Counter[int]()
     for files in samples:
         assert files.labels is not None
         stored = read_stored_labels(files.labels)
@@ -196,6 +222,8 @@ def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[str, ...]
             )
         ids = stored.pixels[stored.pixels != IGNORE]
         largest, ignored = max(largest, int(ids.max(initial=0))), ignored or ids.size < stored.pixels.size
+        for line in (stored.pixels[0], stored.pixels[-1], stored.pixels[:, 0], stored.pixels[:, -1]):
+            border.update(line.tolist())
     if largest == 0:
         found = f"0 and {IGNORE}, which means no class" if ignored else "0"
         example = f'[{{"id": 0, "name": "background"}}, {{"id": {IGNORE}, "name": "thing"}}]'
@@ -203,4 +231,10 @@ def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[str, ...]
             f"{samples[0].labels}: {len(samples)} label maps looked at hold nothing but {found}; a model needs two "
             f"classes. If {IGNORE} is one, say so in {data.root / 'classes.json'}: {example}."
         )
-    return largest + 1
+    id_, count = border.most_common(1)[0]
+    hint = ""
+    if len(samples) > 1 and id_ != IGNORE and 2 * count > border.total():
+        entry = f'{{"id": {id_}, "name": "void", "ignore": true}}'
+        share = f"{count / border.total():.0%} of the border pixels"
+        hint = f"id {id_} has no name and fills {share}; if it means no class, list all in classes.json, it as {entry}"
+    return largest + 1, hint

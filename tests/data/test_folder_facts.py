@@ -80,6 +80,39 @@ def test_the_config_is_ready_to_train(
     assert "is there already" in shell.refused("init", "mine", "--root", root)
 
 
+def test_check_data_prints_the_guess_of_init_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "val"):
+        small_folder(tmp_path / "mine" / split)
+    guess = look_at_folder(tmp_path / "mine").depth_guess
+    assert f"data.depth_scale: {guess}" in shell("init", "mine").out
+    out = shell("check-data", "./mine", "--no-cache", code=2).out
+    assert out.count(guess) == 1 and f"[train] --data-options depth_scale=1000 is a guess: {guess}" in out
+    assert guess not in shell("check-data", "mine.yaml", "--no-cache", code=2).out  # which names the unit
+
+
+@pytest.mark.parametrize("void", [0, 255, None])
+def test_an_id_without_a_name_on_the_border_is_hinted_at_ignore(tmp_path: Path, shell: Shell, void: int | None) -> None:
+    no_maps(root := tmp_path / "mine")
+    labels(root)
+    for path in sorted((root / "labels").iterdir()):
+        ids = np.arange(60 * 80).reshape(60, 80) % (5 + int(path.stem))
+        if void is not None:
+            ids[[0, -1]] = ids[:, [0, -1]] = void
+        Image.fromarray(ids.astype(np.uint8)).save(path)
+    hint = (
+        "id 0 has no name and fills 100% of the border pixels; if it means no class, list all in classes.json, it as "
+    )
+    hint += '{"id": 0, "name": "void", "ignore": true}'
+    found = "\n".join(look_at_folder(root).lines())
+    assert 'with "ignore": true where one means no class' in found and (hint in found) == (void == 0)
+    assert shell("check-data", root, "--no-cache").out.count(hint) == (void == 0)
+    (root / "classes.json").write_text(json.dumps([{"id": i, "name": f"{i}", "ignore": i == 0} for i in range(10)]))
+    assert look_at_folder(root).class_hint == "" and hint not in shell("check-data", root, "--no-cache").out
+
+
 def no_images(root: Path) -> None:
     (root / "pictures").mkdir()
 

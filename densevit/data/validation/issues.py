@@ -42,7 +42,10 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
             "folders in different units",
             "Export them in one unit, or make them two sources of a mixture.",
         ),
-        "label_beyond_classes": ("labels beyond the classes", "Map them, or set them to 255 (ignored)."),
+        "label_beyond_classes": (
+            "labels beyond the classes",
+            'Map them, or list them in classes.json with "ignore": true.',
+        ),
         "no_labels": ("no label map has any class", "Check which list of classes they are read by."),
         "duplicate_image": ("one image stands for several samples", "Keep one of them."),
         "duplicate_depth": ("one depth map stands for several images", "Check how they were exported."),
@@ -84,6 +87,8 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
             "segments without a pixel",
             "Others cover them, or their outline is empty; they teach nothing.",
         ),
+        "guessed_unit": ("the likely unit of depth", "Look at the metres that it gives, then pass it to all commands."),
+        "likely_void": ("an id that may mean no class", "Leave it as it is if it is one."),
         "unknown_depth": ("NaN or infinite depth", "It is read as invalid; nothing is to be done."),
     },
 }

@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import median
 
 from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.folder import Folder
+from densevit.data.folder_facts import guesses
 from densevit.data.index.paths import MissingItem, collect_missing
 from densevit.data.loading.prefetch import prefetch
 from densevit.data.validation.cache import StatsCache
@@ -118,7 +120,7 @@ def validate(
         issues += [Issue(item.kind, split, item.reason, item.where) for item in one.missing]
         issues += apply_rules(one.data, split, inspected[split], one.request.classes)
         issues += compare_checksums(split, one.data.names, inspected[split], recorded or {})
-    issues += _find_leaks(opened, inspected)
+    issues += [*_find_leaks(opened, inspected), *_guesses(opened)]
     if checksums is not None and recorded is None:
         write_checksums(checksums, [sample for samples_of in inspected.values() for sample in samples_of])
     kept = [issue for issue in issues if issue.type not in ignore]
@@ -194,6 +196,17 @@ def _inspect(data: Dataset, cache: StatsCache, threads: int) -> Iterator[Inspect
     for count, sample in enumerate(samples, 1):
         yield sample
         poll(f"stopped after {count} of {len(data)} samples; their statistics are cached.")
+
+
+def _guesses(opened: Sequence[OpenSplit]) -> Iterable[Issue]:
+    """What `init` would guess of users' folders, once for each folder."""
+    found: dict[tuple[Path, str], Issue] = {}
+    for one in opened:
+        data = one.data
+        if isinstance(data, Folder) and len(data):
+            for type_, reason in guesses(data):
+                found.setdefault((data.root, type_), Issue(type_, one.request.split, reason))
+    return found.values()
 
 
 def _find_leaks(opened: Sequence[OpenSplit], inspected: Mapping[str, Sequence[InspectedSample]]) -> Iterator[Issue]:
