@@ -19,7 +19,7 @@ from densevit.inference.predict.point_files import PointFiles
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
 from densevit.utils.atomic_io import make_folder, place_for, remove_stale_temporaries, write_text
-from densevit.utils.json_files import read_object
+from densevit.utils.json_files import MALFORMED
 
 Existing = Literal["refuse", "overwrite", "resume"]
 """What to do where outputs are already there."""
@@ -273,8 +273,8 @@ def read_record(record: Path) -> dict[str, Any]:
         ConfigError: it is damaged.
     """
     try:
-        return read_object(record)
-    except DataError:
+        return {**json.loads(record.read_text())}
+    except MALFORMED:
         raise ConfigError(f"{record}: damaged, so what it resumes is unknown; use --overwrite.") from None
 
 
