@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from densevit.config.starter import FolderFacts
-from densevit.data.datasets.base import open_dataset
+from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.datasets.folder import Folder, MapKind, hash_fraction
 from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names, split_folders, type_of_folder
 from densevit.data.datasets.recording import Recording
@@ -54,11 +54,17 @@ def look_at_folder(root: Path) -> FolderFacts:
     val = Folder(**given, split="val", val_fraction=0.0 if "val" in splits else fraction)
     chosen = looked_at(train)
     depths, labels = with_map(chosen, "depth"), with_map(chosen, "labels")
-    if not depths and not labels:
-        raise DataError(f"{root}: {len(train):,} images and no maps; depth lies in 'depths', classes in 'labels'.")
+    with_segments = with_map(chosen, "segments")
+    segments = segments_of_classes(train) if with_segments and train.classes and not depths else None
+    facts = [] if "val" in splits else list(val.facts[1:])
+    if with_segments and not segments:
+        facts.append("segments/ is left out; recipe panoptic/folder learns it, if classes.json names the classes")
+    if not depths and not labels and not segments:
+        places = "depth lies in 'depths', classes in 'labels', or in 'segments' with their names in classes.json"
+        raise DataError(f"{root}: {len(train):,} images and no maps; {places}.")
     sizes = tuple(dict.fromkeys(image_size(files.image) for files in chosen))
     scale, guess, metres = depth_facts(depths) if depths else (None, "", None)
-    classes, hint = class_facts(train, labels) if labels else (None, "")
+    classes, hint = class_facts(train, labels) if labels or segments else (None, "")
     return FolderFacts(
         root=str(root),
         options=options,
@@ -72,7 +78,8 @@ def look_at_folder(root: Path) -> FolderFacts:
         depth_metres=metres,
         classes=classes,
         class_hint=hint,
-        facts=() if "val" in splits else val.facts[1:],
+        segments=segments,
+        facts=facts,
     )
 
 
@@ -81,7 +88,12 @@ def looked_at(data: Folder) -> list[SampleFiles]:
     return [data.samples[i] for i in np.unique(np.linspace(0, len(data) - 1, LOOKED_AT).astype(int))]
 
 
-def with_map(samples: Sequence[SampleFiles], kind: MapKind) -> list[SampleFiles]:
+def segments_of_classes(data: Dataset) -> Literal["panoptic", "instances"]:
+    """What is learned of a data set's segments: objects alone, where no class is stuff."""
+    return "panoptic" if len(data.things) < len(data.classes) else "instances"
+
+
+def with_map(samples: Sequence[SampleFiles], kind: MapKind | Literal["segments"]) -> list[SampleFiles]:
     return [files for files in samples if getattr(files, kind) is not None]
 
 
@@ -141,7 +153,7 @@ def look_at_annotations(root: Path, kind: str) -> FolderFacts:
         val_fraction=fraction,
         sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in chosen)),
         classes=tuple(train.classes),
-        segments="panoptic" if len(train.things) < len(train.classes) else "instances",
+        segments=segments_of_classes(train),
         facts=[f"{segments / len(chosen):.1f} segments in an image, of {len(chosen)} looked at"],
     )
 

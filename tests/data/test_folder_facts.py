@@ -204,3 +204,33 @@ def test_coco_and_yolo_files_give_a_config_for_segments(
     shell("init", "tins", "--overwrite")
     config = (tmp_path / "tins.yaml").read_text()
     assert "train: {type: yolo, background: false, split: train}" in config
+
+
+def test_segments_give_a_config_for_them_and_a_pointer_beside_depth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = small_folder(tmp_path / "mine")
+    (root / "segments").mkdir()
+    for path in (root / "images").iterdir():
+        ids = np.repeat(np.arange(3, dtype=np.uint16), 20)[:, None].repeat(80, 1)
+        Image.fromarray(ids).save(root / f"segments/{path.stem}.png")
+    rows = [f"{path.stem},{i},{name}" for path in (root / "images").iterdir() for i, name in ((1, "wall"), (2, "tin"))]
+    (root / "segments.csv").write_text("\n".join(["image,id,class", *rows]))
+    (root / "classes.json").write_text('[{"id": 0, "name": "wall", "isthing": 0}, {"id": 1, "name": "tin"}]')
+    assert (
+        "recipe panoptic/folder learns it" in shell("init", "mine").out
+        and "depth: {type: metric" in Path("mine.yaml").read_text()
+    )
+    for path in (root / "depths").iterdir():
+        path.unlink()
+    (root / "depths").rmdir()
+    found = shell("init", "mine", "--overwrite").out
+    assert "2 classes: wall, tin" in found and "recipe" not in found
+    encoder = "model.encoder={type: vit, dim: 32, depth: 4, heads: 2, image_size: 56, out_indices: 1}"
+    plan = load_plan("mine.yaml", [encoder]).open()
+    found_classes = plan.train.read(0).segment_classes
+    assert list(plan.run.tasks) == ["panoptic"] and found_classes is not None and list(found_classes) == [0, 1]
+    (root / "classes.json").unlink()
+    (root / "segments.csv").unlink()
+    assert "'segments' with their names in classes.json" in shell.refused("init", "mine", "--overwrite")
