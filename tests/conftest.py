@@ -45,3 +45,12 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer
     server = ForkServer(tmp_path_factory.mktemp("fork_server"))
     yield server
     server.close()
+
+
+@pytest.fixture
+def uncorrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps with measured points as the network gives them."""
+    from densevit.inference import measured_points
+    from densevit.inference.point_fit import PointFit
+
+    monkeypatch.setattr(measured_points, "fit_to_points", lambda values, points, _: (values, PointFit(len(points))))

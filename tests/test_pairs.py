@@ -288,7 +288,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         if "compile" not in p
     ],
 )
-def test_a_pair(session: Session, pair: tuple[str, str]) -> None:
+def test_a_pair(uncorrected: None, session: Session, pair: tuple[str, str]) -> None:
     check(session, pair)
 
 

@@ -18,10 +18,8 @@ from densevit.cli.main import main
 from densevit.config import parser
 from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
-from densevit.inference import measured_points
 from densevit.inference.image_input import ImageInput
 from densevit.inference.measured_points import points_are_input
-from densevit.inference.point_fit import PointFit
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
 from densevit.ops.calibration import calibrate
@@ -79,12 +77,6 @@ def sparse(depth: np.ndarray, every: int = 5) -> np.ndarray:
     points = np.zeros_like(depth)
     points[2::every, 1::every] = depth[2::every, 1::every]
     return points
-
-
-@pytest.fixture
-def uncorrected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The map of the network as it is."""
-    monkeypatch.setattr(measured_points, "fit_to_points", lambda values, points, _: (values, PointFit(len(points))))
 
 
 def test_the_blocks_learn_and_images_without_points_are_predicted_as_before(

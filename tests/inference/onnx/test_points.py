@@ -51,7 +51,7 @@ def measured(count: int) -> np.ndarray:
 
 @pytest.mark.slow  # test_points_training.py exports such a file, too, and predicts by it
 @pytest.mark.parametrize("camera", ["none", "canonical", "rays"])
-def test_a_file_gives_torch_s_maps_with_points_and_without(camera: str, tmp_path: Path) -> None:
+def test_a_file_gives_torch_s_maps_with_points_and_without(uncorrected: None, camera: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     made = export_onnx(*network(camera), path, OnnxExportOptions(size=SIZE, batch=None))
     assert made.metadata["input points"] == "float32 batch x 50 x 75, measured metres, 0 where none"

@@ -90,7 +90,7 @@ def test_the_first_frame_behind_a_cut_takes_nothing_from_before() -> None:
         stabilizer = Stabilizer("metric", future=future)
         out = list(stabilize_stream(iter([*first, *second]), stabilizer))
         assert stabilizer.cuts == 1
-        np.testing.assert_allclose(out[8], 20.0, rtol=1e-3)
+        np.testing.assert_allclose(out[8], 20.0, rtol=0.01)  # optical flow differs with the threads of OpenCV
         np.testing.assert_allclose(out[7], first[7][1], rtol=0.02)
 
 
