@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from densevit.evaluation.bootstrap import intervals, scenes_of
+from densevit.evaluation.bootstrap import Bootstrap, intervals, scenes_of
 from densevit.evaluation.metrics import Direction, find_metric
 from densevit.evaluation.records import examples
 from densevit.reporting.figures import Figure
@@ -179,6 +179,30 @@ class Scores(ABC):
 
     def _named_intervals(self) -> dict[str, Mapping[str, Interval]]:
         return {"95% over images": self.intervals, "95% over scenes": self.scene_intervals}
+
+
+class PooledScores(Scores):
+    """Scores that are no means over images: of pixels or segments that are counted over all of them."""
+
+    names: Sequence[str]  # of the images that were scored
+
+    @abstractmethod
+    def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
+        """Return the scores over redrawn images. `groups`: what is drawn as a whole, for each image."""
+
+    @cached_property
+    def intervals(self) -> Mapping[str, Interval]:
+        """95% bootstrap interval of each score, the images being the sample."""
+        return self._intervals(self.names)
+
+    @cached_property
+    def scene_intervals(self) -> Mapping[str, Interval]:
+        """The same with whole scenes as the sample; none of too few."""
+        scenes = scenes_of(self.names)
+        return self._intervals([scenes[name] for name in self.names])
+
+    def _intervals(self, groups: Sequence[str]) -> Mapping[str, Interval]:
+        return {name: redrawn.interval() for name, redrawn in self.redrawn(groups).items()}
 
 
 ARROWS = {"min": "↓", "max": "↑", None: ""}

@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Float, Int64
 from markupsafe import Markup
 
-from densevit.evaluation.bootstrap import bootstrap_pooled, no_interval_reason, scenes_of
-from densevit.evaluation.scores import Cards, Scores
+from densevit.evaluation.bootstrap import Bootstrap, bootstrap_pooled, no_interval_reason
+from densevit.evaluation.scores import Cards, PooledScores
 from densevit.evaluation.segmentation import confusion_matrix, metrics
 from densevit.evaluation.segmentation.metrics import TRUE, iou, share
 from densevit.model_card import Palette
 from densevit.reporting.figures import Figure, lossless
 from densevit.reporting.html_page import interval_text, render
-from densevit.reporting.tables import Interval, confusion_csv, finite, rows_csv
+from densevit.reporting.tables import confusion_csv, finite, rows_csv
 from densevit.structures import Row
 
 CARDS = {
@@ -34,7 +34,7 @@ MAX_TABLE = 40  # classes up to which the confusion matrix is a table with names
 
 
 @dataclass(frozen=True)
-class SegScores(Scores):
+class SegScores(PooledScores):
     """The scores of a data set."""
 
     classes: tuple[str, ...]
@@ -52,20 +52,9 @@ class SegScores(Scores):
         """The scores of the pooled pixels."""
         return {name: float(value) for name, value in statistics(self.areas.sum(0)).items() if value.ndim == 0}
 
-    @cached_property
-    def intervals(self) -> dict[str, Interval]:
-        """95% bootstrap interval of each score and of each class's IoU (`iou/3`), the images being the sample."""
-        return self._intervals(self.names)
-
-    @cached_property
-    def scene_intervals(self) -> dict[str, Interval]:
-        """The same with whole scenes as the sample; none of too few."""
-        scenes = scenes_of(self.names)
-        return self._intervals([scenes[name] for name in self.names])
-
-    def _intervals(self, groups: Sequence[str]) -> dict[str, Interval]:
-        found = bootstrap_pooled(self.areas, statistics, groups)
-        return {name: redrawn.interval() for name, redrawn in found.items()}
+    def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
+        """Return each score, and each class's IoU (`iou/3`), over redrawn images."""
+        return bootstrap_pooled(self.areas, statistics, groups)
 
     @cached_property
     def rows(self) -> list[tuple[str, Row]]:  # type: ignore[override]

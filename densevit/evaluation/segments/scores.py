@@ -5,21 +5,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from densevit.errors import DataError
-from densevit.evaluation.bootstrap import Bootstrap, bootstrap_pooled, no_interval_reason, scenes_of
-from densevit.evaluation.scores import Cards, Scores
+from densevit.evaluation.bootstrap import Bootstrap, bootstrap_pooled, no_interval_reason
+from densevit.evaluation.scores import Cards, PooledScores
 from densevit.evaluation.segments import instances, panoptic
 from densevit.evaluation.segments.instances import Matches
 from densevit.evaluation.segments.panoptic import QualityStats
 from densevit.model_card import Palette
 from densevit.reporting.figures import Figure
 from densevit.reporting.html_page import interval_text, render
-from densevit.reporting.tables import Interval, finite, rows_csv
+from densevit.reporting.tables import finite, rows_csv
 from densevit.structures import Row
 
 SHOWN = 60  # classes in the table that is printed
@@ -27,7 +28,7 @@ FIXED = 10**9  # IoUs are redrawn as whole numbers of its parts
 
 
 @dataclass(frozen=True)
-class SegmentScores(Scores):
+class SegmentScores(PooledScores):
     """What both kinds have in common.
 
     Attributes:
@@ -42,22 +43,18 @@ class SegmentScores(Scores):
     skipped: Sequence[str]
 
     width = 12
+    titles: ClassVar[Mapping[str, str]]  # of the cards, by metric
+    printed: ClassVar[Sequence[str]]  # metrics that are columns of the printed table
 
-    @cached_property
-    def intervals(self) -> dict[str, Interval]:
-        return self._intervals(self.names)
+    def columns(self) -> Sequence[str]:
+        return [name for name in self.printed if name in self.mean]
 
-    @cached_property
-    def scene_intervals(self) -> dict[str, Interval]:
-        scenes = scenes_of(self.names)
-        return self._intervals([scenes[name] for name in self.names])
-
-    def _intervals(self, groups: Sequence[str]) -> dict[str, Interval]:
-        return {name: redrawn.interval() for name, redrawn in self.redrawn(groups).items()}
-
-    @abstractmethod
-    def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
-        """Return scores over redrawn images."""
+    def cards(self) -> Cards:
+        return [
+            (title, f"{self.mean[name]:.4f}", "mean over classes")
+            for name, title in self.titles.items()
+            if name in self.mean
+        ]
 
     @abstractmethod
     def class_columns(self) -> Mapping[str, Float[np.ndarray, " k"]]:
@@ -126,6 +123,10 @@ class PanopticScores(SegmentScores):
 
     task = "panoptic"
     ranking = "pq"
+    titles = MappingProxyType(
+        {"pq": "PQ", "pq_things": "PQ of things", "pq_stuff": "PQ of stuff", "sq": "SQ", "rq": "RQ"}
+    )
+    printed = ("pq", "sq", "rq", "pq_things", "pq_stuff")
 
     @cached_property
     def mean(self) -> Row:  # type: ignore[override]
@@ -150,15 +151,6 @@ class PanopticScores(SegmentScores):
         total = self.stats.sum(0)
         return {**panoptic.class_quality(total), **dict(zip(panoptic.COLUMNS[1:], total.T[1:], strict=True))}
 
-    def columns(self) -> Sequence[str]:
-        return [name for name in ("pq", "sq", "rq", "pq_things", "pq_stuff") if name in self.mean]
-
-    def cards(self) -> Cards:
-        shown = {"pq": "PQ", "pq_things": "PQ of things", "pq_stuff": "PQ of stuff", "sq": "SQ", "rq": "RQ"}
-        return [
-            (title, f"{self.mean[name]:.4f}", "mean over classes") for name, title in shown.items() if name in self.mean
-        ]
-
 
 @dataclass(frozen=True)
 class InstanceScores(SegmentScores):
@@ -168,6 +160,8 @@ class InstanceScores(SegmentScores):
 
     task = "instances"
     ranking = "f1"
+    titles = MappingProxyType({"ap": "AP", "ap50": "AP at IoU 0.5", "ap75": "AP at IoU 0.75", "ar100": "AR"})
+    printed = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar100")
 
     @cached_property
     def _found(self) -> tuple[Row, Mapping[str, Float[np.ndarray, " k"]]]:
@@ -188,17 +182,6 @@ class InstanceScores(SegmentScores):
     def class_columns(self) -> Mapping[str, Float[np.ndarray, " k"]]:
         objects = np.sum([image.objects[0] for image in self.images], 0)
         return {**self._found[1], "objects": np.where(objects, objects, np.nan)}
-
-    def columns(self) -> Sequence[str]:
-        return [
-            name for name in ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar100") if name in self.mean
-        ]
-
-    def cards(self) -> Cards:
-        shown = {"ap": "AP", "ap50": "AP at IoU 0.5", "ap75": "AP at IoU 0.75", "ar100": "AR"}
-        return [
-            (title, f"{self.mean[name]:.4f}", "mean over classes") for name, title in shown.items() if name in self.mean
-        ]
 
 
 def summarise(

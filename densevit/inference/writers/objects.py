@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
-from densevit.inference.writers.segments import SURE, Score, SegmentWriter, box_of, objects_of
+from densevit.inference.writers.segments import ObjectWriter, box_of, objects_of
 from densevit.model_card import HeadSpec
 from densevit.ops.intervals import widths
 from densevit.ops.segments.measure import Measured, measure
@@ -20,15 +20,12 @@ COLUMNS = ("image", "object", "class", "score", "area", "x", "y", "w", "h", *(f"
 
 
 @DEPTH_FORMATS.register("objects")
-class ObjectTable(SegmentWriter):
+class ObjectTable(ObjectWriter):
     """JSON of the objects, and objects.csv for all images: class, score, box; with metric depth its median in metres,
     its interval where that is calibrated, and width and height of the box at that depth where the camera is known."""
 
     suffix = ".objects.json"
     beside = ("metric",)
-
-    def __init__(self, *, threshold: Score = SURE) -> None:
-        self.threshold = threshold
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         rows = [
@@ -46,10 +43,9 @@ class ObjectTable(SegmentWriter):
         table = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
         table.writeheader()
         for path in paths:
-            image = path.relative_to(folder).as_posix().removesuffix(self.suffix)
             for row in json.loads(path.read_text()):
                 box = dict(zip("xywh", row.pop("bbox"), strict=True))
-                table.writerow({"image": image, **row, **box})
+                table.writerow({"image": self.name_of(folder, path), **row, **box})
         write_text(folder / "objects.csv", buffer.getvalue())
 
 

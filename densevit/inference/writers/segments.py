@@ -37,6 +37,17 @@ class SegmentWriter(MapWriter):
 
     kinds: ClassVar[tuple[Kind, ...]] = ("panoptic", "instances")
 
+    def name_of(self, folder: Path, path: Path) -> str:
+        """The name of the image that a file is of."""
+        return path.relative_to(folder).as_posix().removesuffix(self.suffix)
+
+
+class ObjectWriter(SegmentWriter):
+    """A format for single objects."""
+
+    def __init__(self, *, threshold: Score = SURE) -> None:
+        self.threshold = threshold
+
 
 class CocoWriter(SegmentWriter):
     """A format with one JSON for all images, which is joined of their files.
@@ -54,10 +65,6 @@ class CocoWriter(SegmentWriter):
             categories = known_ids(self.annotations)[1]
             if missing := [name for name in spec.classes if name not in categories]:
                 raise ConfigError(f"{self.annotations}: no category '{missing[0]}', which the model predicts.")
-
-    def name_of(self, folder: Path, path: Path) -> str:
-        """The name of the image that a file is of."""
-        return path.relative_to(folder).as_posix().removesuffix(self.suffix)
 
     def category(self, name: str, place: int) -> int:
         return place + 1 if self.annotations is None else known_ids(self.annotations)[1][name]
@@ -142,13 +149,10 @@ class CocoResults(CocoWriter):
 
 
 @DEPTH_FORMATS.register("yolo")
-class YoloOutlines(SegmentWriter):
+class YoloOutlines(ObjectWriter):
     """YOLO's label file: a line for each object, its class and the corners of its outline as shares of the sides."""
 
     suffix = ".txt"
-
-    def __init__(self, *, threshold: Score = SURE) -> None:
-        self.threshold = threshold
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         lines = []
@@ -182,13 +186,10 @@ class SegmentOverlay(SegmentWriter):
 
 
 @DEPTH_FORMATS.register("crops")
-class Crops(SegmentWriter):
+class Crops(ObjectWriter):
     """A ZIP of an RGBA PNG for each object: the window of the image around it, transparent outside of it."""
 
     suffix = ".crops.zip"
-
-    def __init__(self, *, threshold: Score = SURE) -> None:
-        self.threshold = threshold
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         buffer = io.BytesIO()
