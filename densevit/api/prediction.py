@@ -91,8 +91,8 @@ def predict(
         "start": start, "end": end, "every": every, "fps": fps, "stabilize": stabilize, "fuse": fuse,
         "lookahead": lookahead,
     }  # fmt: skip
-    options, fov = {**options}, options.get("fov")
-    options.pop("fov", None)  # a camera of the images, also for a `Predictor`
+    options = {**options}
+    fov = options.pop("fov", None)  # a camera of the images, also for a `Predictor`
     camera = camera_of(intrinsics, options.get("focal"), fov)
     chosen = {name: value for name, value in of_formats.items() if value is not None}
     measured = point_files(points, points_scale, points_pose)

@@ -22,6 +22,7 @@ from densevit.config import plugins as plugin_files
 from densevit.config.objects import OBJECT
 from densevit.config.parser import Draft
 from densevit.config.yaml_document import YamlDocument
+from densevit.data.loading.feature_cache import FeatureCache
 from densevit.engine import distributed, run_folder, skipped_steps
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.early_stop import stop_when_stalled
@@ -123,24 +124,32 @@ def with_batch_size(plan: Plan, world: DistributedContext, found: Found | None) 
     """Return a plan with the batch size of the run that it resumes, else with one that is measured. Raises ConfigError
     with several processes, or if not even the smallest batch fits."""
 
-    def sized(size: int, **changes: Any) -> Plan:
+    def sized(plan: Plan, size: int, **changes: Any) -> Plan:
         return replace(plan, run=replace(plan.run, batch_size=size, **changes))
 
     def measure(size: int) -> float:
         poll(NOT_STARTED)
-        data = replace(plan.run.data, cache_features=None)
-        opened = sized(size, output=Path(folder), data=data, epochs=None, steps=plan.run.steps or 10**6).open()
-        return images_per_second(training.build_trainer(opened, world), training.train_batches(opened, world))
+        tried = sized(opened, size, output=Path(folder))
+        return images_per_second(training.build_trainer(tried, world), training.train_batches(tried, world))
 
     if found is not None:
-        return sized(YamlDocument.read(found[0] / checkpoint.CONFIG).tree["batch_size"])
+        return sized(plan, YamlDocument.read(found[0] / checkpoint.CONFIG).tree["batch_size"])
     if world.size > 1:
         raise ConfigError(f"batch_size: auto is measured by one process, and these are {world.size}; give a number.")
+    first, data = plan.run.grad_accum_steps, replace(plan.run.data, cache_features=None)
+    opened = sized(plan, first, data=data, epochs=None, steps=plan.run.steps or 10**6).open()
     with TemporaryDirectory() as folder:
-        most, fastest = min(MOST_IMAGES, len(plan.open().train)), world.device.type == "cpu"
-        size = choose_batch_size(measure, plan.run.grad_accum_steps, most, fastest=fastest)
+        most, fastest = min(MOST_IMAGES, len(opened.train)), world.device.type == "cpu"
+        size = choose_batch_size(measure, first, most, fastest=fastest)
     print(f"batch_size  {size}, {'the fewest at full speed' if fastest else 'the most that fit'}", flush=True)
-    return sized(size)
+    return sized(plan, size)
+
+
+def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> FeatureCache | None:
+    """Return the outputs of the frozen encoder where the config caches them; those that are missing are computed."""
+    if plan.run.data.cache_features is None:
+        return None
+    return feature_cache(plan, trainer.model, world, training.workers(plan.run, world))
 
 
 def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: FolderLock) -> Run:
@@ -169,8 +178,7 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
             and (text := baselines.describe_baselines(plan.train, plan.val))
         ):
             print(text, flush=True)
-    cached, workers = plan.run.data.cache_features, training.workers(plan.run, world)
-    features = feature_cache(plan, trainer.model, world, workers) if cached else None
+    features = cached_features(plan, trainer, world)
     try:
         scores = trainer.fit(training.train_batches(plan, world, features), training.val_batches(plan, world))
     except Preempted:
@@ -232,8 +240,7 @@ def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence
     world = DistributedContext(choose_device(plan.run.device))
     seed.seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
-    cached, workers = plan.run.data.cache_features, training.workers(plan.run, world)
-    features = feature_cache(plan, trainer.model, world, workers) if cached else None
+    features = cached_features(plan, trainer, world)
     batches = training.train_batches(plan, DistributedContext(world.device, rank, processes), features)
     return summary(replay(trainer.state, trainer.forward_backward_step, batches, folder, rank))
 

@@ -115,10 +115,8 @@ class SelfSupervised(Supervised):
         super().on_train_step(progress)
         self.monitor.progress = progress
 
-    def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        pseudo_labels = {} if self.teacher is None else self.teacher(batch, self.runtime)
-        predictions = self.predict(batch)
-        losses = self.weighted_losses(predictions, batch, step, pseudo_labels)
+    def weighted_losses(self, predictions: Mapping[str, Tensor], batch: Batch, *given: Any) -> dict[str, Tensor]:
+        losses = super().weighted_losses(predictions, batch, *given)
         return losses | self.video_losses(predictions[self.head], batch)
 
     def _task_losses(self, name: str, *given: Any) -> dict[str, Tensor]:
