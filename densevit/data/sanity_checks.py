@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sized
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -209,9 +209,9 @@ def found_truths(source: MixtureSource) -> frozenset[str]:
     return frozenset(found)
 
 
-def spread_indices(dataset: Dataset) -> list[int]:
-    """Indices of the samples to check, evenly spread."""
-    places = np.linspace(0, len(dataset) - 1, min(NUM_SAMPLES, len(dataset))).astype(int)
+def spread_indices(samples: Sized, count: int = NUM_SAMPLES) -> list[int]:
+    """Indices of at most `count` samples, evenly spread."""
+    places = np.linspace(0, len(samples) - 1, min(count, len(samples))).astype(int)
     return [int(place) for place in np.unique(places)]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.datasets.base import Dataset, open_dataset
+from densevit.data.sanity_checks import spread_indices
 from densevit.errors import DensevitError
 from densevit.ops.align import weighted_median
 from densevit.registry import ComponentConfig
@@ -54,7 +55,7 @@ def recorded_baselines(train: ComponentConfig, scored: Dataset) -> str:
 
 def depth_maps(data: Dataset, count: int) -> Iterator[Float32[np.ndarray, "h w"]]:
     """Yield at most `count` maps with any depth, evenly spaced; none if the first image has no depth."""
-    for index in np.unique(np.linspace(0, len(data) - 1, min(count, len(data))).astype(int)).tolist():
+    for index in spread_indices(data, count):
         depth = data.depth_map(index)
         if depth is None:
             return

@@ -8,7 +8,6 @@ import numpy as np
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.io.samples import segments_of as true_segments
-from densevit.data.labels.segments import Segments, objects_of
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.data.segment_predictions import SavedSegments, SegmentTask
 from densevit.errors import ConfigError, DataError
@@ -20,6 +19,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
 from densevit.ops.palette import usual_palette
 from densevit.ops.segments import PanopticPrediction, SegmentPrediction, draw_segments
+from densevit.ops.segments.labelled import Segments, objects_of
 from densevit.reporting.figures import Figure, segments_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.scorers.segmentation import require_same_classes

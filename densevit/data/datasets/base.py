@@ -25,10 +25,10 @@ from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.io.samples import depth_at_image, make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
-from densevit.data.labels.segments import Objects, Segments
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
+from densevit.ops.segments.labelled import Objects, Segments
 from densevit.registry import ComponentConfig, Registry, did_you_mean
 from densevit.structures import Box, Sample, Size, crop
 

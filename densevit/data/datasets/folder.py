@@ -36,10 +36,10 @@ from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
 from densevit.data.labels.segment_table import FILES as SEGMENT_FILES
 from densevit.data.labels.segment_table import SegmentRows, find_segment_table, read_segment_ids
-from densevit.data.labels.segments import Segments, segments_of_ids, segments_of_labels
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.layouts import camera_of_json
 from densevit.errors import DataError
+from densevit.ops.segments.labelled import Segments, segments_of_ids, segments_of_labels
 from densevit.utils.json_files import read_json
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_labels, read_stored_labels
 from densevit.data.labels.class_table import ClassTable
-from densevit.data.labels.segments import Segments
 from densevit.errors import DataError
 from densevit.ops.geometry import scale
+from densevit.ops.segments.labelled import Segments
 from densevit.structures import Sample
 
 

@@ -11,6 +11,7 @@ from densevit.evaluation.segments import instances, panoptic
 from densevit.evaluation.segments.panoptic import Ids
 from densevit.model_card import HeadSpec
 from densevit.ops.segments import InstancePrediction, PanopticPrediction
+from densevit.ops.segments.labelled import Segments, objects_of
 from densevit.structures import Row
 
 Classes = Int64[np.ndarray, " n"]
@@ -33,13 +34,8 @@ def instances_row(
     found: InstancePrediction, ids: Ids, classes: Classes, crowd: Crowd, *, things: Sequence[int], num_classes: int
 ) -> dict[str, Any]:
     """Return the matches of an image; objects are the segments of things, with the area that they have in the image."""
-    rows = np.flatnonzero(np.isin(classes, things) & (np.bincount(ids.ravel(), minlength=len(classes) + 1)[1:] > 0))
-    masks = ids == rows[:, None, None] + 1
-    areas = masks.sum((1, 2)).astype(np.float64)
-    matches = instances.match(
-        found.masks, found.classes, found.scores, masks, classes[rows], crowd[rows], areas, num_classes
-    )
-    return {"matches": matches}
+    objects = objects_of(Segments(ids, classes, crowd), things)
+    return {"matches": instances.match(found.masks, found.classes, found.scores, *objects, num_classes)}
 
 
 def average_precision(rows: Sequence[dict[str, Any]]) -> Row:

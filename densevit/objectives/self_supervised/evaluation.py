@@ -12,6 +12,7 @@ from torch import Tensor
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.clips import Clips, videos
 from densevit.data.loading.collate import collate
+from densevit.data.sanity_checks import spread_indices
 from densevit.data.transforms.geometric import Resize
 from densevit.engine.objective import AllReduceMean
 from densevit.model_card import ModelCard
@@ -49,9 +50,8 @@ class HeldOutVideos:
 
     def batches(self, rank: int, world_size: int) -> Iterator[Batch]:
         """Yield this process's share of some clips, spread over the videos."""
-        chosen = np.unique(np.linspace(0, len(self.clips) - 1, min(CLIPS, len(self.clips))).astype(int))
-        for clip in chosen[rank::world_size]:
-            indices = self.clips.frames(int(clip))
+        for clip in spread_indices(self.clips, CLIPS)[rank::world_size]:
+            indices = self.clips.frames(clip)
             batch = collate([self.read(index) for index in indices], indices)
             yield Batch(**{**vars(batch), "clip_length": len(indices)})
 

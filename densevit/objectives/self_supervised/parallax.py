@@ -10,6 +10,7 @@ import numpy as np
 from densevit.config.schema import Run
 from densevit.data.loading.clips import Clips
 from densevit.data.loading.dataloader import AugmentedDataset
+from densevit.data.sanity_checks import spread_indices
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
@@ -39,10 +40,9 @@ def check_video(run: Run, data: Any, *, poses: bool) -> None:
             raise ConfigError(f"data.transforms: {name} divides depth, as no camera does; set its metric: intrinsics.")
     clips = Clips(data, run.data.clip, run.data.clip_stride)
     samples = AugmentedDataset(data, transform, run.seed)
-    chosen = np.unique(np.linspace(0, len(clips) - 1, min(PAIRS, len(clips))).astype(int))
     found, posed = [], 0
-    for clip in chosen:
-        first, second = (samples.read(index, (0, int(clip))) for index in clips.frames(int(clip))[:2])
+    for clip in spread_indices(clips, PAIRS):
+        first, second = (samples.read(index, (0, clip)) for index in clips.frames(clip)[:2])
         if first.intrinsics is None or second.intrinsics is None:
             raise DataError(
                 f"data.train: the camera of '{first.name}' is not known; write its focal length and centre into "

@@ -20,8 +20,8 @@ from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import Listing, SampleFiles, Subset, confine, glob_visible
 from densevit.data.io.readers import image_size
-from densevit.data.labels.segments import Segments
 from densevit.errors import ConfigError, DataError
+from densevit.ops.segments.labelled import Segments
 from densevit.structures import IGNORE, Size
 
 Split = Literal["train", "val", "test"]
