@@ -114,9 +114,7 @@ def draw(
     """Return an image of a report."""
     sample = data.read(index)
     found, truth = predict(sample), segments_in(sample)
-    things = np.isin(truth.classes, list(data.things))
-    true = PanopticPrediction(truth.ids, truth.classes, np.ones(len(things), np.float32), things)
-    drawn = [draw_segments(sample.image, one, spec) for one in (true, found)]
+    drawn = [draw_segments(sample.image, one, spec) for one in (truth.as_prediction(data.things), found)]
     occurring = np.union1d(truth.classes, found.classes).tolist()
     return segments_figure(
         name=sample.name, label=label, score=f"{scores.ranking} {row[scores.ranking]:.4f}", image=sample.image,

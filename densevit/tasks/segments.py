@@ -11,7 +11,8 @@ from torch import Tensor
 
 from densevit.losses.point_sampling import VOID
 from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, Segments
-from densevit.ops.segments import PanopticPrediction, SegmentPrediction, draw_segments, segments_of
+from densevit.ops.segments import SegmentPrediction, draw_segments, segments_of
+from densevit.ops.segments.labelled import Segments as LabelledSegments
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
@@ -81,9 +82,8 @@ class PanopticTask(Task):
             truth = image
             if batch.segments is not None and batch.segment_classes is not None:
                 ids, classes = (x[i].cpu().numpy() for x in (batch.segments, batch.segment_classes))
-                ones = np.ones(len(classes), np.float32)
-                true = PanopticPrediction(ids.astype(np.int32), classes, ones, np.isin(classes, self.output.things))
-                truth = draw_segments(image, true, self.output)
+                labelled = LabelledSegments(ids.astype(np.int32), classes, np.zeros(len(classes), np.bool_))
+                truth = draw_segments(image, labelled.as_prediction(self.output.things), self.output)
             rows.append(np.concatenate([image, truth, draw_segments(image, found, self.output)], axis=1))
         return np.concatenate(rows)
 

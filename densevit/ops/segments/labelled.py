@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64, Integer
 
+from densevit.ops.segments.predictions import PanopticPrediction
 from densevit.structures import IGNORE
 
 
@@ -20,6 +21,11 @@ class Segments(NamedTuple):
         """Return the class of each pixel, `empty` in void and IGNORE in crowds."""
         labels: Int64[np.ndarray, "h w"] = np.array([empty, *np.where(self.crowd, IGNORE, self.classes)])[self.ids]
         return labels
+
+    def as_prediction(self, things: Collection[int]) -> PanopticPrediction:
+        """Return the segments as a prediction that is sure of them, to be drawn."""
+        ones = np.ones(len(self.classes), np.float32)
+        return PanopticPrediction(self.ids, self.classes, ones, np.isin(self.classes, list(things)))
 
     def mapped(self, classes: Int64[np.ndarray, " n"]) -> "Segments":
         """Return the segments with other classes; those of class IGNORE become void."""
