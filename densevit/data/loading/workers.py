@@ -13,8 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
-from typing import Generic, TypeVar
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -88,6 +91,7 @@ def run_jobs(
             result = work(job)
             yield pin_memory(result) if pin else result  # type: ignore[no-untyped-call]
         return
+    processes: list[BaseProcess] = []
     loader = DataLoader(
         _Work(work),
         batch_size=None,
@@ -97,10 +101,10 @@ def run_jobs(
         pin_memory=pin,
         timeout=min(POLL, timeout),
         worker_init_fn=_init_worker,
-        multiprocessing_context=START,
+        multiprocessing_context=_listing_context(processes),
         generator=torch.Generator(),  # or it would draw from the training's, whose dropout would depend on the workers
     )
-    children = _Children(loader, progress)
+    children = _Children(loader, progress, processes)
     try:
         yield from children.results(timeout, describe)
     finally:
@@ -110,9 +114,11 @@ def run_jobs(
 class _Children(Generic[Result]):
     """The worker processes of one pass over the jobs."""
 
-    def __init__(self, loader: "DataLoader[Result | DensevitError]", progress: Progress) -> None:
+    def __init__(
+        self, loader: "DataLoader[Result | DensevitError]", progress: Progress, processes: list[BaseProcess]
+    ) -> None:
         self.progress = progress
-        before = set(multiprocessing.active_children())
+        self.processes = processes
         self.start_error: RuntimeError | None = None
         self.results_left: Iterator[Result | DensevitError] | None = None
         try:
@@ -120,7 +126,6 @@ class _Children(Generic[Result]):
                 self.results_left = iter(loader)
         except RuntimeError as error:  # a worker died before all had been started
             self.start_error = error
-        self.processes = [p for p in multiprocessing.active_children() if p not in before]
         # multiprocessing ends its children with SIGTERM, which these ignore, and then waits for them for ever.
         self.kill_all = partial(_kill, self.processes)
         atexit.register(self.kill_all)
@@ -151,11 +156,9 @@ class _Children(Generic[Result]):
             except StopIteration:
                 return None
             except RuntimeError as error:
-                dead = [p for p in self.processes if not p.is_alive()]
+                dead = [p for p in self.processes if p.pid is not None and not p.is_alive()]
                 if dead:
                     return f"a loader worker died (pid {dead[0].pid}, {_ending(dead[0].exitcode)})."
-                if "killed by signal" in str(error):  # and already forgotten by multiprocessing
-                    return f"a loader worker died: {str(error).splitlines()[0]}"
                 if "timed out" not in str(error):
                     raise
                 # DataLoader's own time limit ends its wait, not its work: asking again goes on waiting.
@@ -198,7 +201,20 @@ def _init_worker(_: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _kill(processes: list[multiprocessing.process.BaseProcess]) -> None:
+def _listing_context(processes: list[BaseProcess]) -> BaseContext:
+    """Return a context that adds each process it makes to `processes`; `active_children` leaves out the dead."""
+    context: Any = copy(multiprocessing.get_context(START))
+    make = context.Process
+
+    def listed(*args: Any, **kwargs: Any) -> BaseProcess:
+        processes.append(make(*args, **kwargs))
+        return processes[-1]
+
+    context.Process = listed
+    return context  # type: ignore[no-any-return]
+
+
+def _kill(processes: list[BaseProcess]) -> None:
     for process in processes:
         if process.is_alive():
             process.kill()

@@ -188,6 +188,17 @@ def test_a_killed_worker_is_an_error_that_names_what_it_read() -> None:
         list(islice(loader, 5))
 
 
+def test_a_worker_that_died_before_it_was_asked_for_is_still_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = multiprocessing.active_children
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: (time.sleep(1), real())[1])
+    loader = stream(Deadly(10, "killed"), workers=2)
+    iter(loader)
+    time.sleep(1)  # the worker dies meanwhile
+    multiprocessing.active_children()  # and is joined
+    with pytest.raises(DataError, match=r"died .*SIGKILL.* was reading sample 3"):
+        list(islice(loader, 5))
+
+
 def test_a_stuck_worker_is_an_error_within_the_timeout_and_leaves_no_orphan() -> None:
     loader = stream(Deadly(10, "stuck"), workers=2, timeout=1.0)
     began = time.monotonic()
