@@ -83,7 +83,7 @@ def main() -> None:
         for count in map(int, args.counts.split(",")):
             draws = range(DRAWS if count <= FEW else 1)
             scores = np.mean([score(maps, depth, count, draw) for maps, depth in frames for draw in draws], 0)
-            lines.append(f"| {name} | {count:,} | " + " | ".join(f"{x:.4f}" for x in scores) + " |")
+            lines.append(f"| {name} | {count:,} | " + " | ".join(f"{x:.5f}" for x in scores) + " |")
             print(lines[-1], flush=True)
     if args.report:
         write_text(args.report, made_on() + "\n\n" + "\n".join(lines) + "\n")

@@ -36,6 +36,7 @@ COARSE = 8  # pixels between those at which kriging is computed
 SHARPNESS = 8  # of many points: a candidate of twice the error at points left out weighs 2 ** -8 as much
 DOUBT = 10  # points of which the errors left out are believed by half
 APPLIED = (0.25, 0.8)  # odds against the fitted map at which the blend begins to replace it, and has replaced it
+NOISE = 0.15  # errors of the fitted map under it may be noise of the points: the smaller, the more a blend must gain
 SAME_CONTRAST = 0.1  # as the squares of log depth, the weight of the map's own contrast
 NEIGHBOURS = 16  # with which a point with noise shares its value, or that tell a point left out
 KRIGINGS = ((lambda r: r**1.5, True), (lambda r: -r, False))
@@ -115,7 +116,7 @@ def fit_globally(
 def leave_out(sampled: Values, points: MeasuredPoints, kind: Kind | None, size: Size) -> Held:
     """Return the errors in log depth of every candidate at points that did not make it, weighted by their noise."""
     errors, noise = [], points.log_noise
-    for part in folds(len(points)):
+    for part in folds(points):
         rest = np.setdiff1d(np.arange(len(points)), part)
         if len(points) > KRIGED:  # of which only those around matter, and triangles take their time
             around = nearest_points(points.places[rest], points.places[part], NEIGHBOURS)[1]
@@ -132,9 +133,10 @@ def leave_out(sampled: Values, points: MeasuredPoints, kind: Kind | None, size: 
     return np.concatenate(errors)
 
 
-def folds(count: int) -> list[Int64[np.ndarray, " _"]]:
-    """Return the points that are left out together; of very many, some once."""
-    order = np.random.default_rng(0).permutation(count)
+def folds(points: MeasuredPoints) -> list[Int64[np.ndarray, " _"]]:
+    """Return the points that are left out together, which are the same in the mirrored image; of very many, some once."""
+    count = len(points)
+    order = np.lexsort((points.v, points.depth))[np.random.default_rng(0).permutation(count)]
     if count > KRIGED:
         return [order[: min(KRIGED, count // 10)]]
     return np.array_split(order, min(count, 10 if count <= 200 else 5))
@@ -238,7 +240,8 @@ def choose_weights(held: Held) -> Weights:
     shares = errors[:, 1:].mean(0) ** -power
     shares /= shares.sum()
     blend = np.abs(np.expm1(held[:, 1:] @ shares)).clip(1e-9, 3).mean()
-    against = 1 / (1 + (blend / errors[:, 0].mean()) ** power)
+    fitted = errors[:, 0].mean()
+    against = 1 / (1 + (blend / fitted * (1 + max(0, 1 - fitted / NOISE))) ** power)
     applied = float(np.clip((against - APPLIED[0]) / (APPLIED[1] - APPLIED[0]), 0, 1))
     return np.concatenate([[1 - applied], applied * shares])
 
