@@ -134,7 +134,7 @@ def leave_out(sampled: Values, points: MeasuredPoints, kind: Kind | None, size: 
 
 
 def folds(points: MeasuredPoints) -> list[Int64[np.ndarray, " _"]]:
-    """Return the points that are left out together, which are the same in the mirrored image; of very many, some once."""
+    """Return the points that are left out together, in any order of the points the same; of very many, some once."""
     count = len(points)
     order = np.lexsort((points.v, points.depth))[np.random.default_rng(0).permutation(count)]
     if count > KRIGED:
