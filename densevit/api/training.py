@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -75,7 +76,7 @@ class Run:
     @property
     def scores(self) -> Row:
         """Validation scores of `best`, {"abs_rel": 0.08, ...}; with several heads `depth/abs_rel`."""
-        return dict(checkpoint.verify(self.best).scores)
+        return dict(checkpoint.read_manifest(self.best).scores)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -180,7 +181,8 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
             print(text, flush=True)
     features = cached_features(plan, trainer, world)
     try:
-        scores = trainer.fit(training.train_batches(plan, world, features), training.val_batches(plan, world))
+        with closing(trainer.checkpointer):
+            scores = trainer.fit(training.train_batches(plan, world, features), training.val_batches(plan, world))
     except Preempted:
         write_report(plan, trainer, opening, None)  # without images, for there may be little time
         raise
@@ -193,7 +195,7 @@ def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: Folder
             write_encoder(encoder_file, open_checkpoint(plan.run.output))
             print(f"encoder: {encoder_file}  (for model.encoder.weights)")
         if best := trainer.checkpointer.folder.best():
-            scores = dict(checkpoint.verify(best).scores)
+            scores = dict(checkpoint.read_manifest(best).scores)
         print(f"done: {plan.run.output}" + (f", best {best.name}" if best else ""))
         if scores:
             print(format_scores(scores))

@@ -5,16 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 from torch import Tensor
 
 from densevit.builder.model import build_component
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.models.encoders.base import ENCODERS, Encoder
-from densevit.utils import atomic_io
 from densevit.utils.state_dict import fingerprint
-from densevit.weights import checkpoint
+from densevit.weights import checkpoint, tensor_files
 from densevit.weights.external import ConvertedCheckpoint
 from densevit.weights.lora import is_update, lora_of, merged_checkpoint
 from densevit.weights.readers import read_tensors
@@ -42,9 +40,8 @@ def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
     kept = {name: tensor for name, tensor in tensors.items() if name.startswith(ENCODER) and name not in KEPT}
     inner = {name.split(".")[1] for name in kept}
     prefix = f"{ENCODER}{inner.pop()}." if len(inner) == 1 else ENCODER
-    dense = {name.removeprefix(prefix): tensor.detach().cpu().contiguous() for name, tensor in kept.items()}
-    content = safetensors.torch.save(dense, {"format": "pt"})
-    atomic_io.write_bytes(path, content)
+    renamed = {name.removeprefix(prefix): tensor for name, tensor in kept.items()}
+    tensor_files.write(path, renamed, {"format": "pt"})
 
 
 def frozen_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

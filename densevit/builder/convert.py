@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.registry import did_you_mean
 from densevit.utils import atomic_io
-from densevit.weights import checkpoint, detect
+from densevit.weights import checkpoint, detect, tensor_files
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.infer_vit_config import num_blocks
@@ -174,11 +173,10 @@ def save(target: Path, write: Any, configs: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    dense = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     if path.suffix in SAFETENSORS:
-        content = safetensors.torch.save(dense, {"format": "pt"})
-        atomic_io.write_bytes(path, content)
+        tensor_files.write(path, tensors, {"format": "pt"})
     else:
+        dense = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         atomic_io.atomic_write(path, lambda file: torch.save(dense, file))
 
 

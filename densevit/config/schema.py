@@ -208,8 +208,7 @@ class Run:
     grad_accum_steps: Count = 1
     """Micro-batches per step."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
-    """Number format of the forward and backward pass; auto: bf16 where the hardware multiplies in it, else fp16 on
-    a GPU and fp32 on a CPU."""
+    """Number format of a step; auto: bf16 where the hardware multiplies in it, else fp16 on a GPU, fp32 on a CPU."""
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of the weights' moving average, which is then what is validated and saved; default: none."""
     compile: bool = False
@@ -233,11 +232,12 @@ class Run:
     """Steps between validations; default: ten validations per run."""
     save_every: Count | None = None
     """Steps between checkpoints; default: at each validation."""
+    save_shards: bool | None = None
+    """Each process saves the tensors that it holds, during the next steps; default: with `parallel: fsdp`."""
     keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2
     """Newest checkpoints kept besides the best; 0 keeps all."""
     early_stop: Count | None = None
-    """Validations in a row without a better score (`best`) after which the run ends; default: never. The learning rate
-    follows `steps` all the same."""
+    """Validations in a row without a better score (`best`) after which the run ends, its schedule unchanged."""
     max_skipped: Count | None = None
     """Consecutive non-finite steps before the run stops; default: 3, with fp16 12."""
     plugins: list[Path] = field(default_factory=list)

@@ -3,8 +3,10 @@
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree as remove
@@ -17,19 +19,30 @@ import densevit
 from densevit.config import parser
 from densevit.config.schema import Run
 from densevit.config.yaml_document import YamlDocument, flat
+from densevit.engine.fsdp import local
 from densevit.engine.train_state import TrainState
 from densevit.errors import CheckpointError, StorageError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.progress import tqdm
-from densevit.weights import checkpoint
+from densevit.utils.state_dict import is_finite
+from densevit.weights import checkpoint, tensor_files
 from densevit.weights.checkpoint import Manifest
 from densevit.weights.migrations import migrate_config
+from densevit.weights.tensor_files import Part
 
 BestScore = tuple[str, Literal["min", "max"]]
 """The score that picks the best checkpoint, and its direction."""
 
-IGNORED_KEYS = ("output", "device", "data.workers", "data.cache_features.folder", "log_every", "trackers")
+IGNORED_KEYS = (
+    "output",
+    "device",
+    "data.workers",
+    "data.cache_features.folder",
+    "log_every",
+    "trackers",
+    "save_shards",
+)
 """Options of a run that change nothing in what it learns."""
 
 
@@ -53,14 +66,19 @@ class Checkpointer:
         self.state, self.run, self.card, self.data = state, run, card, data
         self.folder = CheckpointFolder(run.output / "checkpoints", best, run.keep_last)
         self.saved_at = 0
+        sharded = run.parallel == "fsdp" and state.world.size > 1 if run.save_shards is None else run.save_shards
+        self.background = state.world.background() if sharded else None
+        self._writing: Future[None] | None = None
 
     def save(self) -> None:
-        """Writes a checkpoint that any number of processes can resume from; all processes must call it together. Raises
-        CheckpointError if a weight is not finite, or what came back from the disk is not what was written. Raises
-        StorageError if the disk is full or read-only."""
+        """Writes a checkpoint that any number of processes can resume from; all processes must call it together. A
+        sharded one is written in the background, once the one before it is there; see `close`. Raises CheckpointError
+        if a weight is not finite, or what came back from the disk is not what was written. Raises StorageError if the
+        disk is full or read-only."""
         self.settle()
-        state, world = self.state.state_dict(), self.state.world
-        weights = state.pop("weights")
+        self.close()
+        sharded, world = self.background is not None, self.state.world
+        state = self.state.state_dict(gather=not sharded)
         manifest = Manifest(
             step=state.pop("step"),
             samples=state.pop("samples"),
@@ -69,13 +87,49 @@ class Checkpointer:
             data=self.data,
             versions={"densevit": densevit.__version__, "torch": torch.__version__},
         )
-
-        def write() -> None:
-            self.before_save()
-            self.folder.save(weights, self.card, parser.dump(self.run), state, manifest)
-
-        world.on_main(write)
+        world.on_main(self.before_save)
+        if sharded:
+            self._check_finite(state["weights"])
+            staged = tensor_files.stage(state, whole=world.is_main)
+            pool = ThreadPoolExecutor(1)
+            self._writing = pool.submit(self._save_shards, *staged, manifest)
+            pool.shutdown(wait=False)
+        else:
+            weights = state.pop("weights")
+            world.on_main(lambda: self.folder.save(weights, self.card, parser.dump(self.run), state, manifest))
         self.saved_at = self.state.step
+
+    def close(self) -> None:
+        """Waits for the checkpoint that is being written, and raises what went wrong with it."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _check_finite(self, weights: Mapping[str, Tensor]) -> None:
+        bad = [name for name, value in weights.items() if not is_finite(local(value))]
+        if bad := sorted(set().union(*self.state.world.all_gather(bad))):
+            path = self.folder.path(self.state.step)
+            raise CheckpointError(checkpoint.not_finite(path, bad))
+
+    def _save_shards(self, state: Mapping[str, Any], parts: Mapping[str, Part], manifest: Manifest) -> None:
+        """Every process writes its parts, rank 0 the rest; the folder has its name once all are there."""
+        world, path = self.background, self.folder.path(manifest.step)
+        assert world is not None
+        size = sum(world.all_gather(sum(part.values.nbytes for part in parts.values())))
+        card = replace(self.card, scores=manifest.scores)
+        with ExitStack() as stack:
+
+            def begin() -> Path:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                atomic_io.require_free_space(path.parent, size)
+                return stack.enter_context(atomic_io.atomic_folder(path, replace=True))
+
+            folder = world.on_main(begin)
+            written = world.on_all(lambda: tensor_files.write_shard(folder, world.rank, parts, checkpoint.header(card)))
+            hashes = dict(ChainMap(*written))
+            world.on_main(lambda: checkpoint.complete(folder, hashes, parser.dump(self.run), state, manifest))
+            world.on_main(stack.close)
+        world.on_main(lambda: self.folder.add(path, manifest, hashes))
 
     def load(self, path: Path, manifest: Manifest) -> None:
         """Loads a verified checkpoint, and says where data or config differ from those that wrote it. Raises
@@ -86,8 +140,8 @@ class Checkpointer:
                 tqdm.write(f"warning: {path} was trained on other data ({known}; now {self.data}).")
             if changes := changed(path, self.run):
                 tqdm.write(f"note: {path} was trained otherwise: {'; '.join(changes)}.")
-        weights, _ = checkpoint.read(path)
-        state = {**checkpoint.read_state(path), "step": manifest.step, "samples": manifest.samples, "weights": weights}
+        state = checkpoint.read_state(path, self.state.like())
+        state |= {"step": manifest.step, "samples": manifest.samples}
         where = path / checkpoint.STATE
         try:
             self.state.load_state_dict(state, path)
@@ -119,6 +173,7 @@ class Checkpointer:
             if undo:
                 self.state.undo_step()
             self.save()
+            self.close()
         except Exception as error:  # a full disk, a lost GPU; the first error is the one to report
             tqdm.write(f"step {step} could not be saved: {error}")
         else:
@@ -152,14 +207,21 @@ class CheckpointFolder:
         Raises CheckpointError if a weight is not finite, or what came back from the disk is not what was written.
         Raises StorageError if the disk is full or read-only."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"step-{manifest.step:08d}"
+        path = self.path(manifest.step)
         checkpoint.write(path, weights, replace(card, scores=manifest.scores), config, state, manifest)
-        checkpoint.verify(path)
+        self.add(path, manifest)
+        return path
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def add(self, path: Path, manifest: Manifest, verified: Collection[str] = ()) -> None:
+        """Reads a new checkpoint back, moves the links, then prunes. `verified`: files that were read back already."""
+        checkpoint.verify(path, verified)
         self._link("last", path)
         if self._is_best(manifest):
             self._link("best", path)
         self._prune(path)
-        return path
 
     def best(self) -> Path | None:
         link = self.folder / "best"
@@ -173,7 +235,7 @@ class CheckpointFolder:
         if best is None:
             return True
         try:
-            old = checkpoint.verify(best).scores.get(self.score, math.nan)
+            old = checkpoint.read_manifest(best).scores.get(self.score, math.nan)
         except CheckpointError:
             return True
         return math.isnan(old) or (new < old if self.direction == "min" else new > old)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import cast
 
@@ -24,6 +24,7 @@ from densevit.utils.precision import DTYPES, Precision
 from densevit.utils.process_group import ProcessGroup
 
 TIMEOUT = timedelta(minutes=10)  # of one collective of tensors
+PATIENCE = timedelta(hours=2)  # with what one process does alone, saving a large model for example
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,12 @@ class DistributedContext(ProcessGroup):
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
+    def background(self) -> "DistributedContext":
+        """The same processes with a group of their own, for what a thread exchanges; all must call it together."""
+        if self.size == 1:
+            return self
+        return replace(self, objects=cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=PATIENCE)))
+
     def parallelize(self, model: nn.Module, run: Run, precision: Precision) -> nn.Module:
         """Wraps the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
         if self.size == 1:
@@ -125,15 +132,9 @@ def no_sync(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def process_group(device: str = "auto", patience: timedelta = timedelta(hours=2)) -> Iterator[DistributedContext]:
-    """Joins the process group that torchrun describes; alone without torchrun.
-
-    Args:
-        patience: how long the processes wait for what one of them does alone, saving a large model for example.
-
-    Raises:
-        ConfigError: no such device here, or one GPU for several processes.
-    """
+def process_group(device: str = "auto", patience: timedelta = PATIENCE) -> Iterator[DistributedContext]:
+    """Joins the process group that torchrun describes; alone without torchrun. Raises ConfigError: no such device here,
+    or one GPU for several processes. `patience`: of the processes with what one of them does alone."""
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     # Named before anything touches a device: each process would otherwise take half a gigabyte of the first GPU.

@@ -1,7 +1,4 @@
-"""Fully sharded data parallel training (FSDP2): each process holds a shard of every tensor.
-
-Checkpoints hold whole tensors, so that any number of processes can load them.
-"""
+"""Fully sharded data parallel training (FSDP2): each process holds a shard of every tensor."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,9 +68,9 @@ def full_state_dict(tree: Any, *, keep: bool) -> Any:
 def distribute_like(value: Any, model: Tensor) -> Any:
     """A whole tensor in the layout of `model`: sharded over the same mesh, or in the same memory format.
 
-    A value of another shape is returned as it is.
+    A value of another shape is returned as it is, and one that is sharded already.
     """
-    if not isinstance(value, Tensor) or value.shape != model.shape:
+    if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.shape != model.shape:
         return value
     if isinstance(model, DTensor):
         # Contiguous, as the parameter is: fused optimisers read both in the order of memory.

@@ -56,9 +56,8 @@ def replay(
         raise ConfigError(
             f"--rank: {len(skipped.parts)} processes took part, 0 to {len(skipped.parts) - 1}; got {rank}."
         )
-    weights, _ = checkpoint.read(folder)
     saved = checkpoint.read_state(folder)
-    load_weights(state.model, weights, folder)
+    load_weights(state.model, saved["weights"], folder)
     state.step, state.samples, state.updates = skipped.step - 1, skipped.samples, saved["updates"]
     state.scaler.load_state_dict(saved["scaler"])
     state.objective.load_state_dict(saved["objective"])

@@ -1,6 +1,6 @@
 """What training changes: weights, optimiser, loss scale, moving average, random states and counters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,8 @@ class TrainState:
         seed.set_random_state(self.random_before, self.world.device)
         self.restore_statistics(torch.ones((), device=self.world.device))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Whole tensors, on rank 0 only; all processes must call it together.
+    def state_dict(self, *, gather: bool = True) -> dict[str, Any]:
+        """Whole tensors, on rank 0 only, or without `gather` the tensors of this process; all must call it together.
 
         `weights` are those to use, the moving average where there is one; then `raw_weights` are those in training.
         """
@@ -94,8 +94,23 @@ class TrainState:
             **{name: getattr(self, name) for name in COUNTERS},
         }
         split_training_only(state, self.training_only)
-        full: dict[str, Any] = full_state_dict(state, keep=self.world.is_main)
+        full: dict[str, Any] = full_state_dict(state, keep=self.world.is_main) if gather else state
         return full
+
+    def like(self) -> Callable[[str], Tensor | None]:
+        """Path of a tensor in `state_dict` -> the model's or a parameter of its layout; None where there is none."""
+        weights: Mapping[str, Tensor] = self.model.state_dict()
+        parameters: list[Tensor] = [p for group in self.optimizer.param_groups for p in group["params"]]
+
+        def find(path: str) -> Tensor | None:
+            match path.split("/"):
+                case ["weights" | "raw_weights" | "training_only", name]:
+                    return weights.get(name)
+                case ["optimizer", "state", index, _] if int(index) < len(parameters):
+                    return parameters[int(index)]
+            return None
+
+        return find
 
     def load_state_dict(self, state: Mapping[str, Any], source: Path) -> None:
         """Loads what `state_dict` gave, on any number of processes. `source`: what errors call it. Raises

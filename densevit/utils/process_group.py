@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -32,19 +32,23 @@ class ProcessGroup:
         dist.all_gather_object(values, value, group=self.objects)
         return values
 
-    def on_main(self, work: Callable[[], T]) -> T:
-        """Runs `work` on rank 0 and returns its result on every process; its error is raised on all of them."""
+    def on_all(self, work: Callable[[], T]) -> list[T]:
+        """Runs `work` on every process and returns all results by rank; the first error is raised on all of them."""
         value: tuple[T, ...] = ()
         error: Exception | None = None
-        if self.is_main:
-            try:
-                value = (work(),)
-            except Exception as caught:
-                error = caught
-        value, error = self.all_gather((value, error))[0]
-        if error is not None:
-            raise error
-        return value[0]
+        try:
+            value = (work(),)
+        except Exception as caught:
+            error = caught
+        results = self.all_gather((value, error))
+        for _, error in results:
+            if error is not None:
+                raise error
+        return [value[0] for value, _ in results]
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        """Runs `work` on rank 0 and returns its result on every process; its error is raised on all of them."""
+        return self.on_all(work if self.is_main else cast(Callable[[], T], lambda: None))[0]
 
 
 ALONE = ProcessGroup()

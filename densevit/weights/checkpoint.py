@@ -6,18 +6,19 @@
         config.yaml         the resolved run
         manifest.json       sha256 of each file, step, scores; written last
 
-A bare `model.safetensors` is complete for inference.
+A bare `model.safetensors` is complete for inference. Sharded checkpoints have `shard-N.safetensors` of each process in
+its place, which hold the tensors of `state.pt`, too (`tensor_files.py`).
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor
@@ -27,9 +28,11 @@ from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.json_files import MALFORMED
 from densevit.utils.state_dict import is_finite
+from densevit.weights import tensor_files
 from densevit.weights.key_mapping import split_unused
 from densevit.weights.migrations import migrate_card, migrate_state, migrate_tensors
 from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
+from densevit.weights.tensor_files import FIRST_SHARD
 
 SCHEMA = 2
 WEIGHTS, STATE, CONFIG, MANIFEST = "model.safetensors", "state.pt", "config.yaml", "manifest.json"
@@ -64,15 +67,26 @@ def write(
     read-only."""
     bad = [name for name, value in weights.items() if not is_finite(value)]
     if bad:
-        raise CheckpointError(f"{folder}: not saved, {len(bad)} weights are not finite: {', '.join(bad[:5])}.")
+        raise CheckpointError(not_finite(folder, bad))
     atomic_io.require_free_space(folder.parent, num_bytes(weights) + num_bytes(state))
     with atomic_io.atomic_folder(folder, replace=True) as temporary:
-        hashes = {
-            WEIGHTS: write_weights(temporary / WEIGHTS, weights, card),
-            STATE: atomic_io.atomic_write(temporary / STATE, lambda file: torch.save(dict(state), file)),
-            CONFIG: atomic_io.write_text(temporary / CONFIG, config),
-        }
-        atomic_io.write_text(temporary / MANIFEST, with_checksum({**asdict(manifest), "files": hashes}))
+        complete(temporary, {WEIGHTS: write_weights(temporary / WEIGHTS, weights, card)}, config, state, manifest)
+
+
+def not_finite(folder: Path, names: Sequence[str]) -> str:
+    return f"{folder}: not saved, {len(names)} weights are not finite: {', '.join(names[:5])}."
+
+
+def complete(
+    folder: Path, hashes: Mapping[str, str], config: str, state: Mapping[str, Any], manifest: Manifest
+) -> None:
+    """Writes what a folder needs besides its weights, the manifest last. `hashes`: sha256 of the weights' files."""
+    hashes = {
+        **hashes,
+        STATE: atomic_io.atomic_write(folder / STATE, lambda file: torch.save(dict(state), file)),
+        CONFIG: atomic_io.write_text(folder / CONFIG, config),
+    }
+    atomic_io.write_text(folder / MANIFEST, with_checksum({**asdict(manifest), "files": hashes}))
 
 
 def with_checksum(content: Mapping[str, Any]) -> str:
@@ -104,33 +118,45 @@ def num_bytes(tree: Any) -> int:
 
 def write_weights(path: Path, weights: Mapping[str, Tensor], card: ModelCard) -> str:
     """A single file that is complete for inference; returns its sha256."""
-    dense = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    content = safetensors.torch.save(dense, {CARD: json.dumps(card.to_dict())})
-    return atomic_io.write_bytes(path, content)
+    return tensor_files.write(path, weights, header(card))
 
 
-def verify(folder: Path) -> Manifest:
-    """Reads the manifest and checks every byte against it. Raises CheckpointError naming the file that is missing or
-    differs; or the folder has another step's name."""
+def header(card: ModelCard) -> dict[str, str]:
+    """The metadata of a weights file."""
+    return {CARD: json.dumps(card.to_dict())}
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Raises CheckpointError if it is missing or damaged."""
     path = folder / MANIFEST
     try:
-        manifest = parse_manifest(path.read_bytes().decode(), folder)
+        return parse_manifest(path.read_bytes().decode(), folder)
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no checkpoint ({MANIFEST} is missing).") from None
     except CheckpointError:
         raise
     except (OSError, *MALFORMED) as error:
         raise CheckpointError(f"{path}: damaged ({' '.join(str(error).split())}).") from None
-    for name, expected in manifest.files.items():
+
+
+def verify(folder: Path, verified: Collection[str] = ()) -> Manifest:
+    """Reads the manifest and checks every byte against it, except of the files in `verified`. Raises CheckpointError
+    naming the file that is missing or differs; or the folder has another step's name."""
+    manifest = read_manifest(folder)
+
+    def check(name: str) -> None:
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder / name}: missing.")
-        if _sha256(folder / name) != expected:
+        if name not in verified and _sha256(folder / name) != manifest.files[name]:
             raise CheckpointError(f"{folder / name}: damaged (its sha256 is not the manifest's).")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(check, manifest.files))
     recorded = folder.parent.name == "skipped_steps"  # named for the step that begins there
     if STEP.match(folder.name) and not recorded and step_of(folder) != manifest.step:
         raise CheckpointError(f"{folder}: renamed, it holds step {manifest.step}; name it step-{manifest.step:08d}.")
-    if WEIGHTS not in manifest.files:
-        raise CheckpointError(f"{path}: damaged ({WEIGHTS} is not listed).")
+    if not any(name.endswith(SAFETENSORS) for name in manifest.files):
+        raise CheckpointError(f"{folder / MANIFEST}: damaged ({WEIGHTS} is not listed).")
     return manifest
 
 
@@ -182,6 +208,10 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
     path = locate(path)
     folder = path if path.is_dir() else path.parent
     if path.is_dir():
+        if is_sharded(path):
+            verify(path)
+            shapes = {"weights": read_pickled(path / STATE)["weights"]}
+            return *split_unused(migrate_tensors(tensor_files.fill(path, shapes)["weights"])), read_card(path)
         path = path / WEIGHTS
     if path == folder / WEIGHTS and ((folder / MANIFEST).exists() or not path.exists()):
         verify(folder)
@@ -195,7 +225,8 @@ def read_card(path: str | Path) -> ModelCard:
     """The card alone, from the header of the weights file. Raises CheckpointError: missing, damaged, or a weights file
     without our card."""
     path = locate(path)
-    path = path / WEIGHTS if path.is_dir() else path
+    if path.is_dir():
+        path = path / (FIRST_SHARD if is_sharded(path) else WEIGHTS)
     return _card(path, read_metadata(path) if path.suffix in SAFETENSORS else {})
 
 
@@ -218,9 +249,16 @@ def has_card(path: Path) -> bool:
     return path.suffix in SAFETENSORS and CARD in read_metadata(path)
 
 
-def read_state(folder: Path) -> dict[str, Any]:
-    """The resume state of a verified folder."""
-    return migrate_state(dict(read_pickled(folder / STATE)))
+def is_sharded(folder: Path) -> bool:
+    return not (folder / WEIGHTS).exists() and (folder / FIRST_SHARD).exists()
+
+
+def read_state(folder: Path, like: Callable[[str], Tensor | None] = lambda path: None) -> dict[str, Any]:
+    """The resume state of a verified folder, with its weights. `like`: of a sharded one, see `tensor_files.fill`."""
+    state = dict(read_pickled(folder / STATE))
+    if is_sharded(folder):
+        return migrate_state(tensor_files.fill(folder, state, like))
+    return {**migrate_state(state), "weights": read(folder)[0]}
 
 
 def _neighbours(path: Path) -> str:

@@ -33,11 +33,11 @@ def describe_densevit(path: Path) -> Description:
     """Raises CheckpointError: missing, or damaged."""
     tensors, unused, card = checkpoint.read_whole(path)
     place = checkpoint.locate(path)
-    manifest = checkpoint.verify(place) if (place / checkpoint.MANIFEST).is_file() else None
+    manifest = checkpoint.read_manifest(place) if (place / checkpoint.MANIFEST).is_file() else None
     beside = (
         {"step": manifest.step, "samples": manifest.samples, "versions": dict(manifest.versions)} if manifest else {}
     )
-    weights = place / checkpoint.WEIGHTS if place.is_dir() else place
+    weights = place if not place.is_dir() or checkpoint.is_sharded(place) else place / checkpoint.WEIGHTS
     return {
         "path": str(place),
         "made_by": "densevit",

@@ -9,6 +9,7 @@ from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.run_folder import newest_good
 from densevit.errors import CheckpointError
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.utils import atomic_io
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 
@@ -48,9 +49,17 @@ def test_nan_never_is_the_best_and_a_tie_keeps_the_older(tmp_path: Path) -> None
 def test_a_damaged_best_gives_way_to_the_next(tmp_path: Path) -> None:
     checkpoints = CheckpointFolder(tmp_path, ("abs_rel", "min"), 9)
     save(checkpoints, 1, 0.1)
-    (tmp_path / "step-00000001" / checkpoint.WEIGHTS).write_bytes(b"")
+    (tmp_path / "step-00000001" / checkpoint.MANIFEST).write_bytes(b"")
     save(checkpoints, 2, 0.2)
     assert (tmp_path / "best").resolve().name == "step-00000002"
+
+
+def test_the_best_is_not_hashed_again_for_its_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints, hashed, sha256 = CheckpointFolder(tmp_path, ("abs_rel", "min"), 9), [], atomic_io.sha256
+    save(checkpoints, 1, 0.1)
+    monkeypatch.setattr(atomic_io, "sha256", lambda path: hashed.append(path.parent.name) or sha256(path))
+    save(checkpoints, 2, 0.2)
+    assert set(hashed) == {"step-00000002"}
 
 
 def test_the_only_checkpoint_stays_until_the_next_has_been_read_back(

@@ -51,6 +51,12 @@ def while_saving(_: str) -> None:
     before(checkpoint, "write_weights", ask_to_stop)
 
 
+def killed_writing_shard(number: str) -> None:
+    from densevit.weights import tensor_files
+
+    before(tensor_files, "write_shard", lambda call: os.kill(os.getpid(), signal.SIGKILL) if call == int(number) else 0)
+
+
 def while_scanning(_: str) -> None:
     from densevit.data.datasets.folder import Folder
 
@@ -124,6 +130,7 @@ FAULTS: dict[str, Callable[[str], None]] = {
         while_scanning,
         while_predicting,
         killed_predicting,
+        killed_writing_shard,
         deaf,
         full_disk,
         noting_writes,
