@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from densevit.config.starter import FolderFacts
-from densevit.data.datasets.base import Dataset, open_dataset
+from densevit.data.datasets.base import Dataset, evenly_spaced, open_dataset
 from densevit.data.datasets.folder import Folder, MapKind, hash_fraction
 from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names, split_folders, type_of_folder
 from densevit.data.datasets.recording import Recording
@@ -18,7 +18,6 @@ from densevit.data.io.arrays import READERS
 from densevit.data.io.images import Raster, file_format
 from densevit.data.io.readers import SCALE_KEY, image_size, read_stored_labels, read_values
 from densevit.data.recordings.blocks import is_consecutive
-from densevit.data.sanity_checks import spread_indices
 from densevit.errors import DataError
 from densevit.structures import IGNORE
 
@@ -86,7 +85,7 @@ def look_at_folder(root: Path) -> FolderFacts:
 
 def looked_at(data: Folder) -> list[SampleFiles]:
     """Some samples of a folder, evenly spaced."""
-    return [data.samples[i] for i in spread_indices(data, LOOKED_AT)]
+    return [data.samples[i] for i in evenly_spaced(len(data), LOOKED_AT)]
 
 
 def segments_of_classes(data: Dataset) -> Literal["panoptic", "instances"]:
@@ -115,7 +114,7 @@ def guesses(data: Folder) -> Iterator[tuple[str, str]]:
 def look_at_recording(root: Path) -> FolderFacts:
     """Opens a recording and decodes some of its frames."""
     train, val = (Recording(root=root, split=split) for split in ("train", "val"))
-    chosen = [train.read(i) for i in spread_indices(train, LOOKED_AT)]
+    chosen = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
     depths = np.concatenate([s.depth[s.valid][::50] for s in chosen if s.depth is not None and s.valid is not None])
     if not depths.size:
         raise DataError(f"{root}: none of {len(chosen)} depth maps has a value over 0.")
@@ -142,7 +141,7 @@ def look_at_annotations(root: Path, kind: str) -> FolderFacts:
         fraction = max(VAL_FRACTION, FEWEST / len(train))
     parts = [open_dataset({**spec, "split": split, **({"val_fraction": fraction} if whole else {})})
              for split in ("train", "val")]  # fmt: skip
-    chosen = [train.read(i) for i in spread_indices(train, LOOKED_AT)]
+    chosen = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
     segments = sum(0 if sample.segment_classes is None else len(sample.segment_classes) for sample in chosen)
     return FolderFacts(
         type=kind,

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sized
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.config.schema import Run
-from densevit.data.datasets.base import Dataset, MixtureSource, resolve_root
+from densevit.data.datasets.base import Dataset, MixtureSource, evenly_spaced, resolve_root
 from densevit.data.loading.dataloader import OnError, with_sample_name
 from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
@@ -47,7 +47,7 @@ def check_depth_range(
     """Compares the depth of some samples, spread over the data set, with a head's range in metres. Raises DataError:
     all of the depth lies outside the range. `on_corrupt`: skip ignores unreadable samples; the loader counts them;
     `where`: what messages call the data set. Returns warnings, each with what to do."""
-    indices = spread_indices(dataset)
+    indices = evenly_spaced(len(dataset), NUM_SAMPLES)
     looks = {dataset.names[index]: _depth(dataset, index, on_corrupt) for index in indices}
     depth = np.concatenate(list(looks.values()))
     if not depth.size:
@@ -76,7 +76,7 @@ def check_depth_range(
 def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", where: str = "data.train") -> list[str]:
     """Checks that the label maps of some samples, spread over the data set, have two classes or more. Raises DataError
     if a label map is bad, and may not be skipped. Returns warnings, each with what to do."""
-    indices = spread_indices(dataset)
+    indices = evenly_spaced(len(dataset), NUM_SAMPLES)
     looked = f"{len(indices)} samples looked at, of {len(dataset)}"
     found = sorted(set().union(*(_ids(dataset, index, on_corrupt) for index in indices)))
     if not found:
@@ -92,7 +92,7 @@ def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", where: str 
 def check_cameras(dataset: Dataset, where: str, *, on_corrupt: OnError = "raise") -> list[str]:
     """Checks that the cameras of some samples, spread over the data set, are known. Raises DataError if none is.
     Returns a warning, where some are not."""
-    indices = spread_indices(dataset)
+    indices = evenly_spaced(len(dataset), NUM_SAMPLES)
     known = [view is not None for view in (camera_view(dataset, index, on_corrupt) for index in indices)]
     if all(known):
         return []
@@ -107,7 +107,7 @@ def check_cameras(dataset: Dataset, where: str, *, on_corrupt: OnError = "raise"
 
 def fields_of_view(dataset: Dataset, *, on_corrupt: OnError = "raise") -> tuple[float, float] | None:
     """The smallest and the largest horizontal field of view among some samples, in degrees; None of unknown cameras."""
-    views = (camera_view(dataset, index, on_corrupt) for index in spread_indices(dataset))
+    views = (camera_view(dataset, index, on_corrupt) for index in evenly_spaced(len(dataset), NUM_SAMPLES))
     angles = [field_of_view(width, focal) for width, focal in filter(None, views)]
     return (round(min(angles), 2), round(max(angles), 2)) if angles else None
 
@@ -116,7 +116,7 @@ def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrup
     """The median focal length of some samples as the network sees them, in pixels; rounded to three digits. Raises
     DataError if no camera is known."""
     found = []
-    for index in spread_indices(dataset):
+    for index in evenly_spaced(len(dataset), NUM_SAMPLES):
         sample = _attempted(dataset.read, dataset, index, on_corrupt)
         if sample is not None and sample.intrinsics is not None:
             matrix = transform(sample, np.random.default_rng((seed, index))).intrinsics
@@ -138,7 +138,9 @@ def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int,
 def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise") -> None:
     """Checks that some samples have normals, or depth with intrinsics, from which they follow. `name`: of the data set
     in the config, `train` say. Raises DataError if none has."""
-    samples = [_attempted(dataset.read, dataset, index, on_corrupt) for index in spread_indices(dataset)]
+    samples = [
+        _attempted(dataset.read, dataset, index, on_corrupt) for index in evenly_spaced(len(dataset), NUM_SAMPLES)
+    ]
     there = [sample for sample in samples if sample is not None]
     if not any(s.normals is not None or (s.depth is not None and s.intrinsics is not None) for s in there):
         raise DataError(
@@ -152,7 +154,7 @@ def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
     """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it. Raises
     DataError if a sample is bad."""
     found: dict[tuple[int, int], str] = {}
-    for index in spread_indices(dataset):
+    for index in evenly_spaced(len(dataset), NUM_SAMPLES):
         with with_sample_name(dataset, index):
             depth = dataset.read(index).depth
         if depth is not None:
@@ -200,19 +202,13 @@ def found_truths(source: MixtureSource) -> frozenset[str]:
     if source.truths is not None:
         return frozenset(source.truths)
     found: set[str] = set()
-    indices = spread_indices(source.data)
+    indices = evenly_spaced(len(source.data), NUM_SAMPLES)
     for index in indices[:: max(1, len(indices) // LOOKS)]:
         sample = source.data.read(index)
         found |= {sample.depth_kind} if sample.depth is not None else set()
         found |= {"normals"} if sample.normals is not None else set()
         found |= {"labels"} if sample.labels is not None or sample.label is not None else set()
     return frozenset(found)
-
-
-def spread_indices(samples: Sized, count: int = NUM_SAMPLES) -> list[int]:
-    """Indices of at most `count` samples, evenly spread."""
-    places = np.linspace(0, len(samples) - 1, min(count, len(samples))).astype(int)
-    return [int(place) for place in np.unique(places)]
 
 
 def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrupt: OnError) -> T | None:

@@ -6,8 +6,7 @@ import cv2
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.data.datasets.base import Dataset, open_dataset
-from densevit.data.sanity_checks import spread_indices
+from densevit.data.datasets.base import Dataset, evenly_spaced, open_dataset
 from densevit.errors import DensevitError
 from densevit.ops.align import weighted_median
 from densevit.registry import ComponentConfig
@@ -55,7 +54,7 @@ def recorded_baselines(train: ComponentConfig, scored: Dataset) -> str:
 
 def depth_maps(data: Dataset, count: int) -> Iterator[Float32[np.ndarray, "h w"]]:
     """Yield at most `count` maps with any depth, evenly spaced; none if the first image has no depth."""
-    for index in spread_indices(data, count):
+    for index in evenly_spaced(len(data), count):
         depth = data.depth_map(index)
         if depth is None:
             return

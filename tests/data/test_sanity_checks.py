@@ -64,7 +64,7 @@ def test_samples_that_lie_a_hundred_times_apart_are_a_warning_that_names_two() -
             return replace(sample, depth=sample.depth / np.float32(1000)) if index % 2 else sample
 
     (warning,) = check_depth_range(Mixed([2.0, 6.0, 9.0]), 0.001, 10)
-    assert "the median of '5' is 0.006 m, that of '0' 6 m. Do their files hold different units?" in warning
+    assert "the median of '3' is 0.006 m, that of '0' 6 m. Do their files hold different units?" in warning
 
 
 def test_data_without_any_truth_is_a_warning_since_other_samples_may_have_some() -> None:

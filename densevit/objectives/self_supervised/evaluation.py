@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, evenly_spaced
 from densevit.data.loading.clips import Clips, videos
 from densevit.data.loading.collate import collate
-from densevit.data.sanity_checks import spread_indices
 from densevit.data.transforms.geometric import Resize
 from densevit.engine.objective import AllReduceMean
 from densevit.model_card import ModelCard
@@ -50,7 +49,7 @@ class HeldOutVideos:
 
     def batches(self, rank: int, world_size: int) -> Iterator[Batch]:
         """Yield this process's share of some clips, spread over the videos."""
-        for clip in spread_indices(self.clips, CLIPS)[rank::world_size]:
+        for clip in evenly_spaced(len(self.clips), CLIPS)[rank::world_size]:
             indices = self.clips.frames(clip)
             batch = collate([self.read(index) for index in indices], indices)
             yield Batch(**{**vars(batch), "clip_length": len(indices)})

@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 
 from densevit.config.schema import Run
+from densevit.data.datasets.base import evenly_spaced
 from densevit.data.loading.clips import Clips
 from densevit.data.loading.dataloader import AugmentedDataset
-from densevit.data.sanity_checks import spread_indices
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
@@ -41,7 +41,7 @@ def check_video(run: Run, data: Any, *, poses: bool) -> None:
     clips = Clips(data, run.data.clip, run.data.clip_stride)
     samples = AugmentedDataset(data, transform, run.seed)
     found, posed = [], 0
-    for clip in spread_indices(clips, PAIRS):
+    for clip in evenly_spaced(len(clips), PAIRS):
         first, second = (samples.read(index, (0, clip)) for index in clips.frames(clip)[:2])
         if first.intrinsics is None or second.intrinsics is None:
             raise DataError(
