@@ -52,8 +52,9 @@ def load(
         precision: auto takes bf16 where it is fast; bf16, fp16 and tf32 (GPUs) change the last digits; int8 is for an
             ONNX file that is.
         runtime: what computes on a CPU: torch, openvino (the fastest for many images of few sizes, ten seconds first)
-            or onnxruntime; auto takes what is fastest for these images. ONNX files take what is installed, unless one
-            of the two is named.
+            or onnxruntime; auto takes what is fastest for these images. On an NVIDIA GPU cuda_graphs records the
+            kernels of torch for each of the first sizes and replays them, for small models; with cast_weights. ONNX
+            files take what is installed, unless one of the two is named.
         flip: average with the mirrored image's prediction; twice the time.
         scales: average over these scales of the image, as 0.5,1,1.5.
         window_size: side of a sliding window in pixels.

@@ -12,6 +12,7 @@ from operator import index
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
@@ -38,6 +39,7 @@ from densevit.ops.resize_uint8 import resize_uint8
 from densevit.output_kinds import OutputKind
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Box, Size
+from densevit.utils.device import upload
 from densevit.utils.precision import Precision, autocast
 
 NO_HEADS: Mapping[str, HeadSpec] = MappingProxyType({})
@@ -58,6 +60,7 @@ def forward(
     multiple: int,
     inputs: ModelInputs = NO_INPUTS,
     *,
+    device: torch.device | None = None,
     precision: Precision | None = None,
     box: Box | None = None,
     flip: bool = False,
@@ -70,6 +73,7 @@ def forward(
     Args:
         multiple: the sides of the network's input are multiples of this.
         inputs: of the images, at their size.
+        device: of the model, where the images are elsewhere.
         precision: of the model, by autocast; None leaves that to the caller.
         box: the model sees only this window; outside it every output is NaN.
         flip: average with the mirrored output for the mirrored image.
@@ -78,7 +82,7 @@ def forward(
             applied; an output without an entry is left as it is.
     """
     h, w = image.shape[-2:]
-    options: dict[str, Any] = {"precision": precision, "flip": flip, "scales": scales, "heads": heads}
+    options: dict[str, Any] = {"device": device, "precision": precision, "flip": flip, "scales": scales, "heads": heads}
     if box is not None:
         part = crop_box(image, box)
         inputs = crop_inputs(inputs, box[0], box[2], (part.shape[-2], part.shape[-1]))
@@ -96,8 +100,8 @@ def forward(
     inputs = uncalibrate_inputs(inputs, heads)
     predictions = (
         forward_once(
-            model, image, scale_preprocessing(config, scale, (h, w)), multiple, inputs, precision, mirrored, kinds,
-            heads,
+            model, image, scale_preprocessing(config, scale, (h, w)), multiple, inputs, device, precision, mirrored,
+            kinds, heads,
         )
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]
@@ -118,6 +122,7 @@ def forward_once(
     config: PreprocessConfig,
     multiple: int,
     inputs: ModelInputs,
+    device: torch.device | None,
     precision: Precision | None,
     mirrored: bool,
     kinds: Mapping[str, OutputKind],
@@ -125,6 +130,7 @@ def forward_once(
 ) -> Outputs:
     """One pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
     x = preprocess(image, config, multiple)
+    x = x if device is None or x.device == device else upload(x, device)
     size, input_size = (image.shape[-2], image.shape[-1]), (x.shape[-2], x.shape[-1])
     content = unpadded_size(size, config) or input_size
     inputs = crop_inputs(resize_inputs(inputs, size, content, config.align_corners), 0, 0, input_size)

@@ -1,7 +1,8 @@
 """One image to predict, with what is known of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,17 @@ from densevit.inference.camera import CameraNumbers
 from densevit.inference.measured_points import Points, as_input, points_are_input, to_metres
 from densevit.inference.point_fit import PointFit
 from densevit.model_card import ModelCard
-from densevit.model_inputs import ModelInputs
+from densevit.model_inputs import ModelInputs, join_inputs
 from densevit.ops.points import as_points
 from densevit.ops.segments import segments_of
 from densevit.reporting.predicted_array import PredictedArray
+
+Map = Float32[np.ndarray, "..."]
+"""h w, or k h w from a head with k > 1 channels; k from a head for whole images. The head's output kind says what the
+numbers are (output_kinds.py)."""
+
+Maps = dict[str, Map]
+"""By head."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,3 +87,10 @@ class ImageInput:
         if fitted is None:
             return PredictedArray(values, spec)
         return PredictedArray(fitted[0], replace(spec, kind="metric", unit="m"))
+
+
+def batches_of(images: Iterable[ImageInput], size: int) -> Iterator[tuple[list[ImageInput], ModelInputs]]:
+    """Return consecutive images of one size and camera, `size` at most, and their further inputs."""
+    for _, alike in groupby(images, lambda given: (given.image.shape, given.camera, [*given.inputs])):
+        while batch := list(islice(alike, size)):
+            yield batch, join_inputs([given.inputs for given in batch])

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, islice
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -21,21 +20,17 @@ from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_devic
 from densevit.inference.camera import CameraNumbers, CameraPolicy, Lens
 from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.hub_mixin import HubMixin
-from densevit.inference.image_input import ImageInput
-from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, predict_tiled
+from densevit.inference.image_input import ImageInput, Map, batches_of
+from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, join_maps, predict_box
 from densevit.inference.tta import check_scales
-from densevit.model_card import HeadSpec, ModelCard
-from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, join_inputs, take_inputs
+from densevit.model_card import ModelCard
+from densevit.model_inputs import NO_INPUTS, ModelInputs, take_inputs
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.reporting.predicted_array import PredictedArray
 from densevit.structures import Box
 from densevit.utils import precision as precisions
+from densevit.utils.device import Pending, download, read_pending, upload
 from densevit.utils.precision import gpu_products
-
-Map = Float32[np.ndarray, "..."]
-"""h w, or k h w from a head with k > 1 channels; k from a head for whole images. The head's output kind says what the
-numbers are (output_kinds.py)."""
-
 
 CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "camera", "assumed_fov", "tiling", "runtime")
 
@@ -50,7 +45,7 @@ class Predictor(HubMixin):
 
     Attributes:
         card: the heads, their units and the preprocessing.
-        runtime: what computes: "torch", "openvino" or "onnxruntime"; "auto" until it is chosen.
+        runtime: what computes: "torch", "openvino", "onnxruntime" or "cuda_graphs"; "auto" until it is chosen.
         cameras: where the focal length of an image comes from, for models whose metres depend on it.
     """
 
@@ -187,29 +182,34 @@ class Predictor(HubMixin):
         name = self.card.head(head)
         if self.tiling is not None:
             check_tileable({name: self.card.outputs[name].kind})
-        return [maps[name] for maps in self.stream_all(images, box=box, heads=[name])]
+        return [maps[name] for maps in self.stream_all(images, box=box, heads=[name], ahead=True)]
 
     def predict_all(self, image: ImageLike | ImageInput, *, box: Box | None = None) -> dict[str, Any]:
         """The maps of every head for one image."""
         return next(self.stream_all([image], box=box))
 
     def stream_all(
-        self, images: Iterable[ImageLike | ImageInput], *, box: Box | None = None, heads: Collection[str] | None = None
+        self,
+        images: Iterable[ImageLike | ImageInput],
+        *,
+        box: Box | None = None,
+        heads: Collection[str] | None = None,
+        ahead: bool = False,
     ) -> Iterator[dict[str, Any]]:
         """The maps of one image after another, in memory no more than a batch of consecutive images of one size.
 
         Args:
             heads: None: all.
+            ahead: on a GPU, start the next batch before the maps of one are read.
         """
-        inputs = map(self.read, images)
-        for (_, camera, _), alike in groupby(inputs, lambda given: (given.image.shape, given.camera, [*given.inputs])):
-            while batch := list(islice(alike, self.batch_size)):
-                further = join_inputs([given.inputs for given in batch])
-                images = stack([given.image for given in batch])
-                maps = self.predict_arrays(images, box=box, camera=camera, inputs=further)
-                for i, given in enumerate(batch):
-                    found = self.unbatch(maps, i)
-                    yield {name: given.finish(name, found, self.model, self.card) for name in heads or found}
+        started = (
+            (self.start(stack([x.image for x in batch]), box=box, camera=batch[0].camera, inputs=inputs), batch)
+            for batch, inputs in batches_of(map(self.read, images), self.batch_size)
+        )
+        for maps, batch in read_pending(started, ahead=ahead):
+            for i, given in enumerate(batch):
+                found = self.unbatch(maps, i)
+                yield {name: given.finish(name, found, self.model, self.card) for name in heads or found}
 
     def read(self, image: object) -> ImageInput:
         """Read an image given in any way, and of a file the focal length that `cameras` finds. Raises DataError if it
@@ -221,7 +221,7 @@ class Predictor(HubMixin):
 
     def unbatch(self, maps: Mapping[str, Map], index: int) -> dict[str, Map]:
         """The maps of one image of a batch."""
-        return {name: squeeze(values[index], self.card.outputs[name]) for name, values in maps.items()}
+        return {name: self.card.outputs[name].squeeze(values[index]) for name, values in maps.items()}
 
     @torch.inference_mode()
     def classes(self, image: ImageLike | ImageInput, head: str | None = None) -> Int64[np.ndarray, "h w"]:
@@ -241,8 +241,19 @@ class Predictor(HubMixin):
         camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
-        """One pass through the model, or tile by tile: b k h w per head. Raises ConfigError for an input that is not
-        for tiles, with images that are cut into them.
+        """One pass through the model, or tile by tile: b k h w per head; see `start`."""
+        return self.start(images, box=box, camera=camera, inputs=inputs).read()
+
+    def start(
+        self,
+        images: UInt8[np.ndarray, "b h w 3"],
+        *,
+        box: Box | None = None,
+        camera: CameraNumbers | None = None,
+        inputs: ModelInputs = NO_INPUTS,
+    ) -> Pending:
+        """Queue one pass through the model, or predict tile by tile. Raises ConfigError for an input that is not for
+        tiles, with images that are cut into them.
 
         Args:
             camera: of all these images; None leaves it to `cameras`.
@@ -253,33 +264,21 @@ class Predictor(HubMixin):
             check_tileable_inputs(inputs)
         inputs = self.with_cameras(images, inputs, camera)
         if not tiled:
-            return as_arrays(self.predict_batch(images, box=box, inputs=inputs))
-        found = [self.predict_tiled(image, box, take_inputs(inputs, i)) for i, image in enumerate(images)]
-        # Of a single image a view, for it may be large.
-        return {
-            name: found[0][name][None, None] if len(found) == 1 else np.stack([maps[name] for maps in found])[:, None]
-            for name in found[0]
-        }
+            return download(self.predict_batch(images, box=box, inputs=inputs))
+        found = join_maps([self.predict_tiled(image, box, take_inputs(inputs, i)) for i, image in enumerate(images)])
+        return Pending(lambda: found)
 
     def predict_tiled(self, image: Rgb, box: Box | None, inputs: ModelInputs) -> dict[str, Float32[np.ndarray, "h w"]]:
         """The maps of one image, tile by tile; NaN outside the box."""
         assert self.tiling is not None
         h, w = image.shape[:2]
-        y0, y1, x0, x1 = check_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
-        kinds = {name: spec.kind for name, spec in self.card.outputs.items()}
-        inputs = crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0))
-        maps = predict_tiled(self.predict_whole, image[y0:y1, x0:x1], kinds, self.tiling, self.batch_size, inputs)
-        for name, values in maps.items():
-            if (limits := self.card.outputs[name].metres) is not None:
-                np.clip(values, *limits, out=values)  # alignment may have moved values out of the head's range
-            if values.shape != (h, w):
-                maps[name] = np.pad(values, ((y0, h - y1), (x0, w - x1)), constant_values=np.nan)
-        return maps
+        box = check_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
+        return predict_box(self.predict_whole, image, box, self.card.outputs, self.tiling, self.batch_size, inputs)
 
     def predict_whole(self, images: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs) -> dict[str, Map]:
         """One pass over whole images, whatever `window` is."""
         whole = (0, images.shape[1], 0, images.shape[2])
-        return as_arrays(self.predict_batch(images, box=whole, inputs=inputs))
+        return download(self.predict_batch(images, box=whole, inputs=inputs)).read()
 
     @torch.inference_mode()
     def predict_batch(
@@ -307,7 +306,8 @@ class Predictor(HubMixin):
                 self.to_tensor(images),
                 self.card.resize,
                 self.card.multiple,
-                {name: x.to(self.device) for name, x in inputs.items()},
+                {name: upload(x, self.device) for name, x in inputs.items()},
+                device=self.device,
                 precision=self.precision,
                 box=box,
                 flip=self.flip,
@@ -337,21 +337,10 @@ class Predictor(HubMixin):
         _, _, x0, x1 = (self.window and self.window(h, w)) or (0, h, 0, w)
         unknown = {"camera": torch.full((len(images), 4), math.nan)}
         ratios = self.predict_batch(images, inputs=unknown)[self.card.camera_head]
-        return [float(ratio) * (x1 - x0) for ratio in ratios.flatten()]
+        return [ratio * (x1 - x0) for ratio in ratios.flatten().tolist()]
 
     def to_tensor(self, images: UInt8[np.ndarray, "b h w 3"]) -> Float[Tensor, "b 3 h w"]:
+        """On the device, but for images that are resized as bytes, by the CPU."""
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.
-        return torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float().div_(255)
-
-
-def as_arrays(outputs: Mapping[str, Float[Tensor, "b _ _ _"]]) -> dict[str, Map]:
-    return {name: y.float().cpu().numpy() for name, y in outputs.items()}
-
-
-def squeeze(values: Float32[np.ndarray, "k h w"], spec: HeadSpec) -> Map:
-    """The output of a head for one image without axes of length 1: h w, k h w, or k for the whole image."""
-    # np.array copies: a view would keep its whole batch in memory.
-    if len(values) == 1:
-        alone = values.base is not None and values.base.size == values.size
-        return values[0] if alone else np.array(values[0])
-    return np.array(values[:, 0, 0] if spec.output_kind.image_level else values)
+        there = torch.device("cpu") if self.card.resize.round_to_uint8 else self.device
+        return upload(torch.from_numpy(images), there).permute(0, 3, 1, 2).float().div_(255)

@@ -6,7 +6,7 @@ scale; then tiles are blended where they overlap. Beside the image and the resul
 whatever the size. h x w pixels.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -16,10 +16,11 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from densevit.errors import ConfigError, DataError
-from densevit.model_card import Kind
+from densevit.model_card import HeadSpec, Kind
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, ModelInputs, crop_inputs, join_inputs, resize_inputs
 from densevit.ops.align import by_least_squares, by_log_scale
 from densevit.output_kinds import DEPTH_KINDS, output_kind
+from densevit.structures import Box
 
 Rgb = UInt8[np.ndarray, "_ _ 3"]
 Maps = dict[str, Float32[np.ndarray, "_ _"]]
@@ -122,6 +123,36 @@ def predict_tiled(
                 guide = upsample_tile(whole[name], (h, w), rows, columns)
                 result[name][rows.slice, columns.slice] += weights * align_tile(maps[name][i, 0], guide, kind)
     return result
+
+
+def predict_box(
+    predict: Predict,
+    image: Rgb,
+    box: Box,
+    heads: Mapping[str, HeadSpec],
+    tiling: Tiling,
+    batch_size: int,
+    inputs: ModelInputs,
+) -> Maps:
+    """`predict_tiled` of a window of an image, at the size of the image: NaN outside, inside within the heads' limits,
+    which alignment may have moved values out of."""
+    (y0, y1, x0, x1), (h, w) = box, image.shape[:2]
+    kinds, inputs = {name: spec.kind for name, spec in heads.items()}, crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0))
+    maps = predict_tiled(predict, image[y0:y1, x0:x1], kinds, tiling, batch_size, inputs)
+    for name, values in maps.items():
+        if (limits := heads[name].metres) is not None:
+            np.clip(values, *limits, out=values)
+        if values.shape != (h, w):
+            maps[name] = np.pad(values, ((y0, h - y1), (x0, w - x1)), constant_values=np.nan)
+    return maps
+
+
+def join_maps(found: Sequence[Maps]) -> dict[str, Float32[np.ndarray, "b 1 h w"]]:
+    """The maps of several images as one array per head; of a single image a view, for it may be large."""
+    return {
+        name: found[0][name][None, None] if len(found) == 1 else np.stack([maps[name] for maps in found])[:, None]
+        for name in found[0]
+    }
 
 
 def downscale(image: Rgb, side: int) -> Rgb:

@@ -4,8 +4,10 @@ b images, c channels, h x w pixels; sizes are (h, w), offsets (top, left).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,7 @@ from torch import Tensor
 from densevit.errors import ConfigError
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Size
+from densevit.utils.device import upload
 
 Interpolation = Literal["bilinear", "bicubic", "area", "adaptive", "nearest"]
 
@@ -138,7 +141,7 @@ def resize(
     if interpolation == "nearest":
         return F.interpolate(x, size=size, mode="nearest")
     if interpolation == "area" and size[0] <= x.shape[-2] and size[1] <= x.shape[-1]:
-        rows, columns = area_weights(x.shape[-2], size[0], x), area_weights(x.shape[-1], size[1], x)
+        (rows,), (columns,) = (constants(areas, x, *sides) for sides in zip(x.shape[-2:], size, strict=True))
         return rows @ x @ columns.T
     # INTER_AREA has no areas to average when a side grows; OpenCV interpolates linearly there, too.
     mode = "bilinear" if interpolation == "area" else interpolation
@@ -177,8 +180,7 @@ def resize_axis(
     in old ones; by default the ratio of the sizes."""
     if x.shape[dim] == after:
         return x
-    index, weight = taps(x.shape[dim], after, interpolation, step)
-    index, weight = index.to(x.device), weight.to(x)
+    index, weight = constants(taps, x, x.shape[dim], after, interpolation, step)
     if dim == -2:
         weight = weight[..., None]
     y = x.index_select(dim, index[0]) * weight[0]
@@ -208,6 +210,26 @@ def resize_rows_and_columns(x: Float[Tensor, "b c _ _"], size: Size, interpolati
         strips.append(strip.view(size[1], -1, c).transpose(0, 1))
     y = torch.cat(strips)
     return y.view(n, *size, c).permute(0, 3, 1, 2) if channels_last else y.view(*x.shape[:2], *size)
+
+
+def constants(make: Callable[..., tuple[Tensor, ...]], x: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    """The tensors that a function makes of sizes, on the device of `x`, and in its type where they are floats. Those on
+    a GPU are kept for the next image of the size."""
+    if x.device.type == "cpu" or torch.compiler.is_compiling():
+        return tuple(constant(t, x.dtype).to(x.device) for t in make(*args))
+    return kept_constants(make, x.device, x.dtype, *args)
+
+
+@lru_cache(maxsize=128)
+def kept_constants(
+    make: Callable[..., tuple[Tensor, ...]], device: torch.device, dtype: torch.dtype, *args: Any
+) -> tuple[Tensor, ...]:
+    with torch.inference_mode(False):  # a training may read them next
+        return tuple(upload(constant(t, dtype), device) for t in make(*args))
+
+
+def constant(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype) if x.is_floating_point() else x
 
 
 def is_symbolic(*sides: int) -> bool:
@@ -265,12 +287,17 @@ def interpolation_weights(
 
 
 def area_weights(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
+    """`areas` in the type and on the device of a tensor."""
+    (weights,) = areas(before, after)
+    return weights.to(like.dtype).to(like.device)  # in this order: Apple's GPUs have no float64
+
+
+def areas(before: int, after: int) -> tuple[Float[Tensor, "after before"]]:
     """Row i holds the share of new pixel i that each old pixel covers; rows sum to one."""
     edges = torch.arange(after + 1, dtype=torch.float64) * ratio(before, after)
     pixels = torch.arange(before, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], pixels + 1) - torch.maximum(edges[:-1, None], pixels)
-    weights = overlap.clamp(min=0) * ratio(after, before)
-    return weights.to(like.dtype).to(like.device)  # in this order: Apple's GPUs have no float64
+    return (overlap.clamp(min=0) * ratio(after, before),)
 
 
 def pad_to_multiple(x: Float[Tensor, "b c h w"], multiple: int) -> tuple[Float[Tensor, "b c height width"], Size]:

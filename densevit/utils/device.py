@@ -1,12 +1,19 @@
 """The choice of the device, and copies to and from a GPU that do not hold up its queue."""
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.structures import Batch
+
+T = TypeVar("T")
+Arrays = dict[str, np.ndarray]
 
 KINDS = ("cpu", "cuda", "mps", "xpu")
 
@@ -67,25 +74,92 @@ class BatchUpload:
         return there
 
 
-class DeviceNumbers:
-    """Numbers on their way from a device: the copy is queued at once, and `read` waits for it."""
+class Download:
+    """Tensors on their way from one device: the copies are queued at once, and `read` waits for them.
 
-    def __init__(self, numbers: Tensor) -> None:
-        self.numbers = numbers.detach().to("cpu", non_blocking=True)
-        self.copied = torch.cuda.Event() if numbers.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    Attributes:
+        copied: marks the end of copies that are under way; None where they are complete.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        on_gpu = any(x.device.type == "cuda" for x in tensors)
+        self.tensors = [x.detach().to("cpu", non_blocking=on_gpu) for x in tensors]
+        self.copied = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
         if self.copied is not None:
             self.copied.record()
 
-    def read(self) -> list[float]:
+    def read(self) -> list[Tensor]:
         if self.copied is not None:
             self.copied.synchronize()
-        values: list[float] = self.numbers.tolist()
+        return self.tensors
+
+
+class DeviceNumbers:
+    """Numbers on their way from a device."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self.download = Download([numbers])
+
+    def read(self) -> list[float]:
+        values: list[float] = self.download.read()[0].tolist()
         return values
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Arrays that are computed or on their way from a device.
+
+    Attributes:
+        read: wait for them and return them.
+        is_complete: whether `read` will not wait.
+    """
+
+    read: Callable[[], Arrays]
+    is_complete: bool = True
+
+
+def download(tensors: Mapping[str, Tensor]) -> Pending:
+    """Queue the copies of tensors to the host, in fp32."""
+    names, copies = list(tensors), Download([x.float() for x in tensors.values()])
+
+    def read() -> Arrays:
+        arrays = [x.numpy() for x in copies.read()]
+        # Copies, because pinned memory is scarce and users keep maps.
+        return dict(zip(names, map(np.array, arrays) if copies.copied else arrays, strict=True))
+
+    return Pending(read, copies.copied is None)
+
+
+def read_pending(started: Iterable[tuple[Pending, T]], *, ahead: bool = True) -> Iterator[tuple[Arrays, T]]:
+    """Read the arrays of each batch after the next batch was started, so that a GPU always has work; those that are
+    complete at once. The error of a batch is raised after those before it.
+
+    Args:
+        ahead: False reads each batch before the next is started.
+    """
+    before: tuple[Pending, T] | None = None
+    batches = iter(started)
+    while True:
+        try:
+            following, failure = next(batches, None), None
+        except Exception as error:
+            following, failure = None, error
+        if before is not None:
+            yield before[0].read(), before[1]
+        if failure is not None:
+            raise failure
+        if following is None:
+            return
+        before = following
+        if before[0].is_complete or not ahead:
+            yield before[0].read(), before[1]
+            before = None
 
 
 def upload(x: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU on a device, without waiting for what is queued there."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+    pinned = device.type == "cuda" and x.device.type == "cpu"
+    return x.pin_memory().to(device, non_blocking=True) if pinned else x.to(device)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -131,6 +131,7 @@ class Found:
 
     Attributes:
         waits, kernels, bytes_up: of a training step, the second of a run, which logs nothing.
+        prediction_waits, prediction_kernels: of the prediction of one image, the second of its size.
         float64: operations in float64 on the device, of all that ran.
         kept: bytes for the backward pass, by number of images.
     """
@@ -144,6 +145,7 @@ class Found:
     parameters: int
     values: dict[str, float]
     prediction_waits: dict[tuple[str, str], int]
+    prediction_kernels: int
 
     @property
     def kept_per_image(self) -> float:
@@ -223,10 +225,14 @@ def dry_run(
             assert found is not None
             again.checkpointer.load(*found)
             again.train_step(batches, stop)
-        counts.waits.clear()
         predictor = Predictor(trainer.model, trainer.card, device="cuda", precision=precision)  # type: ignore[arg-type]
         focal = 500.0 if trainer.card.needs_camera else None
-        predictor.predict_all(ImageInput(np.zeros((size[0] + 6, size[1] + 10, 3), np.uint8), focal))
+        float64 += counts.float64
+        counts.reset()
+        for _ in range(2):  # the first of a size uploads what is kept for it
+            counts.reset()
+            predictor.predict_all(ImageInput(np.zeros((size[0] + 6, size[1] + 10, 3), np.uint8), focal))
+            float64 += counts.float64
         return Found(
             *step,
             float64 + counts.float64,
@@ -234,6 +240,7 @@ def dry_run(
             sum(p.numel() for p in trainer.model.parameters()),
             values,
             dict(counts.waits),
+            counts.kernels,
         )
 
 
@@ -284,4 +291,6 @@ def budget(found: Found) -> dict[str, float]:
         "kernels": found.kernels,
         "kept_mb": round(found.kept_per_image / 2**20, 1),
         "constant_mb": round(max(0.0, found.constant) / 2**20, 1),
+        "prediction_waits": sum(found.prediction_waits.values()),
+        "prediction_kernels": found.prediction_kernels,
     }

@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import densevit
+from densevit.ops.resize import kept_constants
 
 DEVICE = torch.device("cuda:0")
 PACKAGE = f"{Path(densevit.__file__).parent}/"
@@ -73,6 +74,8 @@ class Counts:
         self.launched += 1
 
     def wait(self, what: str) -> None:
+        if RECORDED is not None:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {what}")
         self.waits[what, place()] += 1
 
     def reset(self) -> None:
@@ -95,6 +98,7 @@ def place() -> str:
 
 
 COUNTS = Counts()
+RECORDED: list[Callable[[], None]] | None = None
 _shapes_only = False
 
 
@@ -178,6 +182,8 @@ def download(x: GpuTensor) -> Tensor:
 def upload(x: Tensor, *, asynchronous: bool) -> GpuTensor:
     if not asynchronous:
         COUNTS.wait("copy of pageable memory to the device")
+    if RECORDED is not None:
+        raise RuntimeError("operation not permitted when stream is capturing: copy to the device")
     COUNTS.bytes_up += x.numel() * x.element_size()
     return GpuTensor(torch.empty_like(x, device="meta") if _shapes_only else x.clone())
 
@@ -226,7 +232,7 @@ def to_copy(op: Any, x: Tensor, kwargs: dict[str, Any]) -> GpuTensor:
     COUNTS.launch()
     if torch.float64 in (x.dtype, options.get("dtype")):
         COUNTS.float64[place()] += 1
-    return GpuTensor(op(x.inner, **options))
+    return GpuTensor(computed(op, (x.inner,), options))
 
 
 def copy_into(target: Tensor, source: Tensor) -> Tensor:
@@ -235,7 +241,7 @@ def copy_into(target: Tensor, source: Tensor) -> Tensor:
     COUNTS.launch()
     to, given = inner(target), inner(source)
     if to.device == given.device:
-        to.copy_(given)
+        computed(aten.copy_.default, (to, given), {})
     return target
 
 
@@ -259,9 +265,48 @@ def run(op: Any, base: str, args: Any, kwargs: dict[str, Any], ours: list[GpuTen
     if _shapes_only and base.startswith("_fused_sgd"):  # which has no rule for shapes
         return None
     plain_args, plain_kwargs = pytree.tree_map(inner, (args, kwargs))
-    out = op(*plain_args, **plain_kwargs)
+    out = computed(op, plain_args, plain_kwargs)
     known = {id(x.inner): x for x in ours}
     return pytree.tree_map_only(torch.Tensor, lambda x: known[id(x)] if id(x) in known else GpuTensor(x), out)
+
+
+def computed(op: Any, args: Any, kwargs: Any) -> Any:
+    """The result; while a graph is recorded, its replay computes into the same memory."""
+    out = op(*args, **kwargs)
+
+    def again() -> None:
+        for old, new in zip(pytree.tree_leaves(out), pytree.tree_leaves(op(*args, **kwargs)), strict=True):
+            if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                old.copy_(new)
+
+    if RECORDED is not None:
+        RECORDED.append(again)
+    return out
+
+
+class Graph:
+    """A CUDA graph: the operations of a recording, one launch in all."""
+
+    def __init__(self) -> None:
+        self.operations: list[Callable[[], None]] = []
+
+    def pool(self) -> None: ...
+
+    def replay(self) -> None:
+        COUNTS.launch()
+        for operation in self.operations:
+            operation()
+
+
+@contextmanager
+def recorded(graph: Graph, pool: Any = None) -> Iterator[None]:
+    global RECORDED
+    COUNTS.wait("synchronize")
+    RECORDED = graph.operations
+    try:
+        yield
+    finally:
+        RECORDED = None
 
 
 class Everywhere(TorchDispatchMode):
@@ -391,7 +436,7 @@ def patches(bf16: bool) -> Iterator[Any]:
         "get_rng_state": lambda *_: torch.get_rng_state(), "set_rng_state": lambda *_: None,
         "manual_seed_all": lambda *_: None, "synchronize": lambda *_: COUNTS.wait("synchronize"),
         "is_current_stream_capturing": lambda: False, "_is_in_bad_fork": lambda: False, "Event": Event,
-        "Stream": Stream, "stream": lambda *_: nullcontext(),
+        "CUDAGraph": Graph, "graph": recorded, "Stream": Stream, "stream": lambda *_: nullcontext(),
         "reset_peak_memory_stats": lambda *_: None, "memory_allocated": lambda *_: 0,
         "max_memory_allocated": lambda *_: 0, "current_stream": lambda *_: stream, "default_stream": lambda *_: stream,
     }  # fmt: skip
@@ -455,6 +500,8 @@ def fake_gpu(*, shapes_only: bool = False, bf16: bool = True) -> Iterator[Counts
             stack.enter_context(cuda_autocast())
             torch.__future__.set_overwrite_module_params_on_conversion(True)
             COUNTS.reset()
+            kept_constants.cache_clear()
+            stack.callback(kept_constants.cache_clear)  # none of its tensors leave it
             stack.enter_context(Everywhere())
             yield COUNTS
     finally:

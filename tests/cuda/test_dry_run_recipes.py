@@ -18,7 +18,8 @@ MB = 2**20
 def check(found: Found, allowed: dict[str, float]) -> None:
     now = budget(found)
     assert now["waits"] <= allowed["waits"], f"a step waits for the device: {found.said}"
-    for name in ("kernels", "kept_mb", "constant_mb"):
+    assert now["prediction_waits"] <= allowed["prediction_waits"], f"waits of a prediction: {found.prediction_waits}"
+    for name in ("kernels", "kept_mb", "constant_mb", "prediction_kernels"):
         assert now[name] <= MORE * allowed[name] + 1, f"{name}: {now[name]}, where {allowed[name]} are allowed"
 
 

@@ -66,16 +66,14 @@ def while_scanning(_: str) -> None:
 def while_predicting(_: str) -> None:
     from densevit.inference.predictor import Predictor
 
-    before(Predictor, "predict_arrays", lambda call: ask_to_stop(call, 2))
+    before(Predictor, "start", lambda call: ask_to_stop(call, 2))
 
 
 def killed_predicting(number: str) -> None:
     """Without a warning, at so many images."""
     from densevit.inference.predictor import Predictor
 
-    before(
-        Predictor, "predict_arrays", lambda call: os.kill(os.getpid(), signal.SIGKILL) if call == int(number) else None
-    )
+    before(Predictor, "start", lambda call: os.kill(os.getpid(), signal.SIGKILL) if call == int(number) else None)
 
 
 def deaf(_: str) -> None:

@@ -75,7 +75,7 @@ def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, f
     require_attention(predictor)
     encoder: Any = predictor.model.encoder
     card, whole = predictor.card, predictor.to_tensor(as_rgb(image)[None])
-    seen = preprocess(whole, card.resize, card.multiple)
+    seen = preprocess(whole, card.resize, card.multiple).to(predictor.device)
     x, offset = pad_to_multiple((seen - encoder.mean) / encoder.std, encoder.patch_size)
     grid = (x.shape[-2] // encoder.patch_size, x.shape[-1] // encoder.patch_size)
     if at is not None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from densevit.inference.backends.cuda_graphs import CudaGraphs
 from densevit.inference.backends.onednn import prepack_linears
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule, Sizes
 from densevit.model_inputs import ModelInputs
@@ -61,6 +62,8 @@ def network_for(
         other = None if compiled else candidate(device, precision)
         if other is not None:
             return AutoRuntimeModule(model, heads, other, precision), runtime
+    elif runtime == "cuda_graphs":
+        return CudaGraphs(model), runtime
     elif runtime != "torch":
         return ExternalRuntimeModule(model, heads, RUNTIMES[runtime], precision), runtime
     if device.type == "cpu" and not compiled:

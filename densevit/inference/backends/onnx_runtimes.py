@@ -31,7 +31,7 @@ from densevit.weights.fingerprint import model_fingerprint, versions
 
 log = logging.getLogger(__name__)
 
-RuntimeName = Literal["torch", "openvino", "onnxruntime", "auto"]
+RuntimeName = Literal["torch", "openvino", "onnxruntime", "cuda_graphs", "auto"]
 
 MAX_SHAPES = 4  # sizes that are converted; each keeps a copy of the weights
 
@@ -103,11 +103,13 @@ def resolve_device_and_precision(
             "`densevit export CHECKPOINT --precision int8 --max-drop d1=0.005 --data ... --image-size dynamic "
             "--output int8.onnx` writes it; then give int8.onnx in place of the checkpoint."
         )
-    if name in ("torch", "auto"):
+    if name in ("torch", "auto", "cuda_graphs"):
         place = choose_device(device)
+        if name == "cuda_graphs" and place.type != "cuda":
+            raise ConfigError(f"runtime: cuda_graphs is for NVIDIA GPUs, not for '{place}'; take torch.")
         return place, resolve(precision, place)
     if name not in RUNTIMES:
-        raise ConfigError(f"runtime: no '{name}'; choose one of torch, {', '.join(RUNTIMES)}, auto.")
+        raise ConfigError(f"runtime: no '{name}'; choose one of torch, {', '.join(RUNTIMES)}, cuda_graphs, auto.")
     if compiled:
         raise ConfigError(f"runtime: {name} computes in place of torch; leave out `compile`.")
     place = choose_device("cpu" if device == "auto" else device)

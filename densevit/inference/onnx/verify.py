@@ -14,7 +14,7 @@ from torch import nn
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime, Run
 from densevit.inference.onnx.metadata import OnnxExportOptions, file_inputs
-from densevit.inference.predictor import Predictor, as_arrays
+from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
 from densevit.structures import Size
 
@@ -58,7 +58,7 @@ def errors_against_torch(
         given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
         for more in product(*(kind.trials(count, size) for kind in kinds)):
             inputs = {kind.name: kind.from_file(x, size) for kind, x in zip(kinds, more, strict=True)}
-            expected = as_arrays(predictor.predict_batch(images, inputs=inputs))
+            expected = predictor.predict_arrays(images, inputs=inputs)
             found = run(given, *(x.numpy() for x in more))
             for (name, spec), ours in zip(predictor.card.outputs.items(), found, strict=True):
                 kind, theirs = spec.output_kind, expected[name]

@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from itertools import groupby
 from threading import Event
 from typing import Any, TypeVar
 
@@ -22,27 +21,24 @@ from densevit.data.io.rgb import stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.camera import Lens, focal_of_matrix
-from densevit.inference.image_input import ImageInput
+from densevit.inference.image_input import ImageInput, Maps
 from densevit.inference.measured_points import points_are_input
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.ledger import Ledger
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.summary import ReaderWarnings, Summary, failure_reason, incomplete, merge_summaries
-from densevit.inference.predictor import Map, Predictor
+from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import check_tileable, check_tileable_inputs
 from densevit.inference.writers import PredictedMap
 from densevit.model_card import uncertainty_of
 from densevit.model_inputs import join_inputs
 from densevit.utils.atomic_io import write_text
-from densevit.utils.device import is_out_of_memory
+from densevit.utils.device import Pending, is_out_of_memory, read_pending
 from densevit.utils.process_group import ALONE, ProcessGroup
 from densevit.utils.progress import tqdm
 from densevit.weights.fingerprint import weights_fingerprint
 
 T = TypeVar("T")
-
-Maps = dict[str, Map]
-"""By head."""
 
 Pair = tuple[Item, ImageInput]
 
@@ -209,13 +205,13 @@ class ImageExporter(Exporter):
             closing(self.read_groups(self.workers, ahead)) as groups,
             tqdm(total=total, unit="image", disable=not (self.progress and self.processes.is_main)) as bar,
         ):
-            for group in groups:
-                for item, maps, given in self.predict(group):
+            for maps, pairs in read_pending(started for group in groups for started in self.start(group)):
+                for i, (item, given) in enumerate(pairs):
                     if item not in self.complete:
-                        pending.append((item, writers.submit(self.write, item, maps, given)))
+                        pending.append((item, writers.submit(self.write, item, self.maps_of_image(maps, i), given)))
                 while len(pending) > ahead:
                     self.count(*pending.popleft())
-                bar.update(sum(item not in self.complete for item, _ in group))
+                bar.update(sum(item not in self.complete for item, _ in pairs))
             while pending:
                 self.count(*pending.popleft())
         self.summary.seconds = time.perf_counter() - begun
@@ -252,15 +248,16 @@ class ImageExporter(Exporter):
         except (DataError, OSError, MemoryError) as error:
             return failure_reason(error, item.source)
 
-    def predict(self, group: Sequence[Pair]) -> Iterator[tuple[Item, Maps, ImageInput]]:
-        """The maps of each image; neighbours of one size and one camera go through the model together."""
-        for (_, intrinsics), alike in groupby(group, lambda pair: (pair[1].image.shape, pair[0].intrinsics)):
-            pairs = list(alike)
-            alone = self.estimates and intrinsics is None  # each has a focal length of its own
-            for batch in [[pair] for pair in pairs] if alone else [pairs]:
-                yield from self.predict_batch(batch)
+    def start(self, group: Sequence[Pair]) -> Iterator[tuple[Pending, Sequence[Pair]]]:
+        """Start the images of a group; those of one size and one camera go through the model together."""
+        batches: dict[Any, list[Pair]] = {}
+        for item, given in group:
+            alone = item if self.estimates and item.intrinsics is None else None  # has a focal length of its own
+            batches.setdefault((given.image.shape, item.intrinsics, alone), []).append((item, given))
+        for pairs in batches.values():
+            yield from self.start_batch(pairs)
 
-    def predict_batch(self, pairs: Sequence[Pair]) -> Iterator[tuple[Item, Maps, ImageInput]]:
+    def start_batch(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pending, Sequence[Pair]]]:
         """Images that are too much together may go one by one."""
         first, images = pairs[0][0], [given.image for _, given in pairs]
         try:
@@ -268,7 +265,7 @@ class ImageExporter(Exporter):
             if self.estimates and first.intrinsics is None:
                 camera = self.predictor.estimate_camera(images[0])
                 self.estimated[first] = Lens(focal=camera)
-            maps = self.predictor.predict_arrays(stack(images), camera=camera, inputs=inputs)
+            started = self.predictor.start(stack(images), camera=camera, inputs=inputs)
         except (DataError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise  # a fault of the model or of the program, not of this image
@@ -276,14 +273,16 @@ class ImageExporter(Exporter):
                 self.summary.failed[first.source] = failure_reason(error, first.source)
                 return
         else:
-            heads = set(self.sources.values())
-            heads |= set(self.depth_heads)
-            maps = {name: values for name, values in maps.items() if heads & {name, name.rpartition("/")[0]}}
-            for i, (item, given) in enumerate(pairs):
-                yield item, self.predictor.unbatch(maps, i), given
+            yield started, pairs
             return
         for pair in pairs:
-            yield from self.predict_batch([pair])
+            yield from self.start_batch([pair])
+
+    def maps_of_image(self, maps: Maps, index: int) -> Maps:
+        """The maps of one image of a batch that are written."""
+        heads = {*self.sources.values(), *self.depth_heads}
+        written = {name: values for name, values in maps.items() if heads & {name, name.rpartition("/")[0]}}
+        return self.predictor.unbatch(written, index)
 
     def write(self, item: Item, maps: Maps, given: ImageInput) -> Summary:
         """Writes the formats of one image."""

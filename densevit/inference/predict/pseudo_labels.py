@@ -27,12 +27,13 @@ from jaxtyping import Float, Float32, UInt8
 from densevit.data.io.tar import list_members
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.camera import CameraNumbers
+from densevit.inference.image_input import Map
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.ledger import Ledger, Rows, hash_of
 from densevit.inference.predict.output_plan import Existing, OutputPlan, read_record
 from densevit.inference.predict.pipeline import Exporter, ImageExporter, head_of_each_format
 from densevit.inference.predict.summary import Summary, merge_summaries
-from densevit.inference.predictor import Map, Predictor
+from densevit.inference.predictor import Predictor
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import LabelWriter
 from densevit.model_card import Kind
@@ -40,6 +41,7 @@ from densevit.model_inputs import NO_INPUTS, ModelInputs, mirror_inputs
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import IGNORE, Box
 from densevit.utils.atomic_io import atomic_path, make_folder, remove, write_bytes, write_text
+from densevit.utils.device import Pending
 from densevit.weights.fingerprint import weights_fingerprint
 
 MANIFEST, IMAGES = "manifest.json", "images.jsonl"
@@ -63,21 +65,28 @@ class Teacher(Predictor):
         views = [(scale, mirrored) for scale in predictor.scales for mirrored in (False, True)[: 1 + predictor.flip]]
         vars(self).update(vars(predictor), views=views)
 
-    def predict_arrays(
+    def start(
         self,
         images: UInt8[np.ndarray, "b h w 3"],
         *,
         box: Box | None = None,
         camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
-    ) -> dict[str, Map]:
-        found: dict[str, list[Map]] = {}
+    ) -> Pending:
+        views: list[tuple[bool, Pending]] = []
         inputs = self.with_cameras(images, inputs, camera)
         for scale, mirrored in self.views:
             one = self.with_options(flip=False, scales=(scale,))
             seen = np.ascontiguousarray(images[:, :, ::-1]) if mirrored else images
             given = mirror_inputs(inputs, images.shape[2]) if mirrored else inputs
-            for head, maps in Predictor.predict_arrays(one, seen, box=box, inputs=given).items():
+            views.append((mirrored, Predictor.start(one, seen, box=box, inputs=given)))
+        return Pending(lambda: self.merged(views), all(view.is_complete for _, view in views))
+
+    def merged(self, views: list[tuple[bool, Pending]]) -> dict[str, Map]:
+        """The maps of all views as one."""
+        found: dict[str, list[Map]] = {}
+        for mirrored, view in views:
+            for head, maps in view.read().items():
                 found.setdefault(head, []).append(maps[..., ::-1] if mirrored else maps)
         kinds = {head: spec.kind for head, spec in self.card.outputs.items()}
         return {

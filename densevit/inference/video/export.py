@@ -24,8 +24,9 @@ from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError
 from densevit.inference.camera import CameraNumbers, focal_numbers, focal_of_matrix
+from densevit.inference.image_input import Maps
 from densevit.inference.predict.ledger import hash_of
-from densevit.inference.predict.pipeline import Exporter, Maps
+from densevit.inference.predict.pipeline import Exporter
 from densevit.inference.predict.summary import Summary
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
 from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Part, Ffv1, FloatPart, coding_for
@@ -34,6 +35,7 @@ from densevit.inference.video.stabilizer import Stabilizer
 from densevit.inference.video.windows import ClipWindows
 from densevit.inference.writers.base import PredictedMap
 from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temporaries, write_text
+from densevit.utils.device import read_pending
 from densevit.utils.progress import tqdm
 
 SEGMENT = 64
@@ -176,17 +178,17 @@ class ClipExport:
 
     def predicted(self, decoded: Iterator[VideoFrame]) -> Iterator[tuple[VideoFrame, Maps]]:
         """Return frames with their maps, those of a model with motion blocks up to a window late; runs in a thread."""
+        if not sees_motion(self.predictor):
+            started = (
+                (self.predictor.start(stack([frame.image for frame in group]), camera=self.camera), group)
+                for group in self.groups(decoded)
+            )
+            for maps, group in read_pending(started, ahead=not self.live):
+                yield from ((frame, self.chosen(self.predictor.unbatch(maps, i))) for i, frame in enumerate(group))
+            return
         windows: ClipWindows | None = None
         waiting: deque[VideoFrame] = deque()
-        for group in groups_of(decoded, self.predictor.batch_size):
-            if self.stop.is_set():
-                self.stopped = True
-                break
-            self.set_camera(group[0].image)
-            if not sees_motion(self.predictor):
-                maps = self.predictor.predict_arrays(stack([frame.image for frame in group]), camera=self.camera)
-                yield from ((frame, self.chosen(self.predictor.unbatch(maps, i))) for i, frame in enumerate(group))
-                continue
+        for group in self.groups(decoded):
             windows = windows or motion_windows(self.predictor, self.camera, causal=self.live)
             for frame in group:
                 waiting.append(frame)
@@ -195,6 +197,15 @@ class ClipExport:
         if windows is not None and (not self.stopped or self.live):
             for found in windows.flush():
                 yield waiting.popleft(), self.chosen(found)
+
+    def groups(self, decoded: Iterator[VideoFrame]) -> Iterator[list[VideoFrame]]:
+        """The frames of each pass through the model, until `stop` is set."""
+        for group in groups_of(decoded, self.predictor.batch_size):
+            if self.stop.is_set():
+                self.stopped = True
+                return
+            self.set_camera(group[0].image)
+            yield group
 
     def stabilized(self, predicted: Iterator[tuple[VideoFrame, Maps]]) -> Iterator[tuple[VideoFrame, Maps]]:
         """Return frames with their stabilised maps, which come some frames late."""

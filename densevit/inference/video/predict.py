@@ -12,12 +12,13 @@ from densevit.data.io.rgb import ImageLike, Rgb, stack
 from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import CameraNumbers, focal_numbers
-from densevit.inference.image_input import ImageInput
-from densevit.inference.predictor import Map, Predictor, as_arrays
+from densevit.inference.image_input import ImageInput, Map
+from densevit.inference.predictor import Predictor
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.inference.video.windows import ClipNetwork, ClipWindows, FramesPrediction
 from densevit.model_inputs import NO_INPUTS
 from densevit.structures import Box, EncoderOutput
+from densevit.utils.device import download
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def predict_frames(
     depth.
 
     Args:
-        frames: without end, too. With a batch size of 1, a map comes before the next frame is read.
+        frames: without end, too. With a batch size of 1 and no `lookahead`, a map comes before the next frame is read.
         head: which one, where the model has several.
         stabilize: bring each map to the running scale of its neighbours (inference/video/stabilizer.py).
         lookahead: maps come so many frames late, and are stabilised by later frames, too. At 0 a model with motion
@@ -65,7 +66,8 @@ def predict_frames(
         return
     camera = video_camera(predictor, first)
     inputs = (given if given.camera is not None else replace(given, camera=camera) for given in chain([first], inputs))
-    predicted: Callable[[Iterable[ImageInput]], Iterator[dict[str, Map]]] = partial(predictor.stream_all, box=box)
+    predicted: Callable[[Iterable[ImageInput]], Iterator[dict[str, Map]]]
+    predicted = partial(predictor.stream_all, box=box, ahead=lookahead > 0)
     if sees_motion(predictor):
         predicted = partial(predict_windows, predictor, causal=lookahead == 0, box=box)
     if not stabilize:
@@ -188,5 +190,5 @@ def predict_clip(
     network, images = ClipNetwork(predictor.model, features), stack(frames)
     inputs = predictor.with_cameras(images, NO_INPUTS, camera)
     maps = predictor.predict_batch(images, box=box, inputs=inputs, network=network)
-    arrays = as_arrays(maps)
+    arrays = download(maps).read()
     return [predictor.unbatch(arrays, i) for i in range(len(frames))], network.new

@@ -79,6 +79,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def test_images_of_one_size_share_a_pass_wherever_they_are_in_their_group(tmp_path: Path) -> None:
+    for i in range(6):
+        photos(tmp_path / f"in/{i}", 1, (12, 16) if i % 2 else (16, 12))
+    predict, alone = predictor(batch_size=4), predictor()
+    export(predict, plan(tmp_path / "in", tmp_path / "out"))
+    export(alone, plan(tmp_path / "in", tmp_path / "alone"))
+    assert predict.model.seen == [(2, 3, 16, 12), (2, 3, 12, 16), (1, 3, 16, 12), (1, 3, 12, 16)]
+    maps = {name: data for name, data in contents(tmp_path / "out").items() if name.endswith(".png")}
+    assert len(maps) == 6 and maps.items() <= contents(tmp_path / "alone").items()
+
+
 def test_every_image_gets_its_own_depth_at_its_own_size(tmp_path: Path) -> None:
     root = photos(tmp_path / "in", 5)
     photos(root / "sub", 3, size=(9, 7))
