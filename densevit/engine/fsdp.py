@@ -1,6 +1,5 @@
 """Fully sharded data parallel training (FSDP2): each process holds a shard of every tensor."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -80,15 +79,14 @@ def distribute_like(value: Any, model: Tensor) -> Any:
 
 
 def clip_grad_norm(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
-    """Clips the norm of the whole gradient to `limit`, also of sharded parameters; returns the norm before."""
+    """Return the norm of the whole gradient, also of sharded parameters, and clip it to `limit`; without one, gradients
+    are not written."""
     trained = [p for p in parameters if p.grad is not None]
     sharded = [p for p in trained if isinstance(p, DTensor)]
-    if not sharded:
-        return nn.utils.clip_grad_norm_(trained, limit or math.inf)
-    others = [p for p in trained if not isinstance(p, DTensor)]
-    norms = [_norm([p.grad for p in group if p.grad is not None]) for group in (sharded, others) if group]
-    norm = torch.stack(norms).square().sum().sqrt()
-    for group in (sharded, others):
+    groups = (sharded, [p for p in trained if not isinstance(p, DTensor)])
+    norms = [_norm([p.grad for p in group if p.grad is not None]) for group in groups if group]
+    norm = norms[0] if len(norms) == 1 else nn.utils.get_total_norm(norms)
+    for group in groups:
         if group and limit is not None:
             nn.utils.clip_grads_with_norm_(group, limit, norm)
     return norm

@@ -97,3 +97,16 @@ def test_a_sharded_step_is_not_taken_where_the_flag_on_the_device_says_so(mesh: 
         assert any(not torch.equal(*pair) for pair in zip(before, now, strict=True)) == changed
         if failed:
             optimizer.state.clear()
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_without_a_limit_the_norm_is_returned_and_no_gradient_is_written(limit: float | None) -> None:
+    parameters = [nn.Parameter(torch.zeros(8)), nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))]
+    parameters[0].grad, parameters[1].grad = torch.full((8,), 3.0), torch.tensor([4.0])
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    versions = [gradient._version for gradient in gradients]
+    norm = fsdp.clip_grad_norm(parameters, limit)
+    assert norm.item() == pytest.approx(88**0.5)  # sqrt(8 * 9 + 16)
+    assert [g._version != v for g, v in zip(gradients, versions, strict=True)] == [limit is not None] * 2
+    assert gradients[1].item() == pytest.approx(4 * (1 if limit is None else limit / 88**0.5), rel=1e-5)
+    assert fsdp.clip_grad_norm(parameters[2:], limit).item() == 0
