@@ -46,6 +46,12 @@ PIPELINES: dict[str, list[ComponentConfig]] = {
     ],
 }
 STANDARD = "rotate, crop, flip, colour (BTS on NYU)"
+# Recipe -> TFLOP of training on an image, and the share of an H200's 989 TFLOP/s (bf16) that is assumed: docs/scale.md.
+GPU_STEPS = {
+    "nyu_dinov2_vits_dpt": (11.0 / 32, 0.2),
+    "nyu_dinov2_vitb_dpt": (36.3 / 32, 0.3),
+    "nyu_dinov2_vitl_dpt": (124.1 / 32, 0.4),
+}
 
 
 class Pairs(FileDataset):
@@ -91,10 +97,21 @@ def measure(settings: Settings) -> Iterator[Row]:
         yield Row(
             "loader", f"decode, {STANDARD}, collate", "one core", Spread.of([total]), "ms a sample", note="the sum"
         )
+        decoded = 1000 / sum(costs[name].middle for name in ("decode JPEG", "decode PNG16"))
+        yield Row("loader", "decode 640x480", "one core", Spread.of([decoded]), "images/s", better="higher")
+        yield from cores_of_a_gpu(1000 / total)
         for workers in sorted({0, settings.workers}):
             rate = throughput(pairs, workers, 25 * BATCH)
             name = f"TrainLoader, {workers} workers"
             yield Row("loader", STANDARD, name, Spread.of([rate]), "samples/s", better="higher")
+
+
+def cores_of_a_gpu(rate: float) -> Iterator[Row]:
+    """How many cores load as fast as a GPU trains, by calculation. `rate`: samples a second of one core."""
+    for recipe, (teraflops, share) in GPU_STEPS.items():
+        needed = 989 * share / teraflops
+        note = f"by calculation: {needed:.0f} images/s at {share:.0%} of 989 TFLOP/s"
+        yield Row("loader", recipe, "cores for an H200", Spread.of([needed / rate]), "cores", note=note)
 
 
 def stages(pairs: Pairs) -> dict[str, tuple[Work, int]]:

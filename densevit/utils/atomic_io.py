@@ -91,6 +91,18 @@ def place_for(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]
     return place, "" if os.access(place, os.W_OK | os.X_OK) else "read-only"
 
 
+def user_cache(kind: str) -> Path | None:
+    """The user's folder of such files: below `DENSEVIT_CACHE`, else `$XDG_CACHE_HOME/densevit`; None if it is off."""
+    chosen = os.environ.get("DENSEVIT_CACHE", "")
+    if chosen.lower() in ("off", "0", "no", "false"):
+        return None
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return (Path(chosen).expanduser() if chosen else home / "densevit") / kind
+
+
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """A temporary path beside `path`, for writers that insist on a name; moved into place if the block succeeds."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from densevit.errors import DataError
+from densevit.speed.dataloader import cores_of_a_gpu
 from densevit.speed.report import Report, Row, regressions, summarize_overlap, three_digits
 from densevit.speed.timing import Spread, speedup, time_interleaved
 
@@ -117,3 +118,8 @@ def test_a_quantity_that_falls_as_seconds_rise_has_its_quartiles_turned_over() -
 
 def test_numbers_show_three_digits() -> None:
     assert [three_digits(x) for x in (0, 0.01234, 1.234, 12.34, 1234.5)] == ["0", "0.0123", "1.23", "12.3", "1234"]
+
+
+def test_a_gpu_needs_the_cores_that_load_what_it_trains() -> None:
+    first = next(cores_of_a_gpu(rate=100.0))  # 989 TFLOP/s x 0.2 / (11.0 TFLOP / 32 images) = 575 images/s
+    assert first.case == "nyu_dinov2_vits_dpt" and first.value.middle == pytest.approx(5.754, abs=1e-3)

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field
 
 from densevit.config.nested_options import Truth
 from densevit.data.fields import crop_sample
+from densevit.data.index.packed import PACKED_FROM, PackedSamples
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.normals import Axes, read_normals
@@ -260,8 +261,12 @@ class FileDataset(Dataset):
         Raises:
             DataError: some are missing and `subset` is full, or all are; with the count and the first five.
         """
-        self.samples = keep_present(samples, subset, what)
-        self.names = [sample.name for sample in self.samples]
+        self.samples: Sequence[SampleFiles] = keep_present(samples, subset, what)
+        packed = PackedSamples.of(self.samples) if len(self.samples) >= PACKED_FROM else None
+        if packed is not None:
+            self.samples, self.names = packed, packed.names
+        else:
+            self.names = [sample.name for sample in self.samples]
 
     def without_depth(self) -> "Dataset":
         other = copy(self)
@@ -411,5 +416,7 @@ def open_dataset(spec: ComponentConfig) -> Dataset:
 
 def dataset_fingerprint(data: Dataset) -> str:
     """The number of samples and a hash of their names: other samples, or another order, give another fingerprint."""
-    names = hashlib.sha256("\n".join(data.names).encode()).hexdigest()
-    return f"{len(data)} samples, {names[:12]}"
+    names = hashlib.sha256()
+    for first in range(0, len(data), 10_000):
+        names.update(("\n" * bool(first) + "\n".join(data.names[first : first + 10_000])).encode())
+    return f"{len(data)} samples, {names.hexdigest()[:12]}"

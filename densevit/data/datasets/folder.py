@@ -15,7 +15,9 @@ or ROOT/manifest.csv or .jsonl (densevit.data.index.manifest). How names match: 
 """
 
 import hashlib
+import json
 import logging
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,10 +29,19 @@ from jaxtyping import Int64
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, folder_of, resolve_root
-from densevit.data.index import matching
+from densevit.data.index import matching, packed
 from densevit.data.index.manifest import CAMERA, read_manifest
 from densevit.data.index.matching import to_nfc
-from densevit.data.index.paths import MissingItem, SampleFiles, Subset, file_version, first_five, record_missing
+from densevit.data.index.packed import PackedSamples, StoredList
+from densevit.data.index.paths import (
+    MissingItem,
+    SampleFiles,
+    Subset,
+    file_version,
+    first_five,
+    is_collecting,
+    record_missing,
+)
 from densevit.data.io.normals import Axes
 from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
@@ -40,7 +51,9 @@ from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.layouts import camera_of_json
 from densevit.errors import DataError
 from densevit.ops.segments.labelled import Segments, segments_of_ids, segments_of_labels
+from densevit.utils.atomic_io import user_cache
 from densevit.utils.json_files import read_json
+from densevit.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +66,7 @@ class Folder(FileDataset):
     """A user's own images with depth maps, label maps or both."""
 
     depth_of_any_size = True
+    segment_table: Mapping[str, SegmentRows] | None
 
     def __init__(
         self,
@@ -109,6 +123,16 @@ class Folder(FileDataset):
         if self.table is not None:
             self.classes, self.palette = self.table.names, self.table.palette
         what = f"folder '{split}' in {self.root}"
+        self.split_by_fraction = bool(val_fraction)  # a folder is then in both splits
+        options = [split, val_fraction, require_depth, require_labels, images, depths, labels, normals, segments]
+        entry = None
+        if subset == "full" and not allow_outside_root and not is_collecting():  # messages come anew each time
+            entry = list_entry(self.root, [*options, str(intrinsics), str(manifest)])
+        if entry is not None and (stored := packed.load(entry)) is not None:
+            self.samples, self.names = stored.samples, stored.samples.names
+            self.facts, self.video, self.segment_table = stored.found["facts"], stored.found["video"], None
+            return
+        started = time.time_ns()
         if manifest is not None:
             table = self.root / manifest.expanduser()
             samples = read_manifest(table, self.root, allow_outside=allow_outside_root)
@@ -119,19 +143,22 @@ class Folder(FileDataset):
             where = {"images": images, "depths": depths, "labels": labels, "normals": normals, "segments": segments}
             samples = find_samples(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
         samples = with_intrinsics(samples, self.root / intrinsics)
-        self.split_by_fraction = bool(val_fraction)  # a folder is then in both splits
         self.video = not val_fraction or is_consecutive([files.name for files in samples])
         samples = pick_split(samples, split, val_fraction, what)
         for kind in required(samples, require_depth, require_labels):
             samples = _with_map(kind, samples, subset, what)
         _check_names(samples, what)
-        self.segment_table: Mapping[str, SegmentRows] | None = None
+        self.segment_table = None
         if any(files.segments for files in samples):
             self.segment_table = find_segment_table(self.root, self.classes, {files.name for files in samples})
             self.version = " ".join(file_version(self.root / f) for f in SEGMENT_FILES if (self.root / f).is_file())
             self.things = self.table.things if self.table else range(len(self.classes))
         self.facts = folder_facts(samples, self.root / intrinsics, blocks=bool(val_fraction) and self.video)
         super().__init__(samples, subset, what)
+        if entry is not None and isinstance(self.samples, PackedSamples) and self.segment_table is None:
+            files = [self.root / file for file in (intrinsics, manifest) if file is not None]
+            stored = StoredList(self.samples, {"facts": self.facts, "video": self.video})
+            packed.store(entry, packed.state_of(self.root, files), stored, started)
 
     def decode_classes(
         self, files: SampleFiles, size: tuple[int, ...]
@@ -152,6 +179,13 @@ class Folder(FileDataset):
 
     def scene(self, index: int) -> str:
         return "" if self.split_by_fraction else folder_of(self.names[index])
+
+
+def list_entry(root: Path, options: Sequence[object]) -> Path | None:
+    """The file in the user's cache for the list of samples of a root and options; None where there is no cache."""
+    key = json.dumps([__version__, str(root.resolve()), str(root), *options], default=str)
+    folder = user_cache("datasets")
+    return None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
 
 
 def folder_facts(samples: Sequence[SampleFiles], camera: Path, *, blocks: bool) -> list[str]:

@@ -42,13 +42,16 @@ def find_by_key(root: Path, where: str, suffixes: frozenset[str], *, allow_outsi
     if not base.is_dir():
         raise DataError(f"{base}: no such folder.{_existing_folders(root)}")
     found: dict[str, list[Path]] = defaultdict(list)
+    begin = len(str(base / "x")) - 1
     for path in walk(base, root, allow_outside=allow_outside):
-        if path.suffix.lower() not in suffixes:
+        text = str(path)
+        suffix = os.path.splitext(text)[1]  # noqa: PTH122 (of a million paths, three times as quick as Path.suffix)
+        if suffix.lower() not in suffixes:
             continue
-        relative = _text(path, base)
+        relative = _text(text, begin)
         hit = pattern.fullmatch(relative) if pattern else None
         if pattern is None:
-            found[relative.removesuffix(path.suffix)].append(path)
+            found[relative.removesuffix(suffix)].append(path)
         elif hit:
             found["/".join(group.strip("/") for group in hit.groups() if group)].append(path)
     twice = [f"{key}: {', '.join(map(str, paths))}" for key, paths in found.items() if len(paths) > 1]
@@ -67,12 +70,12 @@ def _existing_folders(root: Path) -> str:
     return f" There are no folders in {root}: the root is the one above `images`."
 
 
-def _text(path: Path, base: Path) -> str:
-    """A path below a folder as text that every report, table and log can hold. Raises DataError if its bytes are no
+def _text(path: str, begin: int) -> str:
+    """The end of a path as text that every report, table and log can hold. Raises DataError if its bytes are no
     UTF-8."""
-    relative = path.relative_to(base).as_posix()
+    relative = path[begin:].replace(os.sep, "/")
     if not relative.isascii() and any("\ud800" <= letter <= "\udfff" for letter in relative):
-        raise DataError(f"{str(path)!a}: the name is not UTF-8; rename the file.")
+        raise DataError(f"{path!a}: the name is not UTF-8; rename the file.")
     return to_nfc(relative)
 
 

@@ -74,6 +74,10 @@ def collect_missing() -> Iterator[list[MissingItem]]:
         _collected.reset(token)
 
 
+def is_collecting() -> bool:
+    return _collected.get() is not None
+
+
 def record_missing(items: Iterable[MissingItem], subset: Subset = "full") -> bool:
     """Adds to the list of `collect_missing`; False outside of it, where the caller raises the error itself. `subset`:
     under `available` items are left out on purpose rather than missing."""

@@ -13,31 +13,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from densevit.errors import StorageError
-from densevit.utils.atomic_io import atomic_folder, make_folder, remove_stale_temporaries
+from densevit.utils.atomic_io import atomic_folder, make_folder, remove_stale_temporaries, user_cache
 
 log = logging.getLogger(__name__)
 
-VARIABLE, OFF = "DENSEVIT_CACHE", ("off", "0", "no", "false")
+KIND = "onnx"
 MAX_BYTES = 4 * 2**30
 GRAPH = "network.onnx"
-
-
-def cache_folder() -> Path | None:
-    """Where graphs are kept; None where the user has switched it off or has no home."""
-    chosen = os.environ.get(VARIABLE, "")
-    if chosen.lower() in OFF:
-        return None
-    try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        return None
-    return (Path(chosen).expanduser() if chosen else home / "densevit") / "onnx"
 
 
 @contextmanager
 def cached_graph(key: str, save: Callable[[Path], None]) -> Iterator[Path]:
     """The path of the graph with this key, saved first where it is not there; it may vanish after the block."""
-    folder = cache_folder()
+    folder = user_cache(KIND)
     if folder is not None and add(folder / key, save):
         yield folder / key / GRAPH
         return
@@ -67,7 +55,7 @@ def add(entry: Path, save: Callable[[Path], None]) -> bool:
 
 def forget(key: str) -> None:
     """Deletes the graph with this key, if it is there."""
-    if (folder := cache_folder()) is not None:
+    if (folder := user_cache(KIND)) is not None:
         shutil.rmtree(folder / key, ignore_errors=True)
 
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from densevit.errors import StorageError
 from densevit.inference.backends import graph_cache, onnx_runtimes
-from densevit.inference.backends.graph_cache import GRAPH, cache_folder, cached_graph
+from densevit.inference.backends.graph_cache import GRAPH, KIND, cached_graph
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
 from densevit.inference.onnx.graph import NamedOutputs
+from densevit.utils.atomic_io import user_cache
 from densevit.weights.fingerprint import model_fingerprint
 
 SHAPE = (1, 3, 4, 4)
@@ -88,11 +89,11 @@ def test_it_can_be_switched_off_and_follows_xdg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conversions: list[Path]
 ) -> None:
     monkeypatch.setenv("DENSEVIT_CACHE", "off")
-    assert cache_folder() is None
+    assert user_cache(KIND) is None
     assert compute(Scaled()) == 2.0 and not conversions[0].exists()
     monkeypatch.delenv("DENSEVIT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg/densevit/onnx"
+    assert user_cache(KIND) == tmp_path / "xdg/densevit/onnx"
 
 
 def test_where_nothing_can_be_written_the_graph_is_temporary(

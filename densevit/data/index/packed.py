@@ -1,0 +1,188 @@
+"""Long lists of samples in a few arrays, kept in the user's cache and mapped into memory by every process.
+
+Python's own objects take some 600 bytes a sample, in every worker anew; these 25 to 100, which processes share.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from densevit.data.index.paths import SampleFiles, file_version
+from densevit.errors import StorageError
+from densevit.utils import atomic_io
+
+log = logging.getLogger(__name__)
+
+PACKED_FROM = 10_000  # samples; shorter lists stay as they are
+MOST_CODES = 4096  # beginnings and ends of the paths of a column
+UNUSED_DAYS = 30  # after which an entry of the cache is deleted
+PATHS = ("image", "depth", "labels", "normals", "segments")
+
+
+class Texts(Sequence[str]):
+    """Texts as UTF-8 in one array, `ends[i]` behind the i-th."""
+
+    def __init__(self, content: np.ndarray, ends: np.ndarray) -> None:
+        self.content, self.ends = content, ends
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Texts":
+        encoded = [os.fsencode(text) for text in texts]
+        ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        return os.fsdecode(self.content[self.ends[index - 1] if index else 0 : self.ends[index]].tobytes())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"content": self.content, "ends": self.ends}
+
+
+class PackedPaths:
+    """A path for each name, or None: what stands before and behind the name by code, or the whole path."""
+
+    def __init__(self, names: Texts, around: Sequence[Any], codes: np.ndarray) -> None:
+        self.names, self.around, self.codes = names, around, codes
+
+    @classmethod
+    def of(cls, names: Texts, words: Sequence[str], paths: Iterable[Path | None]) -> "PackedPaths | None":
+        """None where the paths do not follow from the names, `words`."""
+        known: dict[Any, int] = {}
+        codes = np.empty(len(names), np.uint16)
+        for index, (name, path) in enumerate(zip(words, paths, strict=True)):
+            before, found, behind = ("", "", "") if path is None else str(path).rpartition(name)
+            codes[index] = known.setdefault((before, behind) if found else path and (str(path),), len(known))
+            if len(known) > MOST_CODES:
+                return None
+        return cls(names, list(known), codes)
+
+    def __getitem__(self, index: int) -> Path | None:
+        around = self.around[self.codes[index]]
+        return around and Path(self.names[index].join(around) if len(around) == 2 else around[0])
+
+
+class PackedSamples(Sequence[SampleFiles]):
+    """Samples of which names and paths are packed, and every other field is the same object for all."""
+
+    def __init__(self, names: Texts, paths: Mapping[str, PackedPaths], shared: Mapping[str, Any]) -> None:
+        self.names, self.paths, self.shared = names, paths, shared
+
+    @classmethod
+    def of(cls, samples: Sequence[SampleFiles]) -> "PackedSamples | None":
+        """None where the samples cannot be packed."""
+        words = [files.name for files in samples]
+        names = Texts.of(words)
+        others = [field.name for field in fields(SampleFiles) if field.name not in ("name", *PATHS)]
+        shared = {key: getattr(samples[0], key) for key in others}
+        for key, value in shared.items():
+            if any(x is not value and not (isinstance(x, str) and x == value) for x in map(attrgetter(key), samples)):
+                return None
+        paths = {}
+        for kind in PATHS:
+            column = PackedPaths.of(names, words, map(attrgetter(kind), samples))
+            if column is None:
+                return None
+            paths[kind] = column
+        return cls(names, paths, shared)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> SampleFiles: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[SampleFiles]: ...
+    def __getitem__(self, index: int | slice) -> SampleFiles | list[SampleFiles]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        paths: dict[str, Any] = {kind: column[index] for kind, column in self.paths.items()}
+        return SampleFiles(self.names[index], **paths, **self.shared)
+
+
+@dataclass(frozen=True)
+class StoredList:
+    """A list of samples in the cache, and what else was found out when it was made."""
+
+    samples: PackedSamples
+    found: Mapping[str, Any]
+
+
+def state_of(root: Path, files: Iterable[Path]) -> dict[str, str]:
+    """When each folder below a root changed last, links followed, and some files."""
+    folders = (Path(path) for path, _, _ in os.walk(root, followlinks=True))
+    return {str(path): _version(path) for path in (*folders, *files)}
+
+
+def _version(path: str | Path) -> str:
+    try:
+        return file_version(Path(path))
+    except OSError:
+        return ""
+
+
+def load(entry: Path) -> StoredList | None:
+    """The list of an entry, if folders and files are as they were; its arrays are mapped, not read."""
+    try:
+        tree = json.loads(entry.read_bytes())
+        if any(_version(path) != was for path, was in tree["state"].items()):
+            return None
+        folder = entry.with_name(tree["arrays"])
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("content", "ends", *PATHS)}
+        os.utime(folder)  # used now
+        names = Texts(arrays["content"], arrays["ends"])
+        paths = {kind: PackedPaths(names, tree["around"][kind], arrays[kind]) for kind in PATHS}
+        shared = {key: np.array(x) if isinstance(x, list) and x else x for key, x in tree["shared"].items()}
+        return StoredList(PackedSamples(names, paths, {**shared, "masks": ()}), tree["found"])
+    except (OSError, EOFError, ValueError, LookupError, TypeError):
+        return None  # none yet, or damaged: it is made anew
+
+
+def store(entry: Path, state: Mapping[str, str], stored: StoredList, started: int) -> None:
+    """Add a list to the cache, and delete those that were not used for long; failing costs time only, and is logged. A
+    list is not added if something changed since two seconds before `started` (nanoseconds), when its making began."""
+    samples = stored.samples
+    if samples.shared["masks"] or any(int(x.split()[0]) > started - 2 * 10**9 for x in state.values() if x):
+        return
+    digest = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:12]
+    folder = entry.with_name(f"{entry.stem}-{digest}")  # never replaced: other machines may have it mapped
+    columns = {kind: column.codes for kind, column in samples.paths.items()}
+    tree = {
+        "state": state,
+        "arrays": folder.name,
+        "around": {kind: column.around for kind, column in samples.paths.items()},
+        "shared": {key: x.tolist() if isinstance(x, np.ndarray) else x for key, x in samples.shared.items()},
+        "found": stored.found,
+    }
+    try:
+        atomic_io.make_folder(entry.parent)
+        atomic_io.remove_stale_temporaries(entry.parent)
+        if not folder.is_dir():
+            with atomic_io.atomic_folder(folder) as temporary:
+                for name, array in {"content": samples.names.content, "ends": samples.names.ends, **columns}.items():
+                    np.save(temporary / f"{name}.npy", array)
+        atomic_io.write_text(entry, json.dumps(tree))
+        for other in entry.parent.glob("*-*"):
+            if time.time() - other.stat().st_mtime > UNUSED_DAYS * 86400:
+                atomic_io.remove(other)
+    except (OSError, StorageError) as error:
+        log.warning("%s: the list of the data set is not cached (%s).", entry, error)

@@ -1,0 +1,102 @@
+"""Long lists of samples: packed in arrays, and kept in the user's cache as long as their folder stays as it was."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small import small_folder
+
+from densevit.data.datasets import base, folder
+from densevit.data.datasets.base import dataset_fingerprint
+from densevit.data.datasets.folder import Folder
+from densevit.data.index.packed import PackedSamples
+from densevit.data.index.paths import SampleFiles, collect_missing
+from densevit.errors import DataError
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that was left alone for a minute."""
+    monkeypatch.setattr(base, "PACKED_FROM", 1)
+    monkeypatch.setenv("DENSEVIT_CACHE", str(tmp_path / "cache"))
+    yield rested(small_folder(tmp_path / "data"))
+
+
+def rested(root: Path) -> Path:
+    for path, _, _ in os.walk(root):
+        os.utime(path, ns=(0, (before := Path(path).stat().st_mtime_ns) and before - 60 * 10**9))
+    return root
+
+
+def unlisted(*_: Any, **__: Any) -> None:
+    pytest.fail("lists the files again")
+
+
+def open_folder(root: Path, **options: Any) -> Folder:
+    return Folder(root=root, depth_scale=1000, **options)
+
+
+def test_a_packed_list_is_that_of_the_files_with_their_fields(tmp_path: Path) -> None:
+    camera = np.eye(3)
+    root = tmp_path / "räume"
+    samples = [
+        SampleFiles(f"a/ü{i}", root / f"i/a/ü{i}.jpg", None if i == 2 else root / f"d/a/ü{i}.png", intrinsics=camera)
+        for i in range(4)
+    ]
+    packed = PackedSamples.of(samples)
+    assert packed is not None and packed.names[1:] == ["a/ü1", "a/ü2", "a/ü3"] and packed[-1].name == "a/ü3"
+    for one, other in zip(packed, samples, strict=True):
+        assert (one.name, one.paths()) == (other.name, other.paths()) and one.intrinsics is camera
+    assert PackedSamples.of([*samples, SampleFiles("b", root, intrinsics=np.eye(3))]) is None
+
+
+def test_it_is_opened_again_without_listing_files_and_is_the_same(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"split": "val", "val_fraction": 0.4}
+    monkeypatch.setattr(base, "PACKED_FROM", 100)
+    plain = open_folder(data, **options)
+    monkeypatch.setattr(base, "PACKED_FROM", 1)
+    open_folder(data, **options)
+    monkeypatch.setattr(folder, "find_samples", unlisted)
+    again = open_folder(data, **options)
+    assert isinstance(again.samples, PackedSamples) and list(again.names) == plain.names
+    assert [files.paths() for files in again.samples] == [files.paths() for files in plain.samples]
+    assert dataset_fingerprint(again) == dataset_fingerprint(plain) and again.facts == plain.facts
+    assert (again.read(0).depth == plain.read(0).depth).all()
+
+
+@pytest.mark.parametrize("change", ["new", "gone", "moved", "camera"])
+def test_it_is_listed_again_when_the_folder_has_changed(data: Path, change: str) -> None:
+    open_folder(data)
+    first = data / "images/000.jpg"
+    if change == "new":
+        (data / "images/900.jpg").write_bytes(first.read_bytes())
+        (data / "depths/900.png").write_bytes((data / "depths/000.png").read_bytes())
+        assert "900" in open_folder(data).names
+    elif change == "camera":
+        (data / "intrinsics.json").write_text('{"fx": 9, "fy": 9, "cx": 3, "cy": 3}')
+        assert open_folder(data).samples[0].intrinsics is not None
+    else:
+        first.unlink() if change == "gone" else first.rename(first.with_name("x.jpg"))
+        with pytest.raises(DataError, match="match no image"):
+            open_folder(data)
+
+
+def test_what_changes_at_the_moment_or_is_being_checked_is_not_taken_from_the_cache(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data / "images/000.jpg").touch()
+    os.utime(data / "images")
+    open_folder(data)
+    assert not list((tmp_path / "cache").rglob("*.json"))
+    open_folder(rested(data))
+    assert list((tmp_path / "cache").rglob("*.json"))
+    monkeypatch.setattr(folder, "find_samples", unlisted)
+    with collect_missing(), pytest.raises(BaseException, match="lists the files again"):
+        open_folder(data)
+    for array in (tmp_path / "cache").rglob("*.npy"):
+        array.write_bytes(b"")
+    with pytest.raises(BaseException, match="lists the files again"):
+        open_folder(data)
