@@ -189,7 +189,7 @@ def parse() -> argparse.Namespace:
     defaults = {name: p.default for name, p in inspect.signature(predict).parameters.items()}
     args = argparse.Namespace(**{**defaults, **vars(parser.parse_args())})
     args.options = {name: getattr(args, name) for name in inherited_parameters(predict) if hasattr(args, name)}
-    args.batch_size = args.options.get("batch_size", 1)
+    args.batch_size, args.fov = args.options.get("batch_size", 1), args.options.pop("fov", None)
     args.output, args.workers = Path(args.output), args.workers or min(8, os.cpu_count() or 1)
     args.existing = "resume" if args.resume else "overwrite" if args.overwrite else "refuse"
     return args
