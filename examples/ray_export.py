@@ -150,7 +150,8 @@ def run(args: argparse.Namespace) -> Summary:
         points = point_files(args.points, args.points_scale, args.points_pose)
         plan = plan_export(args.inputs, args.output, args.formats, given, args.existing, points)
         groups = math.ceil(len(plan.items) / args.batch_size)
-        data = ray.data.range(groups, override_num_blocks=math.ceil(groups / GROUPS))
+        # Items, not a range: reading a range is a task that waits for ever where the actors hold every CPU.
+        data = ray.data.from_items([{"id": i} for i in range(groups)], override_num_blocks=math.ceil(groups / GROUPS))
     else:
         data = ray.data.read_parquet(args.inputs)
         plan = parquet_plan(data, args, given)

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from small import small_folder
+from tar_files import pack
 
-from densevit.data.datasets import base, folder
+from densevit.data.datasets import base, folder, webdataset
 from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.datasets.folder import Folder
+from densevit.data.datasets.webdataset import WebDataset
+from densevit.data.index import packed
 from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import SampleFiles, collect_missing
 from densevit.errors import DataError
@@ -46,9 +49,9 @@ def test_a_packed_list_is_that_of_the_files_with_their_fields(tmp_path: Path) ->
         SampleFiles(f"a/ü{i}", root / f"i/a/ü{i}.jpg", None if i == 2 else root / f"d/a/ü{i}.png", intrinsics=camera)
         for i in range(4)
     ]
-    packed = PackedSamples.of(samples)
-    assert packed is not None and packed.names[1:] == ["a/ü1", "a/ü2", "a/ü3"] and packed[-1].name == "a/ü3"
-    for one, other in zip(packed, samples, strict=True):
+    some = PackedSamples.of(samples)
+    assert some is not None and some.names[1:] == ["a/ü1", "a/ü2", "a/ü3"] and some[-1].name == "a/ü3"
+    for one, other in zip(some, samples, strict=True):
         assert (one.name, one.paths()) == (other.name, other.paths()) and one.intrinsics is camera
     assert PackedSamples.of([*samples, SampleFiles("b", root, intrinsics=np.eye(3))]) is None
 
@@ -100,3 +103,22 @@ def test_what_changes_at_the_moment_or_is_being_checked_is_not_taken_from_the_ca
         array.write_bytes(b"")
     with pytest.raises(BaseException, match="lists the files again"):
         open_folder(data)
+
+
+def test_the_headers_of_shards_are_read_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "PACKED_FROM", 1)
+    (root := tmp_path / "tar").mkdir()
+    for shard, names in enumerate((["000", "001"], ["002"])):
+        files = {f"a/{n}.JPG": (data / f"images/{n}.jpg").read_bytes() for n in names}
+        files |= {f"a/{n}.depth.png": (data / f"depths/{n}.png").read_bytes() for n in names}
+        pack(root / f"{shard}.tar", files)
+        os.utime(root / f"{shard}.tar", (0, 0))
+    first = WebDataset(root=rested(root), depth_scale=1000)
+    monkeypatch.setattr(webdataset, "list_members", unlisted)
+    again = WebDataset(root=root, depth_scale=1000)
+    assert list(again.names) == ["a/000", "a/001", "a/002"]
+    for i in range(3):
+        assert again.members(i) == first.members(i) and (again.read(i).image == first.read(i).image).all()
+    os.utime(root / "1.tar", (9, 9))
+    with pytest.raises(BaseException, match="lists the files again"):
+        WebDataset(root=root, depth_scale=1000)

@@ -15,7 +15,6 @@ or ROOT/manifest.csv or .jsonl (densevit.data.index.manifest). How names match: 
 """
 
 import hashlib
-import json
 import logging
 import time
 from collections import Counter
@@ -32,7 +31,7 @@ from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Inval
 from densevit.data.index import matching, packed
 from densevit.data.index.manifest import CAMERA, read_manifest
 from densevit.data.index.matching import to_nfc
-from densevit.data.index.packed import PackedSamples, StoredList
+from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import (
     MissingItem,
     SampleFiles,
@@ -40,6 +39,7 @@ from densevit.data.index.paths import (
     file_version,
     first_five,
     is_collecting,
+    list_entry,
     record_missing,
 )
 from densevit.data.io.normals import Axes
@@ -51,9 +51,7 @@ from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.layouts import camera_of_json
 from densevit.errors import DataError
 from densevit.ops.segments.labelled import Segments, segments_of_ids, segments_of_labels
-from densevit.utils.atomic_io import user_cache
 from densevit.utils.json_files import read_json
-from densevit.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -129,8 +127,9 @@ class Folder(FileDataset):
         if subset == "full" and not allow_outside_root and not is_collecting():  # messages come anew each time
             entry = list_entry(self.root, [*options, str(intrinsics), str(manifest)])
         if entry is not None and (stored := packed.load(entry)) is not None:
-            self.samples, self.names = stored.samples, stored.samples.names
-            self.facts, self.video, self.segment_table = stored.found["facts"], stored.found["video"], None
+            tree, arrays = stored
+            self.samples = known = PackedSamples.of_stored(tree, arrays)
+            self.names, self.facts, self.video, self.segment_table = known.names, tree["facts"], tree["video"], None
             return
         started = time.time_ns()
         if manifest is not None:
@@ -157,7 +156,8 @@ class Folder(FileDataset):
         super().__init__(samples, subset, what)
         if entry is not None and isinstance(self.samples, PackedSamples) and self.segment_table is None:
             files = [self.root / file for file in (intrinsics, manifest) if file is not None]
-            stored = StoredList(self.samples, {"facts": self.facts, "video": self.video})
+            if (stored := self.samples.stored()) is not None:
+                stored[0].update(facts=self.facts, video=self.video)
             packed.store(entry, packed.state_of(self.root, files), stored, started)
 
     def decode_classes(
@@ -179,13 +179,6 @@ class Folder(FileDataset):
 
     def scene(self, index: int) -> str:
         return "" if self.split_by_fraction else folder_of(self.names[index])
-
-
-def list_entry(root: Path, options: Sequence[object]) -> Path | None:
-    """The file in the user's cache for the list of samples of a root and options; None where there is no cache."""
-    key = json.dumps([__version__, str(root.resolve()), str(root), *options], default=str)
-    folder = user_cache("datasets")
-    return None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
 
 
 def folder_facts(samples: Sequence[SampleFiles], camera: Path, *, blocks: bool) -> list[str]:

@@ -7,17 +7,20 @@ shard-000000.tar
 """
 
 import re
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, resolve_root
-from densevit.data.index.paths import SampleFiles, Subset, confine, first_five
+from densevit.data.index import packed
+from densevit.data.index.paths import SampleFiles, Subset, confine, first_five, list_entry
 from densevit.data.io.readers import read_depth, read_image, read_labels
 from densevit.data.io.samples import make_sample
 from densevit.data.io.tar import Member, list_members
@@ -60,12 +63,26 @@ class WebDataset(Dataset):
         archives = sorted({archive for pattern in expand_braces(shards) for archive in find_shards(self.root, pattern)})
         self.suffixes = {kind: ending for kind, ending in (("depth", depth), ("labels", labels)) if ending is not None}
         self.scale, self.depth_range = depth_scale, depth_range
-        self.samples = keep_complete(group_by_sample(archives), self.suffixes, subset, self.root)
-        self.names = list(self.samples)
+        entry = list_entry(self.root, [shards, depth, labels]) if subset == "full" else None
+        stored, started = None if entry is None else packed.load(entry), time.time_ns()
+        if stored is None:
+            samples = keep_complete(group_by_sample(archives), self.suffixes, subset, self.root)
+            stored = pack_members(samples, archives)
+            if entry is not None and len(samples) >= packed.PACKED_FROM:
+                packed.store(entry, packed.state_of(self.root, archives), stored, started)
+        self.archives, (self.endings, self.places) = archives, stored
+        self.names = packed.Texts(self.places["content"], self.places["ends"])
+
+    def members(self, index: int) -> dict[str, Member]:
+        """The files of a sample, by `image`, `depth` or `labels`."""
+        name, found = self.names[index], {}
+        for kind, endings in self.endings.items():
+            archive, ending, offset, size = map(int, self.places[kind][index])
+            found[kind] = Member(self.archives[archive], f"{name}.{endings[ending]}", offset, size)
+        return found
 
     def read(self, index: int) -> Sample:
-        name = self.names[index]
-        parts = self.samples[name]
+        name, parts = self.names[index], self.members(index)
         with ExitStack() as stack:
             paths = {kind: stack.enter_context(member.file()) for kind, member in parts.items()}
             files = SampleFiles(name, paths["image"], paths.get("depth"), paths.get("labels"))
@@ -78,6 +95,25 @@ class WebDataset(Dataset):
 
     def scene(self, index: int) -> str:
         return self.names[index].rpartition("/")[0]
+
+
+def pack_members(samples: Mapping[str, Mapping[str, Member]], archives: Sequence[Path]) -> packed.Stored:
+    """The endings of each kind of file, and its places: number of the archive, of the ending, offset and size."""
+    numbers = {archive: number for number, archive in enumerate(archives)}
+    arrays, tree = packed.Texts.of(samples).arrays(), {}
+    for kind in next(iter(samples.values())):
+        endings: dict[str, int] = {}
+        rows = [
+            (
+                numbers[part.archive],
+                endings.setdefault(part.name[len(name) + 1 :], len(endings)),
+                part.offset,
+                part.size,
+            )
+            for name, part in ((name, parts[kind]) for name, parts in samples.items())
+        ]
+        tree[kind], arrays[kind] = list(endings), np.array(rows, np.int64)
+    return tree, arrays
 
 
 def expand_braces(pattern: str) -> list[str]:

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, overload
@@ -26,6 +26,10 @@ PACKED_FROM = 10_000  # samples; shorter lists stay as they are
 MOST_CODES = 4096  # beginnings and ends of the paths of a column
 UNUSED_DAYS = 30  # after which an entry of the cache is deleted
 PATHS = ("image", "depth", "labels", "normals", "segments")
+
+
+Stored = tuple[dict[str, Any], dict[str, np.ndarray]]
+"""A list as plain values and arrays."""
 
 
 class Texts(Sequence[str]):
@@ -104,6 +108,22 @@ class PackedSamples(Sequence[SampleFiles]):
             paths[kind] = column
         return cls(names, paths, shared)
 
+    @classmethod
+    def of_stored(cls, tree: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "PackedSamples":
+        names = Texts(arrays["content"], arrays["ends"])
+        paths = {kind: PackedPaths(names, tree["around"][kind], arrays[kind]) for kind in PATHS}
+        shared = {key: np.array(x) if isinstance(x, list) else x for key, x in tree["shared"].items()}
+        return cls(names, paths, {**shared, "masks": ()})
+
+    def stored(self) -> Stored | None:
+        """None where the samples cannot be stored."""
+        if self.shared["masks"] or isinstance(self.shared["intrinsics"], Path):
+            return None
+        around = {kind: column.around for kind, column in self.paths.items()}
+        shared = {key: x.tolist() if isinstance(x, np.ndarray) else x for key, x in self.shared.items()}
+        codes = {kind: column.codes for kind, column in self.paths.items()}
+        return {"around": around, "shared": {**shared, "masks": None}}, {**self.names.arrays(), **codes}
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -119,14 +139,6 @@ class PackedSamples(Sequence[SampleFiles]):
         return SampleFiles(self.names[index], **paths, **self.shared)
 
 
-@dataclass(frozen=True)
-class StoredList:
-    """A list of samples in the cache, and what else was found out when it was made."""
-
-    samples: PackedSamples
-    found: Mapping[str, Any]
-
-
 def state_of(root: Path, files: Iterable[Path]) -> dict[str, str]:
     """When each folder below a root changed last, links followed, and some files."""
     folders = (Path(path) for path, _, _ in os.walk(root, followlinks=True))
@@ -140,47 +152,37 @@ def _version(path: str | Path) -> str:
         return ""
 
 
-def load(entry: Path) -> StoredList | None:
-    """The list of an entry, if folders and files are as they were; its arrays are mapped, not read."""
+def load(entry: Path) -> Stored | None:
+    """What an entry holds, if folders and files are as they were; its arrays are mapped, not read."""
     try:
-        tree = json.loads(entry.read_bytes())
-        if any(_version(path) != was for path, was in tree["state"].items()):
+        content = json.loads(entry.read_bytes())
+        if any(_version(path) != was for path, was in content["state"].items()):
             return None
-        folder = entry.with_name(tree["arrays"])
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("content", "ends", *PATHS)}
+        folder = entry.with_name(content["arrays"])
+        arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.iterdir()}
         os.utime(folder)  # used now
-        names = Texts(arrays["content"], arrays["ends"])
-        paths = {kind: PackedPaths(names, tree["around"][kind], arrays[kind]) for kind in PATHS}
-        shared = {key: np.array(x) if isinstance(x, list) and x else x for key, x in tree["shared"].items()}
-        return StoredList(PackedSamples(names, paths, {**shared, "masks": ()}), tree["found"])
+        return dict(content["tree"]), arrays
     except (OSError, EOFError, ValueError, LookupError, TypeError):
         return None  # none yet, or damaged: it is made anew
 
 
-def store(entry: Path, state: Mapping[str, str], stored: StoredList, started: int) -> None:
+def store(entry: Path, state: Mapping[str, str], stored: Stored | None, started: int) -> None:
     """Add a list to the cache, and delete those that were not used for long; failing costs time only, and is logged. A
     list is not added if something changed since two seconds before `started` (nanoseconds), when its making began."""
-    samples = stored.samples
-    if samples.shared["masks"] or any(int(x.split()[0]) > started - 2 * 10**9 for x in state.values() if x):
+    if stored is None or any(int(x.split()[0]) > started - 2 * 10**9 for x in state.values() if x):
         return
+    tree, arrays = stored
     digest = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:12]
     folder = entry.with_name(f"{entry.stem}-{digest}")  # never replaced: other machines may have it mapped
-    columns = {kind: column.codes for kind, column in samples.paths.items()}
-    tree = {
-        "state": state,
-        "arrays": folder.name,
-        "around": {kind: column.around for kind, column in samples.paths.items()},
-        "shared": {key: x.tolist() if isinstance(x, np.ndarray) else x for key, x in samples.shared.items()},
-        "found": stored.found,
-    }
+    content = {"state": state, "arrays": folder.name, "tree": tree}
     try:
         atomic_io.make_folder(entry.parent)
         atomic_io.remove_stale_temporaries(entry.parent)
         if not folder.is_dir():
             with atomic_io.atomic_folder(folder) as temporary:
-                for name, array in {"content": samples.names.content, "ends": samples.names.ends, **columns}.items():
+                for name, array in arrays.items():
                     np.save(temporary / f"{name}.npy", array)
-        atomic_io.write_text(entry, json.dumps(tree))
+        atomic_io.write_text(entry, json.dumps(content))
         for other in entry.parent.glob("*-*"):
             if time.time() - other.stat().st_mtime > UNUSED_DAYS * 86400:
                 atomic_io.remove(other)

@@ -1,5 +1,7 @@
 """Paths of a data set: inside their root, and there. Whole lists are checked at opening, before any training."""
 
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +16,8 @@ from jaxtyping import Float64
 from pydantic import Field
 
 from densevit.errors import DataError
+from densevit.utils.atomic_io import user_cache
+from densevit.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +90,13 @@ def record_missing(items: Iterable[MissingItem], subset: Subset = "full") -> boo
         return False
     collected += items if subset == "full" else [replace(item, kind="left_out") for item in items]
     return True
+
+
+def list_entry(root: Path, options: Sequence[object]) -> Path | None:
+    """The file in the user's cache for the list of samples of a root and options; None where there is no cache."""
+    key = json.dumps([__version__, str(root.resolve()), str(root), *options], default=str)
+    folder = user_cache("datasets")
+    return None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
 
 
 class Listing:
