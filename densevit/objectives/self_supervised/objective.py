@@ -6,6 +6,7 @@ n images, h x w pixels.
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -64,6 +65,7 @@ class SelfSupervised(Supervised):
         auto_mask: bool = True,
         occlusion: bool = False,
         brightness: bool = False,
+        similarity: Literal["ssim", "census"] = "ssim",
     ) -> None:
         """Raises ConfigError if no head or several give depth, CheckpointError if published weights cannot be had.
 
@@ -80,6 +82,8 @@ class SelfSupervised(Supervised):
             auto_mask: pixels that match best unmoved teach nothing: a standing camera, objects at its speed.
             occlusion: leave out pixels that do not come back to their place from the other frame.
             brightness: match mean and contrast of each pair first, for cameras that change their exposure.
+            similarity: of images: ssim and colours, or census: which neighbours are brighter, so that exposure, also
+                one that changes over the image, cancels out.
         """
         super().__init__(setup)
         run = setup.run
@@ -88,7 +92,7 @@ class SelfSupervised(Supervised):
         self.pose_network = PoseNetwork(pose_network, pretrained=pretrained) if motion == "network" else None
         self.weights = {"smoothness": smoothness, "geometry": geometry, "velocity": velocity}
         self.ground_truth, self.pyramid = ground_truth, pyramid
-        self.options = ViewOptions(auto_mask, occlusion, brightness, weighted=geometry > 0)
+        self.options = ViewOptions(auto_mask, occlusion, brightness, weighted=geometry > 0, similarity=similarity)
         self.monitor = Monitor()
         val = setup.data.get("val")
         frames = (run.data.clip, run.data.clip_stride)
@@ -200,7 +204,7 @@ class SelfSupervised(Supervised):
         pairs = Pairs.of(len(batch), batch.clip_length, prediction.device)
         motion, camera, known = self.motions(batch, pairs)
         depth = 1 / (LEAST_DISPARITY + prediction) if self.disparity else prediction
-        unmasked = ViewOptions(auto_mask=False, brightness=self.options.brightness)
+        unmasked = replace(self.options, auto_mask=False, occlusion=False, weighted=False)
         return compare(batch.image, depth, camera, motion, known, pairs, unmasked).error.mean()
 
     def log_values(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:

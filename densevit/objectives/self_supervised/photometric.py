@@ -1,6 +1,8 @@
 """Losses of neighbouring frames (Monodepth2, Godard et al. 2019; SC-Depth, Bian et al. 2021). n images, h x w pixels,
 colours in [0, 1]."""
 
+from collections.abc import Callable, Mapping
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -10,6 +12,7 @@ from densevit.objectives.self_supervised.geometry import Image, Plane
 
 C1, C2 = 0.01**2, 0.03**2  # of SSIM (Wang et al. 2004)
 SSIM_WEIGHT = 0.85
+WINDOW = 7  # of the census transform
 
 
 def ssim_error(x: Image, y: Image) -> Image:
@@ -32,6 +35,23 @@ def photometric_error(x: Image, y: Image) -> Plane:
     """Return 0.85 (1 - SSIM) / 2 + 0.15 |x - y|, the mean over the colours."""
     error = SSIM_WEIGHT * ssim_error(x, y) + (1 - SSIM_WEIGHT) * (x - y).abs()
     return error.mean(1, keepdim=True)
+
+
+def census_error(x: Image, y: Image) -> Plane:
+    """Return the soft Hamming distance of census transforms, in [0, 1] (Meister et al. 2018): exposure cancels out."""
+    squares = (census(x) - census(y)).square()
+    return (squares / (0.1 + squares)).mean(1, keepdim=True)
+
+
+def census(image: Image) -> Float[Tensor, "n window h w"]:
+    """Return whether the neighbours in a 7x7 window are darker (-1) or brighter (1) than each pixel, softly."""
+    gray = 255 * image.mean(1, keepdim=True)
+    padded = F.pad(gray, [WINDOW // 2] * 4, mode="replicate")
+    change = F.unfold(padded, WINDOW).view(len(image), -1, *image.shape[-2:]) - gray
+    return change / (0.81 + change.square()).sqrt()
+
+
+ERRORS: Mapping[str, Callable[[Image, Image], Plane]] = {"ssim": photometric_error, "census": census_error}
 
 
 def matched_brightness(image: Image, target: Image, valid: Bool[Tensor, "n 1 h w"]) -> Image:

@@ -8,22 +8,26 @@ from torch import Tensor
 
 from densevit.objectives.self_supervised.geometry import Image, Motion, Pairs, Plane, inside, project, returns, sample
 from densevit.objectives.self_supervised.photometric import (
+    ERRORS,
     geometric_difference,
     masked_mean,
     matched_brightness,
     minimum,
-    photometric_error,
 )
 
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """Which pixels count; see `SelfSupervised`. `weighted`: less where the depths of two views disagree (SC-Depth)."""
+    """Which pixels count, and how they are compared; see `SelfSupervised`.
+
+    `weighted`: less where the depths of two views disagree (SC-Depth).
+    """
 
     auto_mask: bool = True
     occlusion: bool = False
     brightness: bool = False
     weighted: bool = False
+    similarity: str = "ssim"
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ def compare(
         warped, source = matched_brightness(warped, target, seen), matched_brightness(source, target, known & (z == z))
     difference = geometric_difference(z.clamp_min(1e-3), sample(depth[sources], pixels))
     errors, unmoved = (
-        pairs.by_target(torch.where(mask, photometric_error(x, target), torch.inf)[:, 0], len(image), torch.inf)
+        pairs.by_target(
+            torch.where(mask, ERRORS[options.similarity](x, target), torch.inf)[:, 0], len(image), torch.inf
+        )
         for x, mask in ((warped, seen), (source, known))
     )
     error, moving = minimum(errors, unmoved if options.auto_mask else None)

@@ -85,3 +85,29 @@ def test_brightness_that_changed_by_a_factor_and_an_offset_is_matched() -> None:
 def test_the_mean_over_a_mask_is_that_of_each_image_by_itself() -> None:
     values, mask = torch.tensor([[1.0, 3, 5], [2, 4, 6]])[:, None, None], torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
     assert float(photometric.masked_mean(values, mask[:, None, None])) == (2 + 0) / 2
+
+
+def test_the_census_error_is_the_soft_hamming_distance_of_7x7_windows() -> None:
+    x, y = torch.rand(2, 1, 3, 9, 10, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    row, column, total = 4, 5, 0.0
+    for dy in range(-3, 4):
+        for dx in range(-3, 4):
+            changes = []
+            for image in (x, y):
+                gray = 255 * image[0].mean(0)
+                change = gray[row + dy, column + dx] - gray[row, column]
+                changes.append(change / (0.81 + change**2) ** 0.5)
+            square = (changes[0] - changes[1]) ** 2
+            total += float(square / (0.1 + square)) / 49
+    assert abs(float(photometric.census_error(x, y)[0, 0, row, column]) - total) < 1e-9
+    small = x[..., :4, :5].clone().requires_grad_()
+    assert torch.autograd.gradcheck(photometric.census_error, (small, y[..., :4, :5]))
+
+
+def test_census_sees_no_exposure_that_changes_over_the_image() -> None:
+    image = torch.rand(1, 3, 24, 32, generator=torch.Generator().manual_seed(5))
+    ramp = torch.linspace(0.5, 1.0, 32)
+    moved = image.roll(1, -1)
+    same, other = (float(photometric.census_error(ramp * image, x).mean()) for x in (image, moved))
+    assert same < 0.2 * other
+    assert photometric.photometric_error(ramp * image, image).mean() > same
