@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.errors import DensevitError
-from densevit.inference.backends.onednn import prepack_linears
+from densevit.inference.backends.onednn import prepack
 from densevit.inference.backends.onnx_runtimes import ExternalRuntimeModule
 from densevit.models.dense import DenseModel
 from densevit.speed import hardware, reference_models
@@ -198,9 +198,9 @@ def our_forwards(
 
 def prepare_copy(model: nn.Module, precision: Precision) -> nn.Module:
     """A copy, made ready as `Predictor` does."""
-    ours = deepcopy(model)
+    ours: nn.Module = deepcopy(model).to(memory_format=torch.channels_last)
     if next(ours.parameters()).device.type == "cpu":
-        prepack_linears(ours, precision)
+        prepack(ours, precision)
     return ours
 
 

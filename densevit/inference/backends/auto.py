@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from densevit.inference.backends.cuda_graphs import CudaGraphs
-from densevit.inference.backends.onednn import prepack_linears
+from densevit.inference.backends.onednn import prepack
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule, Sizes
 from densevit.model_inputs import ModelInputs
 from densevit.structures import Size
@@ -67,7 +67,7 @@ def network_for(
     elif runtime != "torch":
         return ExternalRuntimeModule(model, heads, RUNTIMES[runtime], precision), runtime
     if device.type == "cpu" and not compiled:
-        prepack_linears(model, precision)
+        prepack(model, precision)
     return model, "torch"
 
 
@@ -122,7 +122,7 @@ class AutoRuntimeModule(ExternalRuntimeModule):
         self.spent: dict[Sizes, tuple[int, float]] = {}
         self.slower: set[Sizes] = set()
         self.falls_back = True
-        prepack_linears(model, precision)
+        prepack(model, precision)
 
     def by_torch(self, image: Tensor, inputs: ModelInputs, output_size: Size | None) -> dict[str, Tensor]:
         key = (image.shape[-2], image.shape[-1], output_size)

@@ -1,31 +1,39 @@
-"""Linear layers for CPU inference: weights prepacked for oneDNN, with GELU fused.
+"""Linear and convolutional layers for CPU inference: weights prepacked for oneDNN, with GELU or ReLU fused.
 
-Otherwise torch casts and reorders the weights of a layer at each call, and writes the input of GELU to memory.
-Parameters, names and `state_dict` of the model stay as they are; the packed weights are a copy beside them, renewed
-when they have changed. A call with gradients, in another precision, on another device or of `torch.export` uses the
-layer as it was.
+Otherwise torch casts and reorders the weights of a layer at each call, and writes the input of the activation to
+memory. Parameters, names and `state_dict` of the model stay as they are; the packed weights are a copy beside them,
+renewed when they have changed. A call with gradients, in another precision, on another device or of `torch.export` uses
+the layer as it was.
 """
 
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from timm.layers.mlp import Mlp as TimmMlp
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from densevit.models.decoders.dpt import ResidualUnit
 from densevit.models.vit.mlp import ACTIVATIONS, Mlp
 from densevit.utils.precision import DTYPES, Precision
 
 X86 = ("x86_64", "AMD64")
 GELU = {"none": ACTIVATIONS["gelu"], "tanh": ACTIVATIONS["gelu_tanh"]}
+FUSED: dict[str, Callable[[Tensor], Tensor]] = {**GELU, "relu": F.relu}
+POST_OPS: dict[str | None, tuple[str, str]] = {
+    None: ("none", ""), "relu": ("relu", ""), "none": ("gelu", "none"), "tanh": ("gelu", "tanh")
+}  # fmt: skip
 MLPS = (Mlp, TimmMlp)
 
 
-def prepack_linears(model: nn.Module, precision: Precision) -> None:
-    """Packs every linear layer of a model in place, for predictions on a CPU in `precision`; fp16 is left alone."""
+def prepack(model: nn.Module, precision: Precision) -> None:
+    """Packs every linear and convolutional layer of a model in place, for predictions on a CPU in `precision`; fp16 is
+    left alone."""
     if precision == "fp16" or not torch._C._has_mkldnn or platform.machine() not in X86:
         return
     dtype = DTYPES[precision]
@@ -34,9 +42,10 @@ def prepack_linears(model: nn.Module, precision: Precision) -> None:
             mlp: Any = module
             mlp.fc1.forward = PackedLinear(mlp.fc1, dtype, gelu)
             mlp.act = nn.Identity() if isinstance(mlp.act, nn.Module) else identity
-        elif type(module) is nn.Linear:
+        fuse_relus(module, dtype)
+        if (kind := kind_of(module)) is not None:
             before = module.forward
-            module.forward = PackedLinear(module, dtype, before.gelu if isinstance(before, PackedLinear) else None)  # type: ignore
+            module.forward = kind(module, dtype, before.fused if isinstance(before, Packed) else None)
 
 
 def gelu_of(module: nn.Module) -> str | None:
@@ -49,30 +58,49 @@ def gelu_of(module: nn.Module) -> str | None:
     return next((name for name, gelu in GELU.items() if act is gelu), None)
 
 
+def fuse_relus(module: nn.Module, dtype: torch.dtype) -> None:
+    """Fuses each ReLU of a module into the convolution before it."""
+    parts: dict[str, Any] = dict(module.named_children()) if type(module) is nn.Sequential else {}
+    if isinstance(module, ResidualUnit):
+        parts = {name: part for name, part in module.named_children() if name in ("conv1", "norm1", "act")}
+    steps = [(name, part) for name, part in parts.items() if type(part) is not nn.Identity]
+    for (_, conv), (name, relu) in pairwise(steps):
+        if kind_of(conv) is PackedConv and type(relu) is nn.ReLU:
+            conv.forward = PackedConv(conv, dtype, "relu")
+            setattr(module, name, nn.Identity())
+
+
 def identity(x: Tensor) -> Tensor:
     return x
 
 
-class PackedLinear:
-    """The forward of a linear layer with packed weights, and GELU where one follows."""
+class Packed(ABC):
+    """The forward of a layer with packed weights, and the activation that follows."""
 
-    def __init__(self, linear: nn.Linear, dtype: torch.dtype, gelu: str | None = None) -> None:
-        self.linear, self.dtype, self.gelu = linear, dtype, gelu
+    def __init__(self, layer: Any, dtype: torch.dtype, fused: str | None = None) -> None:
+        self.layer, self.dtype, self.fused = layer, dtype, fused
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
         self.versions: tuple[int, ...] = ()
 
-    def __call__(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b k"]:
+    def __call__(self, x: Tensor) -> Tensor:
         if not self.fits(x):
-            plain = nn.Linear.forward(self.linear, x)
-            return plain if self.gelu is None else GELU[self.gelu](plain)
-        if self.weight is None or self.versions != self.current_versions():
-            self.repack()
-        post_op = ("none", "") if self.gelu is None else ("gelu", self.gelu)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x.to(self.dtype), self.weight, self.bias, post_op[0], [], post_op[1]
-        )
-        return y
+            plain: Tensor = type(self.layer).forward(self.layer, x)
+            return plain if self.fused is None else FUSED[self.fused](plain)
+        if self.weight is None or self.versions != self.current_versions(x):
+            weight, bias = self.layer.weight.detach(), self.layer.bias
+            self.weight = self.pack(weight.to(self.dtype), x)
+            self.bias = None if bias is None else bias.detach().to(self.dtype)
+            self.versions = self.current_versions(x)
+        return self.compute(x.to(self.dtype), *POST_OPS[self.fused])
+
+    @abstractmethod
+    def pack(self, weight: Tensor, x: Tensor) -> Tensor:
+        """Return the weights in oneDNN's own order, for inputs as `x`."""
+
+    @abstractmethod
+    def compute(self, x: Tensor, post_op: str, algorithm: str) -> Tensor:
+        """Return the output of the layer and the activation."""
 
     def fits(self, x: Tensor) -> bool:
         """Whether the packed weights serve this call."""
@@ -81,17 +109,55 @@ class PackedLinear:
         predicts = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
         return x.device.type == "cpu" and dtype == self.dtype and predicts and x.numel() > 0
 
-    def current_versions(self) -> tuple[int, ...]:
-        return tuple(0 if p is None or p.is_inference() else p._version for p in (self.linear.weight, self.linear.bias))
+    def current_versions(self, x: Tensor) -> tuple[int, ...]:
+        """Return what the packed weights depend on."""
+        return tuple(0 if p is None or p.is_inference() else p._version for p in (self.layer.weight, self.layer.bias))
 
-    def repack(self) -> None:
-        weight, bias = self.linear.weight.detach(), self.linear.bias
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(self.dtype).contiguous())
-        self.bias = None if bias is None else bias.detach().to(self.dtype)
-        self.versions = self.current_versions()
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Packed":
+        return type(self)(deepcopy(self.layer, memo), self.dtype, self.fused)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "PackedLinear":
-        return PackedLinear(deepcopy(self.linear, memo), self.dtype, self.gelu)
+    def __reduce__(self) -> tuple[Callable[..., "Packed"], tuple[Any, ...]]:
+        return type(self), (self.layer, self.dtype, self.fused)  # packed weights can be neither copied nor pickled
 
-    def __reduce__(self) -> tuple[Callable[..., "PackedLinear"], tuple[Any, ...]]:
-        return PackedLinear, (self.linear, self.dtype, self.gelu)  # packed weights can be neither copied nor pickled
+
+class PackedLinear(Packed):
+    def pack(self, weight: Tensor, x: Tensor) -> Tensor:
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        return packed
+
+    def compute(self, x: Tensor, post_op: str, algorithm: str) -> Tensor:
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, post_op, [], algorithm)
+        return y
+
+
+class PackedConv(Packed):
+    """Packed for the size of its last input: for another one oneDNN may be up to 40 times slower."""
+
+    def pack(self, weight: Tensor, x: Tensor) -> Tensor:
+        packed: Tensor = torch.ops.mkldnn._reorder_convolution_weight(weight, *self.shape, list(x.shape))
+        return packed
+
+    def current_versions(self, x: Tensor) -> tuple[int, ...]:
+        return *super().current_versions(x), *x.shape
+
+    def compute(self, x: Tensor, post_op: str, algorithm: str) -> Tensor:
+        y: Tensor = torch.ops.mkldnn._convolution_pointwise(
+            x.contiguous(memory_format=torch.channels_last), self.weight, self.bias, *self.shape, post_op, [], algorithm
+        )
+        return y
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        conv = self.layer
+        return conv.padding, conv.stride, conv.dilation, conv.groups
+
+    def fits(self, x: Tensor) -> bool:
+        return x.ndim == 4 and super().fits(x)
+
+
+def kind_of(module: nn.Module) -> type[Packed] | None:
+    """How a layer is packed; None for any other module."""
+    if type(module) is nn.Linear:
+        return PackedLinear
+    plain = type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    return PackedConv if plain else None

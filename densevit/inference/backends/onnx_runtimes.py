@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from densevit.errors import ConfigError
 from densevit.inference.backends.graph_cache import cached_graph, forget
-from densevit.inference.backends.onednn import prepack_linears
+from densevit.inference.backends.onednn import prepack
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.model_inputs import NO_INPUTS, ModelInputs
 from densevit.structures import Size
@@ -185,7 +185,7 @@ class ExternalRuntimeModule(nn.Module):
         if not self.falls_back:
             self.falls_back = True
             log.warning("more than %d sizes of images: torch computes the others.", MAX_SHAPES)
-            prepack_linears(self.model, self.precision)  # nothing will be converted any more
+            prepack(self.model, self.precision)  # nothing will be converted any more
         options = {} if output_size is None else {"output_size": output_size}
         return dict(self.model(image, inputs, **options) if inputs else self.model(image, **options))
 

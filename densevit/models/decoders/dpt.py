@@ -220,7 +220,8 @@ class ResidualUnit(nn.Module):
         self.norm1 = build_norm(norm, channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
         self.norm2 = build_norm(norm, channels)
+        self.act = nn.ReLU(inplace=True)  # its input is not needed in the backward pass
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        inside = F.relu_(self.norm1(self.conv1(F.relu(x))))  # in place: its input is not needed in the backward pass
+        inside = self.act(self.norm1(self.conv1(F.relu(x))))
         return x + self.norm2(self.conv2(inside))

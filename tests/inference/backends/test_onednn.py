@@ -8,7 +8,8 @@ import timm.layers
 import torch
 from torch import Tensor, nn
 
-from densevit.inference.backends.onednn import PackedLinear, prepack_linears
+from densevit.inference.backends.onednn import PackedConv, PackedLinear, prepack
+from densevit.models.decoders.dpt import ResidualUnit
 from densevit.models.vit.mlp import MLPS, Mlp
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
@@ -41,7 +42,7 @@ def test_answers_stay_what_they_were(name: str, precision: str) -> None:
     model = BUILDERS[name]().eval()
     x, names = torch.randn(2, 7, 24), list(model.state_dict())
     plain = ask(model, x, precision)
-    prepack_linears(model, precision)  # type: ignore[arg-type]
+    prepack(model, precision)  # type: ignore[arg-type]
     assert packed_layers(model) and list(model.state_dict()) == names
     torch.testing.assert_close(ask(model, x, precision), plain, rtol=TOLERANCE[precision], atol=TOLERANCE[precision])
     assert all(layer.weight is not None for layer in packed_layers(model))
@@ -55,7 +56,7 @@ def mlp() -> Mlp:
 
 def test_with_gradients_the_plain_layer_answers(mlp: Mlp) -> None:
     plain, x = copy.deepcopy(mlp), torch.randn(3, 5, 24)
-    prepack_linears(mlp, "bf16")
+    prepack(mlp, "bf16")
     for model in (plain, mlp):
         model(x).square().sum().backward()
     for (name, a), b in zip(plain.named_parameters(), mlp.parameters(), strict=True):
@@ -65,14 +66,14 @@ def test_with_gradients_the_plain_layer_answers(mlp: Mlp) -> None:
 @pytest.mark.parametrize("packed_for", ["fp32", "bf16"])
 def test_another_number_format_is_not_given_the_packed_one(mlp: Mlp, packed_for: str) -> None:
     plain, x = copy.deepcopy(mlp), torch.randn(3, 5, 24)
-    prepack_linears(mlp, packed_for)  # type: ignore[arg-type]
+    prepack(mlp, packed_for)  # type: ignore[arg-type]
     other = {"fp32": "bf16", "bf16": "fp32"}[packed_for]
     assert torch.equal(ask(mlp, x, other), ask(plain, x, other))
     assert all(layer.weight is None for layer in packed_layers(mlp))
 
 
 def test_new_weights_are_packed_anew(mlp: Mlp) -> None:
-    prepack_linears(mlp, "fp32")
+    prepack(mlp, "fp32")
     x, other = torch.randn(3, 5, 24), Mlp(24, 96)
     ask(mlp, x, "fp32")
     mlp.load_state_dict(other.state_dict())
@@ -81,7 +82,7 @@ def test_new_weights_are_packed_anew(mlp: Mlp) -> None:
 
 def test_copies_and_pickles_answer_with_weights_of_their_own(mlp: Mlp) -> None:
     x = torch.randn(3, 5, 24)
-    prepack_linears(mlp, "fp32")
+    prepack(mlp, "fp32")
     before = ask(mlp, x, "fp32")
     twins = [copy.deepcopy(mlp), pickle.loads(pickle.dumps(mlp))]
     with torch.no_grad():
@@ -94,11 +95,39 @@ def test_copies_and_pickles_answer_with_weights_of_their_own(mlp: Mlp) -> None:
 def test_packing_twice_keeps_the_gelu(mlp: Mlp) -> None:
     x = torch.randn(3, 5, 24)
     plain = ask(mlp, x, "fp32")
-    prepack_linears(mlp, "bf16")
-    prepack_linears(mlp, "fp32")
+    prepack(mlp, "bf16")
+    prepack(mlp, "fp32")
     torch.testing.assert_close(ask(mlp, x, "fp32"), plain)
 
 
 def test_no_tokens_at_all_are_no_reason_to_fall(mlp: Mlp) -> None:
-    prepack_linears(mlp, "fp32")
+    prepack(mlp, "fp32")
     assert ask(mlp, torch.randn(0, 5, 24), "fp32").shape == (0, 5, 24)
+
+
+def convolutions() -> nn.Sequential:
+    torch.manual_seed(0)
+    first, last = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 1)
+    units, halved = (ResidualUnit(8, "none"), ResidualUnit(8, "batch")), nn.Conv2d(8, 8, 3, 2, bias=False, groups=2)
+    return nn.Sequential(first, nn.ReLU(), *units, halved, last).eval()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_convolutions_give_what_they_gave_for_images_of_any_size(precision: str) -> None:
+    plain, model = convolutions(), convolutions()
+    prepack(model, precision)  # type: ignore[arg-type]
+    packed = [m.forward for m in model.modules() if isinstance(getattr(m, "forward", None), PackedConv)]
+    assert [layer.fused for layer in packed] == ["relu", "relu", None, None, None, None, None]
+    assert list(model.state_dict()) == list(plain.state_dict())
+    for shape in ((2, 3, 13, 17), (1, 3, 9, 20), (2, 3, 13, 17)):
+        x = torch.randn(shape)
+        for image in (x, x.contiguous(memory_format=torch.channels_last)):
+            found, expected = ask(model, image, precision), ask(plain, image, precision)
+            torch.testing.assert_close(found, expected, rtol=TOLERANCE[precision], atol=TOLERANCE[precision])
+    assert all(layer.weight is not None for layer in packed)
+
+
+def test_a_plain_convolution_still_has_its_relu() -> None:
+    plain, model, x = convolutions(), convolutions(), torch.randn(2, 3, 8, 9)
+    prepack(model, "bf16")
+    assert torch.equal(model(x), plain(x))  # with gradients, in fp32
