@@ -43,6 +43,7 @@ from densevit.inference.predict.inputs import Item, name_items
 from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.summary import Summary, merge_summaries
 from densevit.inference.predictor import Predictor
+from densevit.utils.atomic_io import remove_stale_temporaries
 
 GROUPS = 16  # batches of the model that an actor takes at a time
 
@@ -169,6 +170,8 @@ def run(args: argparse.Namespace) -> Summary:
         **resources,
     )
     parts = [row["summary"] for row in done.iter_rows()]
+    for folder in {*plan.folders(plan.outputs()), plan.folder}:
+        remove_stale_temporaries(folder)  # of actors that were killed
     summary = replace(merge_summaries(parts), unsupported=plan.unsupported, seconds=time.perf_counter() - begun)
     return pipeline.finish(summary, False, plan)
 
