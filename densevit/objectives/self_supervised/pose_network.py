@@ -1,5 +1,8 @@
 """A network that estimates the motion between two frames. b pairs, h x w pixels, colours in [0, 1]."""
 
+import math
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,6 +10,7 @@ from torch import Tensor, nn
 from densevit.errors import CheckpointError, ConfigError
 from densevit.objectives.self_supervised.geometry import Motion, rigid, rotation_of
 
+GROUPS = 32  # of norms, or as many as divide the channels: resnet10t's stem has 24
 INITIAL_SIZE = 0.01  # of outputs: depth collapses where motions start too large (Monodepth2)
 
 
@@ -26,7 +30,10 @@ class PoseNetwork(nn.Module):
 
         from densevit.models.timm_adapters import factory
 
-        norm = {} if pretrained else {"norm_layer": GroupNorm}
+        def group_norm(channels: int, **options: Any) -> nn.Module:
+            return GroupNorm(channels, math.gcd(GROUPS, channels), **options)
+
+        norm = {} if pretrained else {"norm_layer": group_norm}
         options = {"in_chans": 6, "num_classes": 6, **norm}
         try:
             self.network: nn.Module = factory.create_model(name, factory.pretrained_cfg_of(name), pretrained, options)

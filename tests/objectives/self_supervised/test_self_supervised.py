@@ -23,6 +23,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.objectives.self_supervised import evaluation
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
+from densevit.objectives.self_supervised.pose_network import PoseNetwork
 from densevit.structures import Batch
 from densevit.utils import seed
 from densevit.weights import checkpoint
@@ -143,6 +144,11 @@ def test_the_pose_network_learns_and_is_no_part_of_the_model(whole: Path) -> Non
     assert not [name for name in weights if "pose_network" in name]
     assert all(name.startswith("pose_network.") for name in last)
     assert any(not torch.equal(value, last[name]) for name, value in first.items())
+
+
+def test_a_pose_network_may_have_channels_that_are_no_multiple_of_32() -> None:
+    frames = torch.rand(2, 3, 32, 32)
+    assert PoseNetwork("resnet10t", pretrained=False)(frames, frames).shape == (2, 4, 4)
 
 
 def test_validation_scores_held_out_clips_and_trajectories(whole: Path) -> None:
