@@ -223,6 +223,8 @@ class Run:
     """Folder of checkpoints, logs and the resolved config."""
     log_every: Count = 20
     """Steps between lines of the log."""
+    profile: bool = False
+    """Write a trace of five steps, the sixth to the tenth, by torch.profiler."""
     best: str | None = None
     """Score that selects the best checkpoint, as `val.csv` names it: nyu/abs_rel, labels/miou; default: by the task."""
     trackers: list[str | ComponentConfig] = field(default_factory=list)

@@ -3,8 +3,9 @@
 import csv
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import UInt8
 from torch.utils.tensorboard import SummaryWriter
 
 from densevit.config.schema import Run
+from densevit.engine.performance.throughput import format_speed
 from densevit.engine.trackers import Trackers
 from densevit.engine.train_state import TrainState
 from densevit.utils import atomic_io
@@ -58,14 +60,19 @@ class MetricLogger:
         """
         self.scalars("train", step, values)
         shown = {"loss": values["loss"], **{f"val {name}": score for name, score in list(scores.items())[:1]}}
-        self.bar.set_postfix({name: f"{value:.4f}" for name, value in shown.items()})
+        texts = {name: f"{value:.4f}" for name, value in shown.items()}
+        if (rate := values.get("images_per_s")) is not None:
+            texts["images/s"] = f"{rate:.3g}"
+        self.bar.set_postfix(texts)
         passed = time.monotonic() - self._began
         if not self.shows_bar and (passed - self._last_line >= LINE_EVERY or step == self.steps):
             self._last_line = passed
             pace = passed / max(1, step - self.start)
             left = timedelta(seconds=round(pace * (self.steps - step)))
             loss, lr = f"loss {values['loss']:.4f}", f"lr {values['lr']:.2e}"
-            self.print(f"step {step}/{self.steps}  {loss}  {lr}  {pace:.3g} s/step  {left} left")
+            self.print(
+                f"step {step}/{self.steps}  {loss}  {lr}  {pace:.3g} s/step  {format_speed(values)}  {left} left"
+            )
 
     def scalars(self, name: str, step: int, values: Mapping[str, float | None]) -> None:
         """Adds a row to `name.csv` and points to the curves `name/...`."""
@@ -145,18 +152,31 @@ def _lines(path: Path) -> list[str]:
 
 
 def _append(path: Path, row: Mapping[str, float | None]) -> None:
-    fresh = not path.exists()
+    """Adds a row, and to the file the columns that it lacks, as after a resume on another device."""
+    head: list[str] = []
+    if path.exists():
+        with open(path, newline="") as file:
+            head = next(csv.reader(file), [])
+    columns = list(dict.fromkeys([*head, *row]))
+    if columns != head:
+        _, *rows = list(csv.reader(_lines(path))) or [[]]
+        _rewrite(path, [columns, *([*old, *[""] * (len(columns) - len(old))] for old in rows)])
     with open(path, "a", newline="") as file:
-        if fresh:
-            csv.writer(file).writerow(row)
-        csv.writer(file).writerow("" if value is None else f"{value:.8g}" for value in row.values())
+        values = (row.get(name) for name in columns)
+        csv.writer(file).writerow("" if value is None else f"{value:.8g}" for value in values)
 
 
 def _cut(path: Path, step: int) -> None:
     """Keeps the rows up to `step`."""
     if path.exists():
         head, *rows = list(csv.reader(_lines(path))) or [[]]
-        kept = [row for row in rows if row and float(row[0]) <= step]
-        atomic_io.write_text(path, "".join(f"{','.join(row)}\n" for row in (head, *kept)) if kept else "")
-        if not kept:
+        if kept := [row for row in rows if row and float(row[0]) <= step]:
+            _rewrite(path, [head, *kept])
+        else:
             path.unlink()
+
+
+def _rewrite(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    text = StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    atomic_io.write_text(path, text.getvalue())

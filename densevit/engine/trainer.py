@@ -33,6 +33,8 @@ from densevit.engine.optim import (
     step_unless,
     training_groups,
 )
+from densevit.engine.performance.profiling import profiled
+from densevit.engine.performance.throughput import Throughput
 from densevit.engine.skipped_steps import PendingStep, SkippedStepRecorder, StepRecord, StepTensors
 from densevit.engine.trackers import start_trackers
 from densevit.engine.train_state import Scores, TrainState
@@ -41,7 +43,7 @@ from densevit.errors import Preempted
 from densevit.structures import Batch
 from densevit.tasks.base import default_selection_metric
 from densevit.utils.device import BatchUpload, DeviceNumbers
-from densevit.utils.precision import autocast, gpu_products, resolve
+from densevit.utils.precision import Sizes, autocast, gpu_products, resolve
 from densevit.utils.progress import tqdm
 from densevit.utils.signals import interruptible
 from densevit.utils.tuning import frozen_garbage
@@ -100,7 +102,7 @@ class Trainer:
         self.record_skipped = SkippedStepRecorder(self.state, run, card, data)
         self.upload = BatchUpload(world.device)
         self.pending: PendingStep | None = None
-        self.batch_shape: torch.Size | None = None
+        self.sizes = Sizes()
         self.latest: tuple[Scores, bool] = ({}, False)
         self.checkpointer.settle = self.settle
         objective.attach(Runtime(self.forward, self.state, self.precision))
@@ -115,12 +117,18 @@ class Trainer:
         state = self.state
         folder = self.run.output if self.world.is_main else None
         log = MetricLogger(folder, state.step, self.steps, start_trackers(self.run, folder))
-        began, before = time.monotonic(), state.seconds
-        with interruptible() as stop, closing(log), frozen_garbage(), closing(train(state.samples)) as batches:
+        began = time.monotonic() - state.seconds
+        trace = profiled(self.run, self.world, state.step) if self.run.profile else nullcontext(lambda: None)
+        with (
+            interruptible() as stop, closing(log), frozen_garbage(), trace as traced,
+            closing(Throughput(self.run, self.world.device, self.precision, train(state.samples))) as batches,
+        ):  # fmt: skip
             self._begin(val, log, stop)
             while state.step < self.steps:
-                values, stopping = self.train_step(batches, stop, wait=self._settles_at(state.step + 1))
-                state.seconds = before + time.monotonic() - began
+                with batches.step():
+                    values, stopping = self.train_step(batches, stop, wait=self._settles_at(state.step + 1))
+                traced()
+                state.seconds = time.monotonic() - began
                 log.advance()
                 if self._due(self.run.log_every):
                     self._log(log, values, batches)
@@ -130,6 +138,7 @@ class Trainer:
                     self.checkpointer.save()
                 if stopping and (state.step < self.steps or self._validation_due(val)):
                     raise Preempted(f"stopped and saved at step {state.step} of {self.steps}; go on with --resume.")
+            log.print(batches.summary())
         return state.scores
 
     def _begin(self, val: Validation | None, log: MetricLogger, stop: Event) -> None:
@@ -227,7 +236,7 @@ class Trainer:
             names += batch.names
             indices += batch.indices
             # Under mixed precision, what autocast leaves in fp32 needs no more than TF32.
-            products = gpu_products(tf32=self.precision != "fp32", benchmark=self._keeps_size(batch))
+            products = gpu_products(tf32=self.precision != "fp32", benchmark=self.sizes.repeat(batch.image))
             with products, no_sync(self.parallel_model) if number < count else nullcontext():
                 losses = self.objective.losses(batch, self._updates())
                 total = torch.stack(list(losses.values())).sum() / count
@@ -249,11 +258,6 @@ class Trainer:
             for warning in self.saturation(outputs):
                 self._warn(step, warning)
         return outputs
-
-    def _keeps_size(self, batch: Batch) -> bool:
-        """Whether this batch has the size of the one before, as random crops have."""
-        before, self.batch_shape = self.batch_shape, batch.image.shape
-        return before == self.batch_shape
 
     def _updates(self) -> int:
         """Steps taken. One whose numbers are not read yet counts: they are finite but for one step in thousands."""
@@ -281,9 +285,10 @@ class Trainer:
     def _validation_due(self, val: Validation | None) -> bool:
         return val is not None and self._due(self.run.validate_every) and self.state.scored_at != self.state.step
 
-    def _log(self, log: MetricLogger, values: Scores, batches: Batches) -> None:
-        state = self.state
-        values = self.world.all_reduce_mean({**values, "spikes": self.loss_spikes.count * self.world.size})
+    def _log(self, log: MetricLogger, values: Scores, speed: Throughput) -> None:
+        state, batches = self.state, speed.batches
+        spikes = {"spikes": self.loss_spikes.count * self.world.size}
+        values = self.world.all_reduce_mean({**values, **spikes, **speed.row()})
         values |= {"skipped": state.step - state.updates, "seconds": state.seconds}
         drawn = batches.drawn(state.samples) if isinstance(batches, CountsDraws) else {}
         columns: dict[str, float | None] = {f"{source}/samples": n for source, n in drawn.items()}

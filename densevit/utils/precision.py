@@ -59,3 +59,14 @@ def gpu_products(*, tf32: bool, benchmark: bool = False) -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+
+
+class Sizes:
+    """The size of the last batch."""
+
+    last: torch.Size | None = None
+
+    def repeat(self, images: torch.Tensor) -> bool:
+        """Whether a batch has the size of the one before, as random crops have."""
+        before, self.last = self.last, images.shape
+        return before == self.last

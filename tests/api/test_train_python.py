@@ -17,6 +17,7 @@ from densevit.cli.main import main
 from densevit.config.parser import Draft
 from densevit.config.yaml_document import YamlDocument
 from densevit.engine.logger import read_csv
+from densevit.engine.performance.throughput import COLUMNS as SPEED
 from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.models.encoders.module import ModuleEncoder
 
@@ -38,7 +39,10 @@ def same_run(run: densevit.Run, other: Path) -> None:
     assert all(torch.equal(mine[key], theirs[key]) for key in mine)
     assert run.scores == densevit.Run(other).scores
     for name in ("train", "val"):
-        rows = [[{**row, "seconds": 0} for row in read_csv(path / f"{name}.csv")] for path in (run.output, other)]
+        rows = [
+            [{**row, **dict.fromkeys(("seconds", *SPEED), 0)} for row in read_csv(path / f"{name}.csv")]
+            for path in (run.output, other)
+        ]
         assert rows[0] == rows[1]
 
 

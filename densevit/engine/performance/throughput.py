@@ -1,0 +1,137 @@
+"""How fast a training runs: images a second, the share of time that it waits for data, use of the device, memory."""
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from densevit.config.schema import Run
+from densevit.engine.interfaces import Batches
+from densevit.structures import Batch
+from densevit.utils.precision import Precision
+
+WARMUP = 2  # steps
+COLUMNS = ("images_per_s", "data_wait", "mfu", "peak_memory_gb")
+
+PEAKS = {
+    "A10": 125, "A30": 165, "A40": 149.7, "A100": 312, "A6000": 154.8, "L4": 121, "L40": 181, "L40S": 362, "H20": 148,
+    "H100": 989, "H100 PCIe": 756, "H100 NVL": 835, "H200": 989, "B200": 2250, "RTX 3090": 71, "RTX 4090": 165,
+}  # fmt: skip
+"""Words of a device's name -> TFLOP/s of dense products in bf16 and fp16 with sums in fp32, by NVIDIA's data sheets."""
+
+
+def peak_flops(device_name: str, precision: Precision) -> float | None:
+    """Return the operations a second of a device; None where they are not known. TF32 has half the rate of bf16."""
+    named = set(re.findall(r"\w+", device_name))
+    known = [words for words in PEAKS if named.issuperset(words.split())]
+    if not known or "Laptop" in named or precision == "fp32":
+        return None
+    return PEAKS[max(known, key=len)] * 1e12 * (0.5 if precision == "tf32" else 1)
+
+
+class CountFlops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the floating-point operations of products, convolutions and attention. Inside, nothing is compiled."""
+
+    flops = 0
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        if (rule := flop_registry.get(op.overloadpacket)) is not None:
+            self.flops += rule(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+@dataclass
+class Interval:
+    """Some steps, and their seconds with those of them in which the host waited for data."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+
+    def add(self, seconds: float, waited: float) -> None:
+        self.steps, self.seconds, self.waited = self.steps + 1, self.seconds + seconds, self.waited + waited
+
+
+class Throughput:
+    """The batches of a training, and the speed of the steps that take them.
+
+    The first two steps, which compile and choose algorithms, count only until there is a third. On devices of `PEAKS`
+    the operations of the first are counted, including those that `grad_checkpointing` repeats.
+    """
+
+    def __init__(self, run: Run, device: torch.device, precision: Precision, batches: Batches) -> None:
+        self.images, self.device, self.batches = run.batch_size, device, batches
+        self.peak = peak_flops(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
+        self.flops, self.waited, self.warming_up = 0, 0.0, True
+        self.recent, self.whole = Interval(), Interval()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        began = time.perf_counter()
+        batch = next(self.batches)
+        self.waited += time.perf_counter() - began
+        return batch
+
+    def close(self) -> None:
+        self.batches.close()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Time a step; validation and saving lie outside."""
+        if self.warming_up and self.whole.steps == WARMUP:
+            self.recent, self.whole, self.warming_up = Interval(), Interval(), False
+        counted = CountFlops()  # type: ignore[no-untyped-call]
+        waited, began = self.waited, time.perf_counter()
+        with counted if self.peak and not self.flops else nullcontext():
+            yield
+        seconds = time.perf_counter() - began
+        self.flops += counted.flops
+        for interval in (self.recent, self.whole):
+            interval.add(seconds, self.waited - waited)
+
+    def row(self) -> dict[str, float]:
+        """Return columns of `train.csv` for the steps since the last call."""
+        recent, self.recent = self.recent, Interval()
+        return self._values(recent)
+
+    def summary(self) -> str:
+        """Return the speed of the whole run as a line."""
+        return f"speed       {format_speed(self._values(self.whole))}"
+
+    def _values(self, part: Interval) -> dict[str, float]:
+        seconds = max(part.seconds, 1e-9)
+        values = {"images_per_s": self.images * part.steps / seconds, "data_wait": part.waited / seconds}
+        if self.peak:
+            values["mfu"] = self.flops * part.steps / seconds / self.peak
+        return values | {"peak_memory_gb": peak_memory(self.device) / 2**30}
+
+
+def format_speed(values: Mapping[str, float | None]) -> str:
+    """Return the columns of a row that are there as a short text."""
+    forms = {
+        "images_per_s": "{:.3g} images/s", "mfu": "MFU {:.0%}", "data_wait": "{:.0%} waiting for data",
+        "peak_memory_gb": "{:.2g} GB",
+    }  # fmt: skip
+    return ", ".join(form.format(value) for name, form in forms.items() if (value := values.get(name)) is not None)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most bytes that this process has held: on a GPU of tensors, elsewhere all of the process, where the
+    system says so."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
