@@ -212,7 +212,7 @@ class Run:
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of the weights' moving average, which is then what is validated and saved; default: none."""
     compile: bool = False
-    """Compile the network with torch.compile."""
+    """Compile the blocks of the network with torch.compile."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With several processes: each holds the whole model (ddp), or a shard of it (fsdp)."""
     device: str = "auto"

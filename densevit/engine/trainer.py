@@ -33,6 +33,7 @@ from densevit.engine.optim import (
     step_unless,
     training_groups,
 )
+from densevit.engine.performance.compilation import compile_blocks
 from densevit.engine.performance.profiling import profiled
 from densevit.engine.performance.throughput import Throughput
 from densevit.engine.skipped_steps import PendingStep, SkippedStepRecorder, StepRecord, StepTensors
@@ -83,7 +84,7 @@ class Trainer:
         world.check(run, self.precision)
         self.model = model.to(world.device).to(memory_format=torch.channels_last)
         if run.compile:
-            self.model.compile(dynamic=False)  # padding to patches: torch 2.10 fails on symbolic sizes
+            compile_blocks(self.model)
         for task in tasks.values():
             task.to(world.device)
         self.objective = objective.to(world.device)

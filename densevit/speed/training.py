@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from densevit.config.schema import Optim
 from densevit.engine.optim import build_optimizer, parameter_groups
+from densevit.engine.performance.compilation import compile_blocks
 from densevit.losses.silog import silog
 from densevit.models.dense import DenseModel
 from densevit.speed import reference_models
@@ -58,7 +59,7 @@ def prepare(settings: Settings, name: str) -> Work:
     model, _ = our_network(settings.size)
     precision: Precision = settings.precision if settings.precision in name else "fp32"
     if "compiled" in name:
-        model.compile(dynamic=False)
+        compile_blocks(model)
     return our_step(model, precision, *random_batch(settings.device))
 
 
