@@ -131,5 +131,7 @@ class Auxiliary(CrossEntropy):
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
         """Raises ConfigError if the decoder has no auxiliary classifier."""
         if "auxiliary" not in extras:
-            raise ConfigError("losses: 'auxiliary' needs a decoder with an auxiliary classifier; 'dpt' can have one.")
+            raise ConfigError(
+                "losses: 'auxiliary' needs a decoder with such a classifier; 'dpt' and 'upernet' can have one."
+            )
         return super().forward(extras["auxiliary"], labels, extras)

@@ -1,7 +1,7 @@
 """Encoders, decoders and heads, imported so that they register, and the model they make together."""
 
 from densevit.models.conditioning import CONDITIONINGS, Conditioning
-from densevit.models.decoders import DPT, ConvTranspose, EoMT, Linear, MaskTransformer, PoolTokens
+from densevit.models.decoders import DPT, ConvTranspose, EoMT, Linear, MaskTransformer, PoolTokens, UPerNet
 from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS, Encoder
@@ -52,5 +52,6 @@ __all__ = [
     "SkyDepthHead",
     "SwinEncoder",
     "TimmEncoder",
+    "UPerNet",
     "ViTEncoder",
 ]

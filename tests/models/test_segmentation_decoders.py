@@ -131,5 +131,5 @@ def test_the_auxiliary_loss_is_cross_entropy_of_the_extra_and_zero_without_label
     nothing.backward()
     assert nothing.item() == 0
     assert extra.grad is not None and not extra.grad.any()
-    with pytest.raises(ConfigError, match="needs a decoder with an auxiliary classifier"):
+    with pytest.raises(ConfigError, match="needs a decoder with such a classifier"):
         Auxiliary()(logits, labels, {})

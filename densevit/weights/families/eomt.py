@@ -36,7 +36,6 @@ class EoMTFamily(Family):
     licence = "MIT"
     rules: ClassVar[Sequence[Rule]]
     gated_rules: ClassVar[Sequence[Rule]] = ()  # before the others, for a SwiGLU
-    rounds: ClassVar[bool] = False  # resized images are rounded to bytes for semantic models, too
     spare: ClassVar[Sequence[str]]  # tensors that no forward pass uses
     probabilities: ClassVar[str]  # the tensor of masked attention, one number for each block with queries
 
@@ -84,7 +83,7 @@ class EoMTFamily(Family):
                 size=side,
                 interpolation="bilinear",
                 antialias=True,
-                round_to_uint8=self.rounds or kind != "labels",
+                round_to_uint8=True,
                 **resize,
             ),
             source=f"EoMT, {encoder['depth']} blocks of {encoder['dim']} channels (tue-mps/eomt)",
@@ -147,7 +146,6 @@ class TransformersEoMT(EoMTFamily):
 
     description = "a folder of transformers' EomtForUniversalSegmentation: classes of pixels, segments or instances"
 
-    rounds = True
     gated_rules = (
         (f"{BLOCK}mlp.weights_in.*", f"{OURS}mlp.fc1.*"), (f"{BLOCK}mlp.weights_out.*", f"{OURS}mlp.fc2.*")
     )  # fmt: skip
