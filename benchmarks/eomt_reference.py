@@ -101,9 +101,7 @@ def inference(path: Path, network: torch.nn.Module, tasks: tuple[type, ...], siz
     predictor.model.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     maps = predictor.predict_arrays(image[None])
     resized = panoptic.resize_and_pad_imgs_instance_panoptic(batch[0])
-    print(
-        f"| input: values that differ, of 255 | {((255 * inputs[-1]).round() != resized).sum()} of {resized.numel()} | |"
-    )
+    print(f"| input: values that differ, of 255 | {((255 * inputs[-1]).round() != resized).sum()} | |")
     report("masks", maps["panoptic"][0], masks)
     logits = maps["panoptic/classes"].reshape(QUERIES, -1)
     report("classes, without `no object`", logits[:, :-1], classes[0, :, :-1])
