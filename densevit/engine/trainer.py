@@ -287,9 +287,8 @@ class Trainer:
         return val is not None and self._due(self.run.validate_every) and self.state.scored_at != self.state.step
 
     def _log(self, log: MetricLogger, values: Scores, speed: Throughput) -> None:
-        state, batches = self.state, speed.batches
-        spikes = {"spikes": self.loss_spikes.count * self.world.size}
-        values = self.world.all_reduce_mean({**values, **spikes, **speed.row()})
+        state, batches, world = self.state, speed.batches, self.world
+        values = world.all_reduce_mean({**values, **speed.row(), "spikes": self.loss_spikes.count * world.size})
         values |= {"skipped": state.step - state.updates, "seconds": state.seconds}
         drawn = batches.drawn(state.samples) if isinstance(batches, CountsDraws) else {}
         columns: dict[str, float | None] = {f"{source}/samples": n for source, n in drawn.items()}
