@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -11,9 +11,6 @@ from densevit.depth_corrections import Calibration, Interval
 from densevit.errors import ConfigError, DataError
 from densevit.output_kinds import OutputKind, meanings, output_kind
 from densevit.preprocess_config import PreprocessConfig
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Palette = tuple[tuple[int, int, int], ...]
 """RGB colours of 8 bits, in the order of the class ids."""
@@ -79,15 +76,6 @@ class HeadSpec:
     def needs_camera(self) -> bool:
         """Whether the metres of the prediction follow from the camera."""
         return self.focal is not None
-
-    def squeeze(self, values: "np.ndarray") -> "np.ndarray":
-        """Return the output for one image, k h w, without axes of length 1: h w, k h w, or k for the whole image. It is
-        a copy, because a view would keep its whole batch in memory."""
-        if len(values) == 1:
-            alone = values.base is not None and values.base.size == values.size
-            only: np.ndarray = values[0]
-            return only if alone else only.copy()
-        return values[:, 0, 0].copy() if self.output_kind.image_level else values.copy()
 
     def transformed(self) -> "HeadSpec":
         """Return what the maps are once scaled by the camera and calibrated."""

@@ -13,7 +13,7 @@ from densevit.data.io.rgb import Rgb
 from densevit.inference.camera import CameraNumbers
 from densevit.inference.measured_points import Points, as_input, points_are_input, to_metres
 from densevit.inference.point_fit import PointFit
-from densevit.model_card import ModelCard
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import ModelInputs, join_inputs
 from densevit.ops.points import as_points
 from densevit.ops.segments import segments_of
@@ -94,3 +94,13 @@ def batches_of(images: Iterable[ImageInput], size: int) -> Iterator[tuple[list[I
     for _, alike in groupby(images, lambda given: (given.image.shape, given.camera, [*given.inputs])):
         while batch := list(islice(alike, size)):
             yield batch, join_inputs([given.inputs for given in batch])
+
+
+def squeeze(values: Map, spec: HeadSpec) -> Map:
+    """Return the output for one image, k h w, without axes of length 1: h w, k h w, or k for the whole image. It is a
+    copy, because a view would keep its whole batch in memory."""
+    if len(values) == 1:
+        alone = values.base is not None and values.base.size == values.size
+        only: Map = values[0]
+        return only if alone else only.copy()
+    return values[:, 0, 0].copy() if spec.output_kind.image_level else values.copy()

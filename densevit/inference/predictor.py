@@ -20,7 +20,7 @@ from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_devic
 from densevit.inference.camera import CameraNumbers, CameraPolicy, Lens
 from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.hub_mixin import HubMixin
-from densevit.inference.image_input import ImageInput, Map, batches_of
+from densevit.inference.image_input import ImageInput, Map, batches_of, squeeze
 from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, join_maps, predict_box
 from densevit.inference.tta import check_scales
 from densevit.model_card import ModelCard
@@ -221,7 +221,7 @@ class Predictor(HubMixin):
 
     def unbatch(self, maps: Mapping[str, Map], index: int) -> dict[str, Map]:
         """The maps of one image of a batch."""
-        return {name: self.card.outputs[name].squeeze(values[index]) for name, values in maps.items()}
+        return {name: squeeze(values[index], self.card.outputs[name]) for name, values in maps.items()}
 
     @torch.inference_mode()
     def classes(self, image: ImageLike | ImageInput, head: str | None = None) -> Int64[np.ndarray, "h w"]:
