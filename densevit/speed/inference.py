@@ -108,7 +108,7 @@ def prepare_size(
     flops = count_flops(ours, image)
     forwards |= our_forwards(ours, image, settings, notes)
     if device.type == "cpu" and batch == 1 and settings.try_build(partial(require_package, "nncf")) is not None:
-        forwards |= int8_forwards(ours, image, folder)
+        forwards |= int8_forwards(ours, image, folder, settings.absent)
     expected = forwards[baseline]().float()
     for name, forward in forwards.items():
         if has_baseline_weights(name, references) and name != baseline:

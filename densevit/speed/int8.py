@@ -18,8 +18,11 @@ from densevit.utils.packages import is_installed
 from densevit.utils.precision import Precision
 
 
-def int8_forwards(model: DenseModel, image: Float[Tensor, "1 3 h w"], folder: Path) -> dict[str, Callable[[], Tensor]]:
-    """Ours as `export --precision int8` quantises it, by recipe and runtime; random weights need no budget."""
+def int8_forwards(
+    model: DenseModel, image: Float[Tensor, "1 3 h w"], folder: Path, absent: list[str]
+) -> dict[str, Callable[[], Tensor]]:
+    """Ours as `export --precision int8` quantises it, by recipe and runtime; random weights need no budget. What a
+    runtime refuses is named in `absent`."""
     plain, random = folder / "fp32.onnx", np.random.default_rng(0)
     with torch.inference_mode(mode=False), torch.no_grad():
         save_graph(NamedOutputs(model, list(model.heads)), (image.clone(),), plain)
@@ -36,8 +39,14 @@ def int8_forwards(model: DenseModel, image: Float[Tensor, "1 3 h w"], folder: Pa
         quantize.quantize(plain, path, recipe, images, {})
         for name, runtime, rest in ways:
             if all(map(is_installed, RUNTIMES[runtime].needs)):
-                session = RUNTIMES[runtime].open(path, rest)
-                found[f"densevit by {name}, {recipe}, rest {rest}"] = partial(run_session, session, image.numpy())
+                title = f"densevit by {name}, {recipe}, rest {rest}"
+                try:
+                    run = partial(run_session, RUNTIMES[runtime].open(path, rest), image.numpy())
+                    run()
+                except Exception as error:  # each runtime has its own classes
+                    absent.append(f"{title}: {str(error).strip().splitlines()[-1]}")
+                else:
+                    found[title] = run
     return found
 
 
