@@ -282,7 +282,7 @@ INSIDE = ["exp_avg", "exp_avg_sq", "param_groups", "python", "numpy", "torch", "
 def test_a_state_that_lacks_anything_is_refused_by_name(tmp_path: Path, key: str, monkeypatch) -> None:
     interrupted_at(5, tmp_path)
     read = checkpoint.read_state
-    assert sorted(STATE) == sorted(read(checkpoint.steps(tmp_path / "checkpoints")[-1]))
+    assert sorted([*STATE, "weights"]) == sorted(read(checkpoint.steps(tmp_path / "checkpoints")[-1]))
     monkeypatch.setattr(checkpoint, "read_state", lambda *place: without(read(*place), key))
     with pytest.raises(CheckpointError, match=key):
         resumed(some_run(tmp_path))
