@@ -196,6 +196,7 @@ def test_a_new_run_inherits_the_camera_of_the_checkpoint_it_starts_from(run: Pat
         assert torch.equal(tensor, before[key]), key
 
 
+@pytest.mark.slow
 def test_an_onnx_file_takes_the_focal_length_of_each_image(run: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     words = ["--image-size", "60,80", "--batch-size", "dynamic"]

@@ -136,6 +136,7 @@ def test_a_model_without_such_blocks_is_fitted_to_the_points(config: Path, plain
     assert np.abs(given / depth - 1).mean() < 0.5 * np.abs(predictor(image) / depth - 1).mean()
 
 
+@pytest.mark.slow
 def test_commands_use_the_points_and_say_so(
     config: Path, model: Path, plain: Path, tmp_path: Path, shell: Shell
 ) -> None:

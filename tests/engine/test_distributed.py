@@ -30,6 +30,7 @@ def test_two_processes_end_with_the_weights_and_scores_of_one(tmp_path: Path, fo
     )
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_divided_is_refused_before_any_work(tmp_path: Path, fork_server: ForkServer) -> None:
     config = small_config(tmp_path)
     children = fork_server.together(2, "train", config, f"output={tmp_path / 'x'}", "batch_size=3")

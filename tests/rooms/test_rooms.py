@@ -216,6 +216,7 @@ def test_a_root_that_is_not_there_and_one_that_is_no_data_set(tmp_path: Path) ->
         Rooms(root=tmp_path / "rooms", split="test")
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(made: Path, tmp_path: Path) -> None:
     generate(tmp_path / "rooms", SCENES, 2, SIZE, seed=3, workers=2, progress=False)
     assert contents(tmp_path / "rooms") == contents(made)

@@ -258,6 +258,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
     (tmp_path / "ok.png").write_bytes(encode_png(8, 8))
     bombs = {

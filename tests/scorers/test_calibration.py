@@ -88,6 +88,7 @@ def test_a_form_that_certainly_helps_is_not_lost_to_a_simpler_one_that_does_not(
     assert found.chosen.form == "affine" and found.scores["affine"]["d1"] > 0.99
 
 
+@pytest.mark.slow
 def test_alike_frames_with_nothing_to_correct_are_rarely_corrected() -> None:
     """Each block of 8 frames is off by a factor of its own: frames are not independent, blocks are."""
     accepted = 0
