@@ -122,6 +122,8 @@ def load_onnx(
     try:
         run = RUNTIMES[name].open(path, chosen)
     except Exception as error:  # each runtime has its own classes
+        if chosen != "fp32" and precision in ("auto", "int8"):  # OpenVINO with AMX has no bf16 between some int8 layers
+            return load_onnx(path, runtime=runtime, device=device, precision="fp32", **options)
         raise CheckpointError(f"{path}: {name} does not open it ({str(error).strip().splitlines()[0]}).") from error
     module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)))
     return Predictor(module, card, device=place, precision=chosen, **options).with_options(runtime=name)

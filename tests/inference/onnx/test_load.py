@@ -115,6 +115,25 @@ def test_a_file_for_any_size_is_not_computed_in_bf16_where_nothing_is_asked_for(
     assert densevit.load(files / "two.onnx", runtime="openvino").precision == "bf16"
 
 
+def test_a_file_that_does_not_open_in_bf16_is_computed_in_fp32_unless_bf16_was_asked_for(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = RUNTIMES["openvino"].open
+
+    def no_bf16(path: Path, precision: Any) -> Any:
+        if precision == "bf16":
+            raise RuntimeError("No suitable implementations")
+        return opened(path, precision)
+
+    monkeypatch.setattr(
+        "densevit.inference.backends.onnx_runtimes.resolve", lambda asked, _: asked.replace("auto", "bf16")
+    )
+    monkeypatch.setattr(RUNTIMES["openvino"], "open", no_bf16)
+    assert densevit.load(files / "two.onnx", runtime="openvino").precision == "fp32"
+    with pytest.raises(CheckpointError, match="No suitable implementations"):
+        densevit.load(files / "two.onnx", runtime="openvino", precision="bf16")
+
+
 def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path) -> None:
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
     command = ["pseudo-label", str(files / "any.onnx"), str(tmp_path / "a.png"), "--runtime", "onnxruntime"]
