@@ -97,8 +97,8 @@ def test_a_compiled_package_takes_them_too(tmp_path: Path) -> None:
 def test_a_file_that_ignores_points_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict = Predictor.predict_batch
 
-    def without_points(self: Predictor, images: np.ndarray, *, inputs: Mapping[str, Tensor]) -> Any:
-        return predict(self, images, inputs={name: 0 * x for name, x in inputs.items()})
+    def without_points(self: Predictor, images: np.ndarray, *, inputs: Mapping[str, Tensor], **options: Any) -> Any:
+        return predict(self, images, inputs={name: 0 * x for name, x in inputs.items()}, **options)
 
     monkeypatch.setattr(Predictor, "predict_batch", without_points)
     with pytest.raises(ConfigError, match="differs from torch"):
