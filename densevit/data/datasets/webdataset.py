@@ -103,15 +103,11 @@ def pack_members(samples: Mapping[str, Mapping[str, Member]], archives: Sequence
     arrays, tree = packed.Texts.of(samples).arrays(), {}
     for kind in next(iter(samples.values())):
         endings: dict[str, int] = {}
-        rows = [
-            (
-                numbers[part.archive],
-                endings.setdefault(part.name[len(name) + 1 :], len(endings)),
-                part.offset,
-                part.size,
-            )
-            for name, part in ((name, parts[kind]) for name, parts in samples.items())
-        ]
+        rows = []
+        for name, parts in samples.items():
+            part = parts[kind]
+            ending = endings.setdefault(part.name[len(name) + 1 :], len(endings))
+            rows.append((numbers[part.archive], ending, part.offset, part.size))
         tree[kind], arrays[kind] = list(endings), np.array(rows, np.int64)
     return tree, arrays
 

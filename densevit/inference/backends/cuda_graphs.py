@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.inference.backends.onnx_runtimes import MAX_SHAPES
+from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, call_network
 from densevit.model_inputs import NO_INPUTS, ModelInputs
 from densevit.structures import Size
 
@@ -64,9 +64,7 @@ class CudaGraphs(nn.Module):
             return self.recordings[key].replay(given)
 
     def compute(self, names: list[str], given: list[Tensor], size: Size | None) -> dict[str, Tensor]:
-        options = {} if size is None else {"output_size": size}
-        inputs = dict(zip(names, given[1:], strict=True))
-        return dict(self.model(given[0], inputs, **options) if inputs else self.model(given[0], **options))
+        return call_network(self.model, given[0], dict(zip(names, given[1:], strict=True)), size)
 
     def record(self, names: list[str], given: list[Tensor], size: Size | None) -> Recording:
         with without_autocast_cache():

@@ -125,6 +125,12 @@ def resolve_device_and_precision(
     return place, chosen
 
 
+def call_network(model: nn.Module, image: Tensor, inputs: ModelInputs, output_size: Size | None) -> dict[str, Tensor]:
+    """Return the outputs of a network that need not take inputs, or a size."""
+    options = {} if output_size is None else {"output_size": output_size}
+    return dict(model(image, inputs, **options) if inputs else model(image, **options))
+
+
 class ConvertedNetwork(NamedTuple):
     """A network for one size of images and a fixed batch size."""
 
@@ -186,8 +192,7 @@ class ExternalRuntimeModule(nn.Module):
             self.falls_back = True
             log.warning("more than %d sizes of images: torch computes the others.", MAX_SHAPES)
             prepack(self.model, self.precision)  # nothing will be converted any more
-        options = {} if output_size is None else {"output_size": output_size}
-        return dict(self.model(image, inputs, **options) if inputs else self.model(image, **options))
+        return call_network(self.model, image, inputs, output_size)
 
     def convert(
         self, image: Float[Tensor, "b 3 h w"], size: Size | None, inputs: ModelInputs = NO_INPUTS
