@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -140,12 +141,16 @@ def test_so_does_that_of_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_maps_come_in_order_and_an_error_after_the_maps_before_it() -> None:
     log: list[str] = []
 
+    def read(i: int) -> dict[str, np.ndarray]:
+        log.append(f"read {i}")
+        return {}
+
     def started(complete: bool) -> Iterator[tuple[Pending, int]]:
         for i in range(3):
             if i == 2:
                 raise DataError("2.png: no image")
             log.append(f"start {i}")
-            yield Pending(lambda i=i: log.append(f"read {i}") or {}, complete), i  # type: ignore[misc]
+            yield Pending(partial(read, i), complete), i
 
     for complete, expected in (
         (False, ["start 0", "start 1", "read 0", "read 1"]),

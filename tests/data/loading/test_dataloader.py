@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate
@@ -189,14 +190,17 @@ def test_a_killed_worker_is_an_error_that_names_what_it_read() -> None:
 
 
 def test_a_worker_that_died_before_it_was_asked_for_is_still_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = multiprocessing.active_children
-    monkeypatch.setattr(multiprocessing, "active_children", lambda: (time.sleep(1), real())[1])
-    loader = stream(Deadly(10, "killed"), workers=2)
-    iter(loader)
-    time.sleep(1)  # the worker dies meanwhile
-    multiprocessing.active_children()  # and is joined
+    start = DataLoader.__iter__
+
+    def start_and_join(loader: DataLoader[object]) -> object:
+        results = start(loader)
+        time.sleep(1)  # a worker dies meanwhile
+        multiprocessing.active_children()  # joins the dead
+        return results
+
+    monkeypatch.setattr(DataLoader, "__iter__", start_and_join)
     with pytest.raises(DataError, match=r"died .*SIGKILL.* was reading sample 3"):
-        list(islice(loader, 5))
+        list(islice(stream(Deadly(10, "killed"), workers=2), 5))
 
 
 def test_a_stuck_worker_is_an_error_within_the_timeout_and_leaves_no_orphan() -> None:

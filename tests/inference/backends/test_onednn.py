@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from densevit.inference.backends.onednn import PackedConv, PackedLinear, prepack
 from densevit.models.decoders.dpt import ResidualUnit
 from densevit.models.vit.mlp import MLPS, Mlp
+from densevit.utils.precision import Precision
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
 TOLERANCE = {"fp32": 1e-6, "bf16": 1e-2}
@@ -37,12 +38,12 @@ BUILDERS = {
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", BUILDERS)
-def test_answers_stay_what_they_were(name: str, precision: str) -> None:
+def test_answers_stay_what_they_were(name: str, precision: Precision) -> None:
     torch.manual_seed(0)
     model = BUILDERS[name]().eval()
     x, names = torch.randn(2, 7, 24), list(model.state_dict())
     plain = ask(model, x, precision)
-    prepack(model, precision)  # type: ignore[arg-type]
+    prepack(model, precision)
     assert packed_layers(model) and list(model.state_dict()) == names
     torch.testing.assert_close(ask(model, x, precision), plain, rtol=TOLERANCE[precision], atol=TOLERANCE[precision])
     assert all(layer.weight is not None for layer in packed_layers(model))
@@ -64,9 +65,9 @@ def test_with_gradients_the_plain_layer_answers(mlp: Mlp) -> None:
 
 
 @pytest.mark.parametrize("packed_for", ["fp32", "bf16"])
-def test_another_number_format_is_not_given_the_packed_one(mlp: Mlp, packed_for: str) -> None:
+def test_another_number_format_is_not_given_the_packed_one(mlp: Mlp, packed_for: Precision) -> None:
     plain, x = copy.deepcopy(mlp), torch.randn(3, 5, 24)
-    prepack(mlp, packed_for)  # type: ignore[arg-type]
+    prepack(mlp, packed_for)
     other = {"fp32": "bf16", "bf16": "fp32"}[packed_for]
     assert torch.equal(ask(mlp, x, other), ask(plain, x, other))
     assert all(layer.weight is None for layer in packed_layers(mlp))
@@ -113,9 +114,9 @@ def convolutions() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_convolutions_give_what_they_gave_for_images_of_any_size(precision: str) -> None:
+def test_convolutions_give_what_they_gave_for_images_of_any_size(precision: Precision) -> None:
     plain, model = convolutions(), convolutions()
-    prepack(model, precision)  # type: ignore[arg-type]
+    prepack(model, precision)
     packed = [m.forward for m in model.modules() if isinstance(getattr(m, "forward", None), PackedConv)]
     assert [layer.fused for layer in packed] == ["relu", "relu", None, None, None, None, None]
     assert list(model.state_dict()) == list(plain.state_dict())
