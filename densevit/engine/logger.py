@@ -117,8 +117,10 @@ def format_scores(scores: Mapping[str, float]) -> str:
     widest = max(map(len, rows))
     tables: dict[tuple[str, ...], list[str]] = {}
     for prefix, row in rows.items():
-        lines = tables.setdefault(tuple(row), [" " * (widest + 2) + "".join(f"{metric:>10}" for metric in row)])
-        lines.append(f"  {prefix:{widest}}" + "".join(f"{value:>10.4f}" for value in row.values()))
+        widths = {metric: max(8, len(metric)) + 2 for metric in row}
+        heading = " " * (widest + 2) + "".join(f"{metric:>{width}}" for metric, width in widths.items())
+        lines = tables.setdefault(tuple(row), [heading])
+        lines.append(f"  {prefix:{widest}}" + "".join(f"{row[metric]:>{width}.4f}" for metric, width in widths.items()))
     return "\n".join(["", *(line for lines in tables.values() for line in lines)])
 
 

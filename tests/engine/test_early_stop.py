@@ -50,3 +50,8 @@ def test_scores_of_a_mixture_are_tables_that_fit_a_terminal() -> None:
         ["abs_rel", "rmse", "d1"], ["nyu/depth", *["0.5000"] * 3], ["kitti/depth", *["0.5000"] * 3],
         ["miou"], ["nyu/labels", "0.2500"], ["rank"], ["3.0000"],
     ]  # fmt: skip
+
+
+def test_names_longer_than_a_column_do_not_touch() -> None:
+    heading = format_scores({f"normals/{name}": 1.0 for name in ("within_7.5", "within_11.25", "mean", "median", "x")})
+    assert heading.splitlines()[1].split() == ["within_7.5", "within_11.25", "mean", "median", "x"]
