@@ -229,19 +229,6 @@ def test_a_command_of_one_process_runs_once_under_torchrun(
     assert "list runs in one process: rank 0 of 4 does all of it" in printed.err
 
 
-def test_every_fault_of_a_config_is_reported_at_once(tmp_path: Path, shell: Shell) -> None:
-    config = small_config(tmp_path)
-    words = ["model.decoder.chanels=3", "model.heads.depth.max_depth=-1", "tasks.depth.losses.0.type=silgo"]
-    words += ["data.transforms.0.type=crop", "data.train.depth_scale=mm", "tasks.depth.protocol=nyu", "lr=3"]
-    err = shell.refused("train", str(config), *words[:-1])
-    for word in words[:-1]:
-        key = word.partition("=")[0]
-        assert f"{key}: " in err
-    assert "Did you mean 'silog'?" in err
-    assert "optim.lr" in shell.refused("train", str(config), words[-1])
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("word", "message"),
     [

@@ -1,42 +1,11 @@
 """Two processes (gloo) train what one process trains."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from forked import ForkServer
-from small import small_config
 
 from densevit.engine import distributed
-from densevit.engine.logger import read_csv
 from densevit.errors import ConfigError
 from densevit.utils.device import device_of_process
-from densevit.weights import checkpoint
-
-
-@pytest.mark.slow
-def test_two_processes_end_with_the_weights_and_scores_of_one(tmp_path: Path, fork_server: ForkServer) -> None:
-    config = small_config(tmp_path)
-    for processes in (1, 2):
-        children = fork_server.together(processes, "train", config, f"output={tmp_path / str(processes)}")
-        assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
-    weights = [checkpoint.read(tmp_path / n / "checkpoints/last")[0] for n in "12"]
-    for name, one in weights[0].items():
-        assert torch.allclose(one, weights[1][name], atol=2e-6), name
-    logs = [read_csv(tmp_path / n / "val.csv") for n in "12"]
-    assert [row["abs_rel"] for row in logs[0]] == pytest.approx([row["abs_rel"] for row in logs[1]], rel=1e-4)
-    assert [row["loss"] for row in read_csv(tmp_path / "1/train.csv")] == pytest.approx(
-        [row["loss"] for row in read_csv(tmp_path / "2/train.csv")], rel=1e-4
-    )
-
-
-@pytest.mark.slow
-def test_a_batch_that_cannot_be_divided_is_refused_before_any_work(tmp_path: Path, fork_server: ForkServer) -> None:
-    config = small_config(tmp_path)
-    children = fork_server.together(2, "train", config, f"output={tmp_path / 'x'}", "batch_size=3")
-    assert [child.wait() for child in children] == [2, 2]
-    assert all("batch_size" in child.err.read_text() for child in children)
-    assert not (tmp_path / "x").exists()
 
 
 def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -477,18 +477,6 @@ def test_an_output_that_no_disk_takes_is_told(tmp_path: Path) -> None:
         run_folder.find_checkpoint(some_run(tmp_path / ("long" * 100)), "auto", CPU)
 
 
-def test_resume_passes_over_a_damaged_checkpoint_aloud_but_never_when_it_was_named(tmp_path: Path, capsys) -> None:
-    some_trainer(some_run(tmp_path, keep_last=3)).fit(train, VAL)
-    newest = checkpoint.steps(tmp_path / "checkpoints")[-1]
-    weights = newest / checkpoint.WEIGHTS
-    weights.write_bytes(weights.read_bytes()[:-1])
-    found = run_folder.find_checkpoint(some_run(tmp_path), "auto", CPU)
-    assert found is not None and found[1].step == 8
-    assert f"{weights}: damaged" in capsys.readouterr().err
-    with pytest.raises(CheckpointError, match="damaged"):
-        run_folder.find_checkpoint(some_run(tmp_path), str(newest), CPU)
-
-
 def test_a_run_named_to_go_on_from_means_its_newest_checkpoint_not_its_best(tmp_path: Path) -> None:
     some_trainer(some_run(tmp_path, keep_last=3)).fit(train, VAL)
     (tmp_path / "checkpoints/best").unlink()

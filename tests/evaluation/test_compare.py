@@ -10,7 +10,7 @@ import pytest
 
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import FEWEST, bootstrap_means, holm, intervals, scenes_of
-from densevit.evaluation.compare import compare, read_rows, sentence, table, write_html
+from densevit.evaluation.compare import compare, read_rows, sentence, table
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.segmentation.evaluate import count as seg_count
@@ -33,13 +33,8 @@ def drawn_intervals(values: np.ndarray) -> list[Interval]:
     return list(intervals(rows, metrics).values())
 
 
-def test_intervals_hold_the_truth_nineteen_times_in_twenty() -> None:
-    found = drawn_intervals(np.random.default_rng(0).exponential(1, (80, 100)))
-    assert 88 <= sum(low < 1 < high for low, high in found) <= 99
-
-
-@pytest.mark.parametrize("images", [FEWEST, 10])
-def test_intervals_of_few_images_hold_the_truth_as_often(images: int) -> None:
+@pytest.mark.parametrize("images", [FEWEST, 10, 80])
+def test_intervals_hold_the_truth_nineteen_times_in_twenty(images: int) -> None:
     """Plain percentiles hold it 855 times in 1,000 of 6 images, and 896 of 10 (both measured)."""
     found = drawn_intervals(np.random.default_rng(0).normal(0, 1, (images, 1000)))
     assert sum(low < 0 < high for low, high in found) >= 915
@@ -92,11 +87,6 @@ def test_pairing_sees_what_the_spread_of_the_images_hides(tmp_path: Path) -> Non
     """Images differ by 0.3 among themselves, the systems by 0.005 on each: unpaired intervals overlap."""
     a, b = scored(tmp_path / "a", 0.5, noise=0.1), scored(tmp_path / "b", 0.505, noise=0.1)
     assert {row.metric: row.better for row in compare(a, b).differences}["abs_rel"] == "A"
-
-
-def test_equal_systems_show_no_difference(tmp_path: Path) -> None:
-    found = compare(scored(tmp_path / "a", 0.1), scored(tmp_path / "a2", 0.1))
-    assert sentence(found).startswith("No difference") and all(row.better is None for row in found.differences)
 
 
 def test_a_difference_that_is_sure_and_tiny_is_called_negligible(tmp_path: Path) -> None:
@@ -186,16 +176,6 @@ def test_segmentations_of_other_classes_and_depth_are_not_compared(tmp_path: Pat
     (a / "counts.npz").write_bytes(b"nothing")
     with pytest.raises(DataError, match="counts.npz"):
         compare(a, a)
-
-
-def test_the_comparison_is_written_as_a_page(tmp_path: Path) -> None:
-    a, b = scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.1)
-    found = compare(a, b)
-    page = write_html(tmp_path / "compare.html", found, a, b).read_text()
-    assert "b beside a" in page and page.count("B is better</td>") == sum(
-        row.better == "B" for row in found.differences
-    )
-    assert sentence(found) in page
 
 
 def test_images_that_only_one_has_are_left_out_and_told(tmp_path: Path) -> None:

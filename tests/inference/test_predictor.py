@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
-from orientations import TURNS, oriented
 from PIL import Image
 from torch import Tensor, nn
 from toy_models import fp32
@@ -60,16 +59,6 @@ def test_an_array_a_file_and_a_pil_image_give_the_same_map(tmp_path: Path) -> No
         depth = predict(given)
         assert depth.dtype == np.float32
         np.testing.assert_allclose(depth, expected(image), atol=1e-6)
-
-
-def test_exif_orientation_gives_the_map_of_the_upright_image(tmp_path: Path) -> None:
-    upright, path, predict = picture(6, 9), tmp_path / "a.png", predictor()
-    for orientation, turn in TURNS.items():
-        stored = Image.fromarray(upright)
-        (stored if turn is None else stored.transpose(turn)).save(path, exif=oriented(orientation))
-        with Image.open(path) as opened:
-            for given in (path, opened):
-                np.testing.assert_array_equal(predict(given), predict(upright), str(orientation))
 
 
 def test_several_pictures_give_a_list_in_their_order_and_neighbours_of_one_size_share_a_batch() -> None:

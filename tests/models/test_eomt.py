@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.losses.set_criterion import SetCriterion
 from densevit.models import DECODERS, DPT, ENCODERS, DenseModel, Encoder, EoMT, LabelsHead, MasksHead
-from densevit.models.decoders.base import DecoderOutput
 from densevit.models.decoders.eomt import MaskAnnealing, default_spans
 from densevit.registry import ComponentConfig
 
@@ -255,15 +254,6 @@ def test_it_learns_two_halves_and_the_last_layer_knows_best() -> None:
     assert (said == labels)[known].float().mean() > 0.97
 
 
-def test_decoder_and_extras_in_training() -> None:
-    model = build().train()
-    found = model.decoder(model.encoder(torch.rand(1, 3, *IMAGE)))
-    assert isinstance(found, DecoderOutput)
-    assert found.extras["masks"].shape == (1, 3, 5, 12, 20)  # 48 x 80 pixels at a quarter; 2 blocks and the answer
-    assert found.extras["classes"].shape == (1, 3, 5, 4)
-    assert build(masked=False).train()(torch.rand(1, 3, *IMAGE))["seg/masks"].shape[1] == 1
-
-
 REFUSED: list[tuple[ComponentConfig, ComponentConfig, str]] = [
     ({}, {"blocks": 4}, "1 to 3"),
     ({"norm": False}, {}, "norm"),
@@ -283,19 +273,3 @@ def test_what_cannot_be_is_said_before_training() -> None:
         with pytest.raises(ConfigError, match=says):
             part = spec.build(built.features, built.prefix_tokens)
             DenseModel(built, part, {"seg": MasksHead(3, classes=3)})
-
-
-def test_an_encoder_without_blocks_says_so() -> None:
-    class Still(Encoder):
-        def forward(self, image: Tensor) -> Any: ...
-        def load_weights(self, state: Any, source: str) -> None: ...
-        def layer_groups(self) -> list[list[nn.Parameter]]:
-            return []
-
-        def no_weight_decay(self) -> set[str]:
-            return set()
-
-        def set_grad_checkpointing(self, enable: bool = True) -> None: ...
-
-    with pytest.raises(ConfigError, match="Still has none"):
-        Still().detach_last_blocks(1, out_indices=False)

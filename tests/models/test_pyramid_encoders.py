@@ -11,7 +11,7 @@ from timm.layers import HybridEmbed, StdConv2dSame
 from timm.models.resnetv2 import ResNetV2
 
 from densevit.errors import CheckpointError, ConfigError
-from densevit.models import DPT, HybridEncoder, Linear, PoolTokens, SwinEncoder, ViTEncoder
+from densevit.models import HybridEncoder, Linear, PoolTokens, SwinEncoder, ViTEncoder
 from densevit.structures import FeatureSpec
 
 SMALL = {"dim": 64, "depth": 2, "heads": 1, "widths": (128, 128, 256), "depths": (1, 2, 1), "image_size": 96}
@@ -116,13 +116,6 @@ def test_stages_behind_the_last_tap_are_dropped() -> None:
 def test_a_vit_is_no_swin() -> None:
     with pytest.raises(ConfigError, match="for plain ViTs use encoder 'timm'"):
         SwinEncoder(name="vit_tiny_patch16_224")
-
-
-def test_dpt_takes_a_pyramid_as_its_levels() -> None:
-    pyramid = [FeatureSpec(8 * 2**i, 4 * 2**i, tokens=False) for i in range(4)]
-    decoder = DPT(pyramid, 0, channels=16)
-    assert not any(hasattr(level, "project") for level in decoder.reassemble)
-    assert decoder.output.stride == 2
 
 
 @pytest.mark.parametrize("decoder", [partial(Linear, class_token=True), partial(PoolTokens, pool="token")])

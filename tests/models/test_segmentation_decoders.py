@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from densevit.errors import ConfigError
 from densevit.losses.segmentation import Auxiliary, CrossEntropy
@@ -22,18 +22,6 @@ def features(out_indices: int, channels: int = 16, grid: tuple[int, int] = (3, 5
 
 def specs(out_indices: int, channels: int = 16) -> list[FeatureSpec]:
     return [FeatureSpec(channels, 16)] * out_indices
-
-
-def test_dinov2s_probe_is_a_batch_norm_and_a_matrix_over_the_concatenated_levels() -> None:
-    decoder, head = Linear(specs(4), 1, norm="batch"), LabelsHead(64, classes=7, dropout=0.0)
-    given = features(4)
-    x = torch.cat(given.maps, 1)
-    normed = (x - x.mean((0, 2, 3), keepdim=True)) / (x.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
-    logits = torch.einsum("kc,bchw->bkhw", head.logits.weight[:, :, 0, 0], normed)
-    expected = F.interpolate(logits, (48, 80), mode="bilinear")
-    torch.testing.assert_close(head(decoder(given), (48, 80)), expected, atol=1e-5, rtol=1e-4)
-    parameters = sum(p.numel() for part in (decoder, head) for p in part.parameters())
-    assert parameters == 2 * 64 + 64 * 7 + 7  # gains, shifts, matrix, bias
 
 
 def test_dinov3s_probe_drops_whole_channels_before_the_norm() -> None:
@@ -77,32 +65,6 @@ def dpt(**options: Any) -> tuple[DPT, LabelsHead]:
     torch.manual_seed(0)
     decoder = DPT(specs(4), 1, channels=8, norm="batch", readout="project", **options)
     return decoder, LabelsHead(8, classes=5, hidden=8, dropout=0.1, align_corners=True)
-
-
-def test_dpts_segmentation_head_is_a_convolution_norm_relu_and_the_logits_then_doubled() -> None:
-    # isl-org/DPT dpt/models.py: 3x3 without bias, BatchNorm, ReLU, Dropout 0.1, 1x1, Interpolate by 2 align_corners
-    decoder, head = dpt()
-    decoder.eval(), head.eval()
-    given = features(4, grid=(4, 6))
-    x = decoder(given)
-    assert isinstance(x, Tensor)
-    assert x.shape == (2, 8, 32, 48)  # half of the image
-    conv, norm, _, dropout = head.before
-    assert isinstance(conv, nn.Conv2d) and conv.bias is None and dropout.p == 0.1
-    y = F.conv2d(F.relu(norm(F.conv2d(x, conv.weight, padding=1))), head.logits.weight, head.logits.bias)
-    expected = F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=True)
-    torch.testing.assert_close(head(x, (64, 96)), expected)
-
-
-def test_dpts_units_are_relu_convolution_norm_twice() -> None:
-    decoder, _ = dpt()
-    unit = decoder.fusions[0].refine.eval()  # type: ignore[union-attr,operator]
-    for norm in (unit.norm1, unit.norm2):
-        norm.running_mean.normal_()
-    assert unit.conv1.bias is None
-    x = torch.randn(1, 8, 4, 4)
-    inner = unit.norm1(F.conv2d(F.relu(x), unit.conv1.weight, padding=1))
-    torch.testing.assert_close(unit(x), x + unit.norm2(F.conv2d(F.relu(inner), unit.conv2.weight, padding=1)))
 
 
 def test_the_auxiliary_classifier_reads_the_last_fusion_but_one_and_speaks_in_training_only() -> None:

@@ -149,13 +149,6 @@ def test_sines_and_cosines_tell_cells_apart_and_neighbours_alike() -> None:
     torch.testing.assert_close(positions[0, :16], positions[7, :16])
 
 
-def test_a_convolutional_stem_gives_the_same_grid() -> None:
-    encoder = ViTEncoder(dim=32, depth=1, heads=2, patch_size=16, stem="conv")
-    assert encoder(torch.rand(1, 3, 50, 70)).maps[0].shape == (1, 32, 4, 5)
-    with pytest.raises(ConfigError, match="power of two"):
-        ViTEncoder(dim=32, depth=1, heads=2, patch_size=14, stem="conv")
-
-
 def test_numbers_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match="not a multiple of heads"):
         ViTEncoder(dim=32, heads=3, depth=1)

@@ -1,15 +1,6 @@
-"""Damages files of every format and reads them in forked children; run by `test_data.py`.
+"""Damages files of every format and reads them; an alarm ends the process where one file takes longer than PATIENCE."""
 
-    python fuzzing.py FOLDER TRIALS
-
-Each child has an alarm that ends it when one file takes longer than PATIENCE. Says what ended otherwise than well.
-"""
-
-import os
 import signal
-import sys
-import traceback
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,26 +65,3 @@ def fuzz(path: Path, case: Case, trials: int) -> None:
         except DataError as error:
             assert str(path) in str(error), error
     signal.alarm(0)
-
-
-def in_child(path: Path, case: Case, trials: int) -> int:
-    """How the child ended: 0, or minus the signal."""
-    if pid := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    code = 1
-    try:
-        fuzz(path, case, trials)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    chosen = cases()
-    ends = {name: in_child(Path(sys.argv[1]) / name, case, int(sys.argv[2])) for name, case in chosen.items()}
-    print("bad:", {name: end for name, end in ends.items() if end})
-    print("held", len(ends))

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 from forked import ForkServer
-from safetensors.torch import save_file
 from small import small_config
 
 import densevit
 from densevit.cli.main import main
-from densevit.errors import CheckpointError, DensevitError
+from densevit.errors import DensevitError
 from densevit.weights import checkpoint
 
 HERE = Path(__file__).parent
@@ -213,50 +212,3 @@ def test_a_pickle_inside_a_checkpoint_of_ours_is_refused_although_its_sum_is_rig
     code, text = fork_server.run(*words)
     assert code == 2 and "posix.system" in text and "Traceback" not in text, text
     assert not Path("sentinel").exists()
-
-
-MISFITS = {
-    "another encoder": (["model.encoder.dim=64"], "of another shape", "file ["),
-    "another depth": (["model.encoder.depth=3"], "missing", "blocks.2."),
-    "another patch": (["model.encoder.patch_size=8"], "of another shape", "patch_embed"),
-    "another image size": (["model.encoder.image_size=96"], "of another shape", "pos_embed"),
-    "another decoder": (["model.decoder={type: linear}"], "unexpected", "decoder."),
-    "another head": (["model.heads.depth.hidden=16"], "of another shape", "heads.depth"),
-}
-
-
-@pytest.mark.parametrize("case", MISFITS)
-def test_weights_that_do_not_fit_are_refused_with_counts_and_names(
-    tmp_path: Path, trained: Path, capfd, case: str
-) -> None:
-    overrides, fault, name = MISFITS[case]
-    init = trained / "run/checkpoints/step-00000004"
-    words = [str(trained / "small.yaml"), f"output={tmp_path / 'run'}", *overrides]
-    assert main(["train", *words, "--resume", str(init)]) == 2
-    said = capfd.readouterr().err
-    assert "does not fit the model; of " in said and fault in said and name in said, said
-    assert "Traceback" not in said and not (tmp_path / "run/train.csv").exists()
-
-
-def test_prefixes_of_launchers_are_taken_off_and_what_is_no_checkpoint_is_told(
-    tmp_path: Path, trained: Path, capfd
-) -> None:
-    from densevit.weights.readers import read_tensors
-
-    weights, _ = checkpoint.read(trained / "run")
-    for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
-        torch.save({"model": {prefix + name: value for name, value in weights.items()}}, tmp_path / "w.pt")
-        assert read_tensors(tmp_path / "w.pt").keys() == weights.keys()
-    save_file({"w": torch.zeros(1)}, tmp_path / "other.safetensors")
-    for wrong, message in (
-        (tmp_path / "other.safetensors", "not a densevit checkpoint"),
-        (trained / "data", "no checkpoint here"),
-        (trained / "rnu", "there are: data, run"),
-    ):
-        assert (
-            main(["train", str(trained / "small.yaml"), f"output={tmp_path / 'run'}", f"model.init_from={wrong}"]) == 2
-        )
-        said = capfd.readouterr().err
-        assert str(wrong) in said and "Traceback" not in said
-        with pytest.raises(CheckpointError, match=message):
-            checkpoint.read(wrong)

@@ -1,6 +1,5 @@
 import argparse
 import json
-import os
 import random
 import shutil
 import zipfile
@@ -77,14 +76,6 @@ def test_foreign_and_broken_files_are_refused_in_words(tmp_path: Path) -> None:
             checkpoint.read(tmp_path / name)
 
 
-def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="1 weights are not finite: w"):
-        checkpoint.write(
-            tmp_path / "step-00000001", {"w": torch.tensor([float("nan")])}, CARD, "", {}, Manifest(step=1, samples=1)
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_newer_schema_and_a_manifest_of_brackets_are_refused(step: Path) -> None:
     manifest = step / checkpoint.MANIFEST
     newer = json.dumps({**json.loads(manifest.read_text()), "schema": checkpoint.SCHEMA + 1})
@@ -92,20 +83,6 @@ def test_a_newer_schema_and_a_manifest_of_brackets_are_refused(step: Path) -> No
         manifest.write_text(text)
         with pytest.raises(CheckpointError, match=told):
             checkpoint.verify(step)
-
-
-class Payload:
-    def __reduce__(self):
-        return os.system, ("touch sentinel",)
-
-
-@pytest.mark.parametrize("suffix", [".pt", ".pth", ".ckpt", ".bin"])
-def test_a_pickle_that_would_run_code_is_refused_and_does_not(tmp_path, monkeypatch, suffix: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    torch.save({"model": Payload()}, f"evil{suffix}")
-    with pytest.raises(CheckpointError, match=r"refused \(it wants to run posix.system\)"):
-        read_tensors(f"evil{suffix}")
-    assert not Path("sentinel").exists()
 
 
 def test_plain_values_beside_weights_are_read_and_stay_plain(tmp_path: Path) -> None:

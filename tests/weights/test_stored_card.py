@@ -1,9 +1,7 @@
 """Cards and metadata of files that somebody else wrote: whatever they hold, they load or are an error of the file."""
 
 import json
-import random
 import zipfile
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,64 +17,18 @@ from toy_models import save_network, toy_network
 from densevit.builder.checkpoint import restore
 from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
-from densevit.errors import CheckpointError, ConfigError, DensevitError
+from densevit.errors import CheckpointError, DensevitError
 from densevit.inference.onnx.load import load_onnx
 from densevit.weights.readers import read_arrays
 
-ODD: tuple[Any, ...] = (None, "x", "", -1, 1e400, float("nan"), True, [], {}, [[1]], {"a": 1}, "../../evil", 10**30)
 NETWORK, CARD = toy_network()
 TREE = json.loads(json.dumps(asdict(CARD)))
 BRACKETS = "[" * 100_000
 
 
-def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield path
-    for key in tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ():
-        yield from places(tree[key], (*path, key))
-
-
-def changed(tree: Any, path: tuple[Any, ...], name: Any, value: Any) -> Any:
-    """The tree with another value at a place, and there another key."""
-    if not path:
-        return value
-    entries = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    made = {
-        name if key == path[0] and len(path) == 1 else key: changed(old, path[1:], name, value)
-        if key == path[0]
-        else old
-        for key, old in entries
-    }
-    return made if isinstance(tree, dict) else list(made.values())
-
-
-def texts(count: int, seed: int) -> Iterator[str]:
-    """Damaged cards."""
-    draw, every = random.Random(seed), list(places(TREE))
-    for _ in range(count):
-        path = draw.choice(every)
-        name = draw.choice(("extra", "../../../evil")) if path and draw.random() < 0.2 else path[-1:] and path[-1]
-        text = json.dumps(changed(TREE, path, name, draw.choice(ODD)))
-        yield text[: draw.randrange(len(text))] if draw.random() < 0.1 else text
-
-
 def load_with(card: str, path: Path) -> None:
     safetensors.torch.save_file(NETWORK.state_dict(), path, {"densevit": card})
     restore(path)
-
-
-def fuzz(count: int, seed: int, path: Path) -> None:
-    refused = 0
-    for text in texts(count, seed):
-        try:
-            load_with(text, path)
-        except (CheckpointError, ConfigError) as error:
-            refused += 1
-            assert str(path) in str(error), text
-    assert refused > count / 4
-
-
-def test_a_damaged_card_loads_or_is_an_error_of_its_file(tmp_path: Path) -> None:
-    fuzz(60, 0, tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize(

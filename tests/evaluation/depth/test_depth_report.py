@@ -2,13 +2,11 @@
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from densevit.errors import StorageError
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
@@ -56,25 +54,3 @@ def test_the_table_tells_protocol_means_and_what_was_left_out(found: DepthScores
         "2 of 3 images scored, 96 pixels; 1 without ground truth that counts; 2 invalid predictions in 1 images; "
         "no intervals, since fewer than 6 images tell too little of others."
     )
-
-
-def test_an_unwritable_folder_is_told_and_nothing_is_left(tmp_path: Path, found: DepthScores) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(StorageError, match="file"):
-        found.write(tmp_path / "file" / "report")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_report_cut_short_leaves_the_old_one(
-    tmp_path: Path, found: DepthScores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metrics, _ = found.write(tmp_path)
-    before = metrics.read_bytes()
-
-    def full(*_: object) -> Callable[[], None]:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("densevit.utils.atomic_io._fsync", full)
-    with pytest.raises(StorageError, match="no room"):
-        found.write(tmp_path, source={"checkpoint": "another"})
-    assert metrics.read_bytes() == before and {p.name for p in tmp_path.iterdir()} == {"metrics.json", "per_image.csv"}
