@@ -1,12 +1,13 @@
-"""Time and memory of opening a large data set: `python benchmarks/data_index.py [IMAGES]` (default 1,000,000).
+"""Time and memory of opening a large data set: `python benchmarks/data_index.py [IMAGES] [shards]` (default 1,000,000).
 
-It makes a folder of empty images and depth maps, 1,000 to a folder, and opens it in new processes: without cache, then
-twice with that of the first. Memory is what the process has alone (USS), beyond that before opening.
+It makes a folder of empty images and depth maps, 1,000 to a folder, or shards of 1,000, and opens it in new processes:
+without cache, then twice with that of the first. Memory is what the process has alone, beyond that before.
 """
 
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -16,14 +17,17 @@ import sys, time, densevit.data
 from pathlib import Path
 from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.datasets.folder import Folder
+from densevit.data.datasets.webdataset import WebDataset
 def kilobytes(): return sum(int(s.split()[1]) for s in open("/proc/self/smaps_rollup") if s.startswith("Private"))
-before, start = kilobytes(), time.perf_counter()
-data = Folder(root=Path(sys.argv[1]), depth_scale=1000)
-seconds = time.perf_counter() - start
+root = Path(sys.argv[1])
+before, start, processor = kilobytes(), time.perf_counter(), time.process_time()
+data = (Folder if (root / "images").is_dir() else WebDataset)(root=root, depth_scale=1000)
+seconds, processor = time.perf_counter() - start, time.process_time() - processor
 opened = kilobytes() - before
-print(f"{len(data):,} samples: {seconds:.2f} s, {opened / 1000:.0f} MB", end="; ", flush=True)
+print(f"{len(data):,} samples: {seconds:.2f} s, processor {processor:.2f} s", end="; ")
+print(f"{opened / 1000:.0f} MB", end="; ", flush=True)
 dataset_fingerprint(data)
-for i in range(0, len(data), 7): data.files(i), data.names[i]
+for i in range(0, len(data), 7): (data.files if hasattr(data, "samples") else data.members)(i), data.names[i]
 print(f"{(kilobytes() - before) / 1000:.0f} MB after use")
 """
 
@@ -37,9 +41,21 @@ def make(root: Path, count: int) -> None:
                 os.close(os.open(folder / f"{number:07d}.{suffix}", os.O_CREAT))
 
 
+def make_shards(root: Path, count: int) -> None:
+    root.mkdir()
+    for first in range(0, count, 1000):
+        with tarfile.open(root / f"{first // 1000:06d}.tar", "w") as tar:
+            for number in range(first, min(first + 1000, count)):
+                for suffix in ("jpg", "depth.png"):
+                    member = tarfile.TarInfo(f"scene_{first // 1000:04d}/{number:07d}.{suffix}")
+                    member.mtime = 1.5  # as webdataset's writer: a pax header of its own
+                    tar.addfile(member)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        make(Path(folder) / "data", int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+        write = make_shards if "shards" in sys.argv[2:] else make
+        write(Path(folder) / "data", int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
         environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache"}
         time.sleep(3)  # a folder that changes is not cached
         for _ in range(3):

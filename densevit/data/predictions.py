@@ -10,7 +10,7 @@ from jaxtyping import Float32, Int64
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.manifest import read_table
-from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, NORMAL_SUFFIXES, match_names, to_nfc, walk
+from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, NORMAL_SUFFIXES, Walk, match_names, to_nfc
 from densevit.data.index.paths import confine, first_five
 from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import read_depth, read_values
@@ -193,7 +193,7 @@ class GivenLabels(GivenValues):
 
 def _match_by_name(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> dict[str, Path]:
     found: dict[str, list[Path]] = defaultdict(list)
-    for path in walk(folder, folder, allow_outside=True):
+    for path in map(Path, Walk(folder, allow_outside=True).files(str(folder))):
         suffix = next((s for s in suffixes if path.name.lower().endswith(s)), None)
         if suffix is not None:
             found[to_nfc(path.relative_to(folder).as_posix()[: -len(suffix)])].append(path)

@@ -10,7 +10,7 @@ import pytest
 from small import small_folder
 from tar_files import pack
 
-from densevit.data.datasets import base, folder, webdataset
+from densevit.data.datasets import folder, webdataset
 from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.webdataset import WebDataset
@@ -23,7 +23,7 @@ from densevit.errors import DataError
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that was left alone for a minute."""
-    monkeypatch.setattr(base, "PACKED_FROM", 1)
+    monkeypatch.setattr(packed, "PACKED_FROM", 1)
     monkeypatch.setenv("DENSEVIT_CACHE", str(tmp_path / "cache"))
     yield rested(small_folder(tmp_path / "data"))
 
@@ -58,9 +58,9 @@ def test_a_packed_list_is_that_of_the_files_with_their_fields(tmp_path: Path) ->
 
 def test_it_is_opened_again_without_listing_files_and_is_the_same(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"split": "val", "val_fraction": 0.4}
-    monkeypatch.setattr(base, "PACKED_FROM", 100)
+    monkeypatch.setattr(packed, "PACKED_FROM", 100)
     plain = open_folder(data, **options)
-    monkeypatch.setattr(base, "PACKED_FROM", 1)
+    monkeypatch.setattr(packed, "PACKED_FROM", 1)
     open_folder(data, **options)
     monkeypatch.setattr(folder, "find_samples", unlisted)
     again = open_folder(data, **options)
@@ -68,6 +68,26 @@ def test_it_is_opened_again_without_listing_files_and_is_the_same(data: Path, mo
     assert [files.paths() for files in again.samples] == [files.paths() for files in plain.samples]
     assert dataset_fingerprint(again) == dataset_fingerprint(plain) and again.facts == plain.facts
     assert (again.read(0).depth == plain.read(0).depth).all()
+
+
+def test_a_long_folder_has_the_gaps_and_the_camera_of_a_short_one(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "depths/001.png").rename(data / "depths/depth_002.png")
+    (data / "depths/002.png").unlink()
+    (data / "intrinsics.json").write_text('{"fx": 9, "fy": 9, "cx": 3, "cy": 3}')
+    monkeypatch.setenv("DENSEVIT_CACHE", "off")
+    lists = []
+    for most, require in ((1, False), (100, False), (1, True), (100, True)):
+        monkeypatch.setattr(packed, "PACKED_FROM", most)
+        subset = "available" if require else "full"
+        found = open_folder(data, require_depth=require, subset=subset)
+        assert isinstance(found.samples, PackedSamples) == (most == 1) and found.samples[0].intrinsics is not None
+        lists.append([(files.name, files.paths()) for files in found.samples])
+    assert lists[0] == lists[1] and lists[2] == lists[3] and len(lists[0]) == len(lists[2]) + 1
+    (data / "images/000.jpg").unlink()
+    (data / "images/000.jpg").symlink_to("nothing.jpg")
+    monkeypatch.setattr(packed, "PACKED_FROM", 1)
+    with pytest.raises(DataError, match=r"1 of \d+ samples lack a file:\n.*000\.jpg"):
+        open_folder(data, require_depth=False)
 
 
 @pytest.mark.parametrize("change", ["new", "gone", "moved", "camera"])

@@ -19,7 +19,8 @@ from pydantic import AfterValidator, Field
 
 from densevit.config.nested_options import Truth
 from densevit.data.fields import crop_sample
-from densevit.data.index.packed import PACKED_FROM, PackedSamples
+from densevit.data.index import packed
+from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.normals import Axes, read_normals
@@ -261,12 +262,10 @@ class FileDataset(Dataset):
         Raises:
             DataError: some are missing and `subset` is full, or all are; with the count and the first five.
         """
-        self.samples: Sequence[SampleFiles] = keep_present(samples, subset, what)
-        packed = PackedSamples.of(self.samples) if len(self.samples) >= PACKED_FROM else None
-        if packed is not None:
-            self.samples, self.names = packed, packed.names
-        else:
-            self.names = [sample.name for sample in self.samples]
+        if not isinstance(samples, PackedSamples):  # those were listed just now
+            samples = keep_present(samples, subset, what)
+            samples = (len(samples) >= packed.PACKED_FROM and PackedSamples.of(samples)) or samples
+        self.samples, self.names = samples, packed.column(samples, "name")
 
     def without_depth(self) -> "Dataset":
         other = copy(self)

@@ -132,24 +132,26 @@ class Folder(FileDataset):
             self.names, self.facts, self.video, self.segment_table = known.names, tree["facts"], tree["video"], None
             return
         started = time.time_ns()
+        samples: Sequence[SampleFiles]
+        walk = matching.Walk(self.root, allow_outside=allow_outside_root)
         if manifest is not None:
             table = self.root / manifest.expanduser()
             samples = read_manifest(table, self.root, allow_outside=allow_outside_root)
+            _check_names(samples, what)
         else:
             base = self.root / split if split != "all" and (self.root / split).is_dir() else self.root
             if base != self.root:
                 split = "all"
             where = {"images": images, "depths": depths, "labels": labels, "normals": normals, "segments": segments}
-            samples = find_samples(base, where, subset, require_depth=require_depth, allow_outside=allow_outside_root)
+            samples = find_samples(base, where, subset, walk, require_depth=require_depth)
         samples = with_intrinsics(samples, self.root / intrinsics)
-        self.video = not val_fraction or is_consecutive([files.name for files in samples])
+        self.video = not val_fraction or is_consecutive(packed.column(samples, "name"))
         samples = pick_split(samples, split, val_fraction, what)
         for kind in required(samples, require_depth, require_labels):
             samples = _with_map(kind, samples, subset, what)
-        _check_names(samples, what)
         self.segment_table = None
-        if any(files.segments for files in samples):
-            self.segment_table = find_segment_table(self.root, self.classes, {files.name for files in samples})
+        if packed.has(samples, "segments").any():
+            self.segment_table = find_segment_table(self.root, self.classes, set(packed.column(samples, "name")))
             self.version = " ".join(file_version(self.root / f) for f in SEGMENT_FILES if (self.root / f).is_file())
             self.things = self.table.things if self.table else range(len(self.classes))
         self.facts = folder_facts(samples, self.root / intrinsics, blocks=bool(val_fraction) and self.video)
@@ -158,7 +160,12 @@ class Folder(FileDataset):
             files = [self.root / file for file in (intrinsics, manifest) if file is not None]
             if (stored := self.samples.stored()) is not None:
                 stored[0].update(facts=self.facts, video=self.video)
-            packed.store(entry, packed.state_of(self.root, files), stored, started)
+            folders = (
+                packed.folders_below(self.root)
+                if manifest is not None
+                else [self.root, base, *(base / x for x in where.values() if not matching.is_pattern(x)), *walk.folders]
+            )
+            packed.store(entry, packed.state_of([*folders, *files]), stored, started)
 
     def decode_classes(
         self, files: SampleFiles, size: tuple[int, ...]
@@ -183,27 +190,29 @@ class Folder(FileDataset):
 
 def folder_facts(samples: Sequence[SampleFiles], camera: Path, *, blocks: bool) -> list[str]:
     """Return what was found, for `check-data`."""
-    known = sum(files.intrinsics is not None for files in samples)
+    known = sum(camera is not None for camera in packed.column(samples, "intrinsics"))
     source = camera.name if camera.is_file() else "the table" if known else f"unknown, without {camera.name}"
     drawn = ["val is the last block of each folder of numbered images, behind a gap"] if blocks else []
     return [f"camera of {known:,} of {len(samples):,} images: {source}", *drawn]
 
 
 def find_samples(
-    base: Path, where: Mapping[str, str], subset: Subset, *, require_depth: bool | None, allow_outside: bool
-) -> list[SampleFiles]:
+    base: Path, where: Mapping[str, str], subset: Subset, walk: matching.Walk, *, require_depth: bool | None
+) -> Sequence[SampleFiles]:
     """One sample per image, with the depth, labels, normals and segments that match it. `where`: folder or pattern of
     each. Raises DataError if a folder is missing, or maps are there that belong to no image
     and `subset` is full."""
     has = {kind: matching.exists(base, where[kind]) for kind in where}
     place = "." if not any(has.values()) and where["images"] == "images" and is_flat(base) else where["images"]
-    images = matching.find_by_key(base, place, matching.IMAGE_SUFFIXES, allow_outside=allow_outside)
+    images = matching.find_by_key(base, place, matching.IMAGE_SUFFIXES, walk)
     if not images:
         raise DataError(f"{base / place}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
 
-    def matching_maps(kind: str, suffixes: frozenset[str]) -> dict[str, Path]:
-        maps = matching.find_by_key(base, where[kind], suffixes, allow_outside=allow_outside)
-        pairs = matching.match_names(list(images), list(maps))
+    def matching_maps(kind: str, suffixes: frozenset[str]) -> dict[str, str]:
+        maps = matching.find_by_key(base, where[kind], suffixes, walk)
+        if maps.keys() == images.keys():
+            return maps
+        pairs = matching.match_names(images, maps)
         _report_unmatched(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
         return {name: maps[key] for name, key in pairs.items()}
 
@@ -212,8 +221,13 @@ def find_samples(
     labels = matching_maps("labels", matching.LABEL_SUFFIXES) if has["labels"] else {}
     normals = matching_maps("normals", matching.NORMAL_SUFFIXES) if has["normals"] else {}
     segments = matching_maps("segments", matching.LABEL_SUFFIXES) if has["segments"] else {}
+    maps = {"depth": depths, "labels": labels, "normals": normals, "segments": segments}
+    long = len(images) >= packed.PACKED_FROM and not walk.broken
+    if long and (samples := PackedSamples.of_paths(images, maps)) is not None:
+        return samples
+    depth, label, normal, segment = ({name: Path(path) for name, path in found.items()} for found in maps.values())
     return [
-        SampleFiles(name, path, depths.get(name), labels.get(name), normals.get(name), segments.get(name))
+        SampleFiles(name, Path(path), depth.get(name), label.get(name), normal.get(name), segment.get(name))
         for name, path in images.items()
     ]
 
@@ -223,29 +237,31 @@ def is_flat(folder: Path) -> bool:
     return any(path.suffix.lower() in matching.IMAGE_SUFFIXES for path in folder.iterdir() if path.is_file())
 
 
-def pick_split(samples: list[SampleFiles], split: Split, val_fraction: float, what: str) -> list[SampleFiles]:
+def pick_split(samples: Sequence[SampleFiles], split: Split, val_fraction: float, what: str) -> Sequence[SampleFiles]:
     """The samples of a split, by their own `split` or by a hash of their names."""
     if split == "all":
         return samples
-    if any(files.split for files in samples):
-        picked = [files for files in samples if files.split == split]
-        came = f"the splits are {', '.join(sorted({str(files.split) for files in samples}))}"
+    splits, names = packed.column(samples, "split"), packed.column(samples, "name")
+    if any(splits):
+        picked = [i for i, came in enumerate(splits) if came == split]
+        came = f"the splits are {', '.join(sorted(set(map(str, splits))))}"
     elif split == "test" or not val_fraction:
         raise DataError(f"{what}: no folder '{split}' in it. Make one, or set `val_fraction` to draw train and val.")
     else:
-        folders: dict[str, list[SampleFiles]] = {}
-        for files in samples:
-            folders.setdefault(folder_of(files.name), []).append(files)
+        folders: dict[str, list[int]] = {}
+        names = list(names)
+        for i, name in enumerate(names):
+            folders.setdefault(folder_of(name), []).append(i)
         picked = []
         for group in folders.values():
-            if is_consecutive([files.name for files in group]):
-                picked += split_blocks(sorted(group, key=lambda files: natural_order(files.name)), split, val_fraction)
+            if is_consecutive([names[i] for i in group]):
+                picked += split_blocks(sorted(group, key=lambda i: natural_order(names[i])), split, val_fraction)
             else:
-                picked += [files for files in group if (hash_fraction(files.name) < val_fraction) == (split == "val")]
+                picked += [i for i in group if (hash_fraction(names[i]) < val_fraction) == (split == "val")]
         came = f"val_fraction is {val_fraction} of {len(samples)} samples"
     if not picked:
         raise DataError(f"{what}: no samples; {came}.")
-    return picked
+    return packed.take(samples, picked)
 
 
 def hash_fraction(name: str) -> float:
@@ -255,20 +271,24 @@ def hash_fraction(name: str) -> float:
 
 def required(samples: Sequence[SampleFiles], depth: bool | None, labels: bool | None) -> list[MapKind]:
     """What every image must have: what the user asks for; by default depth, or labels where there is no depth."""
-    classes = any(files.labels or files.segments for files in samples)
-    labels_only = classes and not any(files.depth for files in samples)
+    classes = packed.has(samples, "labels").any() or packed.has(samples, "segments").any()
+    labels_only = bool(classes and not packed.has(samples, "depth").any())
     usual: dict[MapKind, bool] = {"depth": not labels_only, "labels": labels_only and depth is None}
     asked: dict[MapKind, bool | None] = {"depth": depth, "labels": labels}
     return [kind for kind, needed in usual.items() if (needed if asked[kind] is None else asked[kind])]
 
 
-def _with_map(kind: MapKind, samples: list[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:
+def _with_map(kind: MapKind, samples: Sequence[SampleFiles], subset: Subset, what: str) -> Sequence[SampleFiles]:
     """The samples that have a depth map, or a label map."""
-    has = [bool(getattr(files, kind) or (kind == "labels" and files.segments)) for files in samples]
-    kept = [files for files, there in zip(samples, has, strict=True) if there]
-    missing = [files.image for files, there in zip(samples, has, strict=True) if not there]
+    has = packed.has(samples, kind)
+    if kind == "labels":
+        has |= packed.has(samples, "segments")
+    if has.all():
+        return samples
+    kept = packed.take(samples, np.flatnonzero(has).tolist())
+    missing = [samples[i].image for i in np.flatnonzero(~has).tolist()]
     reason = f"this image has no {'depth' if kind == 'depth' else 'label'} map"
-    if not missing or record_missing([MissingItem("missing", str(path), reason) for path in missing], subset):
+    if record_missing([MissingItem("missing", str(path), reason) for path in missing], subset):
         return kept
     if subset == "full" or not kept:
         raise DataError(
@@ -281,9 +301,9 @@ def _with_map(kind: MapKind, samples: list[SampleFiles], subset: Subset, what: s
     return kept
 
 
-def _report_unmatched(base: Path, kind: str, unmatched: list[Path], subset: Subset) -> None:
+def _report_unmatched(base: Path, kind: str, unmatched: list[str], subset: Subset) -> None:
     """Maps without an image: a sign that names do not match as the user thinks."""
-    items = [MissingItem("unpaired", str(path), f"a file of `{kind}` that matches no image") for path in unmatched]
+    items = [MissingItem("unpaired", path, f"a file of `{kind}` that matches no image") for path in unmatched]
     if not unmatched or record_missing(items, subset):
         return
     text = f"{base}: {len(unmatched):,} files of `{kind}` match no image:{first_five(sorted(unmatched))}"
@@ -292,15 +312,15 @@ def _report_unmatched(base: Path, kind: str, unmatched: list[Path], subset: Subs
     log.warning("%s", text)
 
 
-def _check_names(samples: list[SampleFiles], what: str) -> None:
-    twice = [name for name, count in Counter(files.name for files in samples).items() if count > 1]
+def _check_names(samples: Sequence[SampleFiles], what: str) -> None:
+    twice = [name for name, count in Counter(packed.column(samples, "name")).items() if count > 1]
     if twice and not record_missing(
         MissingItem("duplicate_name", name, "this name occurs more than once") for name in twice
     ):
         raise DataError(f"{what}: {len(twice):,} names occur more than once:{first_five(twice)}")
 
 
-def with_intrinsics(samples: list[SampleFiles], file: Path) -> list[SampleFiles]:
+def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[SampleFiles]:
     """Samples with the intrinsics of a JSON file, where it is there; those of a manifest stay. Raises DataError if the
     file is not of the form that `Folder` says."""
     if not file.is_file():
@@ -309,6 +329,8 @@ def with_intrinsics(samples: list[SampleFiles], file: Path) -> list[SampleFiles]
     per_name = isinstance(tree, dict) and not (set(CAMERA) <= set(tree) or "intrinsic_matrix" in tree)
     cameras = {to_nfc(name): camera_of_json(value, file) for name, value in tree.items()} if per_name else {}
     shared = None if per_name else camera_of_json(tree, file)
+    if isinstance(samples, PackedSamples) and not per_name:
+        return PackedSamples(samples.names, samples.paths, {**samples.shared, "intrinsics": shared})
     missing = [files.name for files in samples if per_name and files.name not in cameras]
     if missing:
         log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(missing), len(samples), first_five(missing))

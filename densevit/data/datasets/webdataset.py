@@ -8,8 +8,9 @@ shard-000000.tar
 
 import re
 import time
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from glob import glob
 from pathlib import Path, PurePosixPath
@@ -28,6 +29,7 @@ from densevit.errors import DataError
 from densevit.structures import Sample
 
 BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
+THREADS = 8  # that read headers: of a network disk, each takes milliseconds
 IMAGES = ("jpg", "jpeg", "png", "webp")
 
 
@@ -66,10 +68,9 @@ class WebDataset(Dataset):
         entry = list_entry(self.root, [shards, depth, labels]) if subset == "full" else None
         stored, started = None if entry is None else packed.load(entry), time.time_ns()
         if stored is None:
-            samples = keep_complete(group_by_sample(archives), self.suffixes, subset, self.root)
-            stored = pack_members(samples, archives)
-            if entry is not None and len(samples) >= packed.PACKED_FROM:
-                packed.store(entry, packed.state_of(self.root, archives), stored, started)
+            stored = list_samples(archives, self.suffixes, subset, self.root)
+            if entry is not None and len(stored[1]["ends"]) >= packed.PACKED_FROM:
+                packed.store(entry, packed.state_of([*packed.folders_below(self.root), *archives]), stored, started)
         self.archives, (self.endings, self.places) = archives, stored
         self.names = packed.Texts(self.places["content"], self.places["ends"])
 
@@ -97,21 +98,6 @@ class WebDataset(Dataset):
         return self.names[index].rpartition("/")[0]
 
 
-def pack_members(samples: Mapping[str, Mapping[str, Member]], archives: Sequence[Path]) -> packed.Stored:
-    """The endings of each kind of file, and its places: number of the archive, of the ending, offset and size."""
-    numbers = {archive: number for number, archive in enumerate(archives)}
-    arrays, tree = packed.Texts.of(samples).arrays(), {}
-    for kind in next(iter(samples.values())):
-        endings: dict[str, int] = {}
-        rows = []
-        for name, parts in samples.items():
-            part = parts[kind]
-            ending = endings.setdefault(part.name[len(name) + 1 :], len(endings))
-            rows.append((numbers[part.archive], ending, part.offset, part.size))
-        tree[kind], arrays[kind] = list(endings), np.array(rows, np.int64)
-    return tree, arrays
-
-
 def expand_braces(pattern: str) -> list[str]:
     """The patterns that one with braces stands for, as a shell spells them out: `{008..010}`, `{train,val}`."""
     braces = BRACES.search(pattern)
@@ -134,53 +120,56 @@ def find_shards(root: Path, pattern: str) -> list[Path]:
     return [root / path for path in found]
 
 
-def group_by_sample(archives: list[Path]) -> dict[str, dict[str, Member]]:
-    """Sample name -> what its file names end in -> the file. Raises DataError: a bad archive, a sample in two of them,
-    or a file that comes in two spellings."""
-    found: dict[str, dict[str, Member]] = defaultdict(dict)
-    archive_of: dict[str, Path] = {}
-    for archive in archives:
-        for member in list_members(archive):
-            folder, slash, file = member.name.rpartition("/")
-            stem, _, ending = file.partition(".")
-            name = folder + slash + stem
-            if not stem:
-                continue  # a hidden file
-            if archive_of.setdefault(name, archive) != archive:
-                raise DataError(
-                    f"sample {name!r} is in two shards, {archive_of[name]} and {archive}. Names must be unique over "
-                    "all shards; pack them anew with the shard's name in front, say."
-                )
-            other = found[name].setdefault(ending.lower(), member)
-            if other is not member:
-                raise DataError(f"{archive}: holds {other.name!r} and {member.name!r}, which are one part of a sample.")
-    return dict(found)
-
-
-def keep_complete(
-    found: Mapping[str, Mapping[str, Member]], suffixes: Mapping[str, str], subset: Subset, root: Path
-) -> dict[str, dict[str, Member]]:
-    """The samples that have an image and a file of each suffix, by kind. Raises DataError if there are none; some lack
-    a part and `subset` is full, or none is complete."""
-    if not found:
+def list_samples(archives: Sequence[Path], suffixes: Mapping[str, str], subset: Subset, root: Path) -> packed.Stored:
+    """The endings of each kind of file, the names of samples that have an image and a file of each suffix, and their
+    places: number of the archive, of the ending, offset and size. Raises DataError: a bad archive, a sample in two of
+    them, a file that comes in two spellings; no file; samples lack a part and `subset` is full, or all do."""
+    images = [ending for ending in IMAGES if ending not in map(str.lower, suffixes.values())]
+    wanted = {"image": images} | {kind: [ending.lower()] for kind, ending in suffixes.items()}
+    endings: dict[str, dict[str, int]] = {kind: {} for kind in wanted}
+    places = {kind: array("q") for kind in wanted}
+    archive_of: dict[str, int] = {}
+    incomplete = {}
+    with ThreadPoolExecutor(THREADS) as threads:
+        for number, members in enumerate(threads.map(list_members, archives)):
+            for name, parts in group_by_sample(members).items():
+                if (first := archive_of.setdefault(name, number)) != number:
+                    raise DataError(
+                        f"sample {name!r} is in two shards, {archives[first]} and {archives[number]}. Names must be "
+                        "unique over all shards; pack them anew with the shard's name in front, say."
+                    )
+                found = {kind: next((parts[x] for x in some if x in parts), None) for kind, some in wanted.items()}
+                if absent := ", ".join(kind for kind in (*suffixes, "image") if found[kind] is None):
+                    incomplete[name] = f"{PurePosixPath(name)}: no {absent}; it has {', '.join(parts)}"
+                    continue
+                for kind, part in found.items():
+                    assert part is not None
+                    ending = endings[kind].setdefault(part.name[len(name) + 1 :], len(endings[kind]))
+                    places[kind].extend((number, ending, part.offset, part.size))
+    if not archive_of:
         raise DataError(
             f"{root}: the shards hold no file; a sample is NAME.jpg{''.join(f', NAME.{e}' for e in suffixes.values())}."
         )
-    samples: dict[str, dict[str, Member]] = {}
-    incomplete = []
-    images = [ending for ending in IMAGES if ending not in map(str.lower, suffixes.values())]
-    for name, parts in found.items():
-        image = next((parts[ending] for ending in images if ending in parts), None)
-        kinds = {kind: parts.get(ending.lower()) for kind, ending in suffixes.items()} | {"image": image}
-        have = {kind: member for kind, member in kinds.items() if member is not None}
-        if len(have) == len(kinds):
-            samples[name] = have
-        else:
-            absent = ", ".join(kind for kind, member in kinds.items() if member is None)
-            incomplete.append(f"{PurePosixPath(name)}: no {absent}; it has {', '.join(parts)}")
-    if incomplete and (subset == "full" or not samples):
+    if incomplete and (subset == "full" or len(incomplete) == len(archive_of)):
         hint = "" if subset == "available" else "\nFor those that are complete, set `subset: available`."
-        raise DataError(
-            f"{root}: {len(incomplete):,} of {len(found):,} samples lack a part:{first_five(incomplete)}{hint}"
-        )
-    return samples
+        lacking = f"{len(incomplete):,} of {len(archive_of):,} samples lack a part"
+        raise DataError(f"{root}: {lacking}:{first_five(incomplete.values())}{hint}")
+    names = packed.Texts.of(name for name in archive_of if name not in incomplete)
+    arrays = {kind: np.array(rows, np.int64).reshape(-1, 4) for kind, rows in places.items()}
+    return {kind: list(some) for kind, some in endings.items()}, {**names.arrays(), **arrays}
+
+
+def group_by_sample(members: Iterable[Member]) -> dict[str, dict[str, Member]]:
+    """Sample name -> what its file names end in -> the file. Raises DataError: a file comes in two spellings."""
+    found: dict[str, dict[str, Member]] = {}
+    for member in members:
+        folder, slash, file = member.name.rpartition("/")
+        stem, _, ending = file.partition(".")
+        if not stem:
+            continue  # a hidden file
+        other = found.setdefault(folder + slash + stem, {}).setdefault(ending.lower(), member)
+        if other is not member:
+            raise DataError(
+                f"{member.archive}: holds {other.name!r} and {member.name!r}, which are one part of a sample."
+            )
+    return found

@@ -13,7 +13,8 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
 from densevit.data.index.paths import MissingItem, first_five, record_missing
@@ -34,30 +35,34 @@ LABEL_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".bmp", ".npy"])
 NORMAL_SUFFIXES = frozenset([".png", ".npy", ".exr"])
 
 
-def find_by_key(root: Path, where: str, suffixes: frozenset[str], *, allow_outside: bool) -> dict[str, Path]:
-    """Files of a folder or pattern under `root`, by key (rules 1 and 3). Raises DataError if the folder is missing, a
+def find_by_key(root: Path, where: str, suffixes: frozenset[str], walk: "Walk") -> dict[str, str]:
+    """Paths of a folder or pattern under `root`, by key (rules 1 and 3). Raises DataError if the folder is missing, a
     link leads out of `root`, a name is not UTF-8, or two files have one key."""
     pattern = _pattern(to_nfc(where)) if is_pattern(where) else None
     base = root / where if pattern is None else root
     if not base.is_dir():
         raise DataError(f"{base}: no such folder.{_existing_folders(root)}")
-    found: dict[str, list[Path]] = defaultdict(list)
-    begin = len(str(base / "x")) - 1
-    for path in walk(base, root, allow_outside=allow_outside):
-        text = str(path)
-        suffix = os.path.splitext(text)[1]  # noqa: PTH122 (of a million paths, three times as quick as Path.suffix)
-        if suffix.lower() not in suffixes:
+    found: dict[str, str] = {}
+    others: dict[str, list[str]] = {}
+    begin = len(os.path.join(base, ""))  # noqa: PTH118 (with the separator)
+    for path in walk.files(str(base)):
+        dot = path.rfind(".", begin)  # strings: a million paths would take seconds as Path
+        if dot < 0 or path[dot:].lower() not in suffixes:
             continue
-        relative = _text(text, begin)
-        hit = pattern.fullmatch(relative) if pattern else None
-        if pattern is None:
-            found[relative.removesuffix(suffix)].append(path)
-        elif hit:
-            found["/".join(group.strip("/") for group in hit.groups() if group)].append(path)
-    twice = [f"{key}: {', '.join(map(str, paths))}" for key, paths in found.items() if len(paths) > 1]
-    if twice and not record_missing(_duplicates(found)):
+        key = path[begin:dot] if pattern is None else path[begin:]
+        if not key.isascii() or os.sep != "/":
+            key = _text(key)
+        if pattern is not None:
+            hit = pattern.fullmatch(key)
+            if hit is None:
+                continue
+            key = "/".join(group.strip("/") for group in hit.groups() if group)
+        if found.setdefault(key, path) is not path:
+            others.setdefault(key, [found[key]]).append(path)
+    twice = [f"{key}: {', '.join(paths)}" for key, paths in others.items()]
+    if twice and not record_missing(_duplicates(others)):
         raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")
-    return {key: paths[0] for key, paths in sorted(found.items())}
+    return {key: found[key] for key in sorted(found)}
 
 
 def _existing_folders(root: Path) -> str:
@@ -70,13 +75,11 @@ def _existing_folders(root: Path) -> str:
     return f" There are no folders in {root}: the root is the one above `images`."
 
 
-def _text(path: str, begin: int) -> str:
-    """The end of a path as text that every report, table and log can hold. Raises DataError if its bytes are no
-    UTF-8."""
-    relative = path[begin:].replace(os.sep, "/")
-    if not relative.isascii() and any("\ud800" <= letter <= "\udfff" for letter in relative):
+def _text(path: str) -> str:
+    """A relative path as text that every report, table and log can hold. Raises DataError if its bytes are no UTF-8."""
+    if any("\ud800" <= letter <= "\udfff" for letter in path):
         raise DataError(f"{path!a}: the name is not UTF-8; rename the file.")
-    return to_nfc(relative)
+    return to_nfc(path.replace(os.sep, "/"))
 
 
 def to_nfc(text: str) -> str:
@@ -93,7 +96,7 @@ def exists(root: Path, where: str) -> bool:
     return is_pattern(where) or (root / where).is_dir()
 
 
-def strip_role_words(keys: Sequence[str]) -> dict[str, str]:
+def strip_role_words(keys: Collection[str]) -> dict[str, str]:
     """Key -> key without role words (rule 2). Raises DataError: two keys become one."""
     bare: dict[str, list[str]] = defaultdict(list)
     for key in keys:
@@ -104,42 +107,54 @@ def strip_role_words(keys: Sequence[str]) -> dict[str, str]:
     return {owners[0]: name for name, owners in bare.items()}
 
 
-def match_names(keys: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+def match_names(keys: Collection[str], others: Collection[str]) -> dict[str, str]:
     """Key -> the matching one of the others, for keys that have one (rules 1 and 2)."""
-    exact = set(keys) & set(others)
+    exact = set(keys).intersection(others)
     if len(exact) in (len(keys), len(others)):
         return {key: key for key in keys if key in exact}
     by_name = {name: other for other, name in strip_role_words(others).items()}
     return {key: by_name[name] for key, name in strip_role_words(keys).items() if name in by_name}
 
 
-def walk(folder: Path, root: Path, *, allow_outside: bool) -> Iterator[Path]:
-    """All files below, hidden ones left out; links are followed as long as they stay inside `root`.
+class Walk:
+    """All files below folders, hidden ones left out; links are followed as long as they stay inside `root`.
 
-    A broken link counts as a file, so that it is reported as missing instead of being left out. Raises DataError if a
-    link leads out, or in a circle.
+    `folders` are those that it went through; `broken` are links to nothing, which count as files, so that they are
+    reported as missing instead of being left out.
     """
-    with os.scandir(folder) as scan:
-        entries = sorted(scan, key=lambda entry: entry.name)
-    for entry in entries:
-        path = folder / entry.name
-        if entry.name.startswith("."):
-            continue
-        if entry.is_symlink():
-            if not path.exists():  # broken, or in a circle of links
-                yield path
+
+    def __init__(self, root: Path, *, allow_outside: bool) -> None:
+        self.root, self.allow_outside = root, allow_outside
+        self.folders: list[str] = []
+        self.broken: list[str] = []
+
+    def files(self, folder: str) -> Iterator[str]:
+        """Paths of the files, sorted in each folder. Raises DataError if a link leads out, or in a circle."""
+        self.folders.append(folder)
+        with os.scandir(folder) as scan:
+            entries = sorted(scan, key=attrgetter("name"))
+        for entry in entries:
+            if entry.name.startswith("."):
                 continue
-            target = path.resolve()
-            if not allow_outside and not target.is_relative_to(root.resolve()):
-                raise DataError(
-                    f"{path}: links to {target}, outside {root}. If that is meant, set `allow_outside_root: true`."
-                )
-            if folder.resolve().is_relative_to(target):
-                raise DataError(f"{path}: links to a folder that holds it.")
-        if entry.is_dir():
-            yield from walk(path, root, allow_outside=allow_outside)
-        elif entry.is_file():
-            yield path
+            if entry.is_symlink() and self._is_broken(Path(entry), Path(folder)):
+                self.broken.append(entry.path)
+                yield entry.path
+            elif entry.is_file():
+                yield entry.path
+            elif entry.is_dir():
+                yield from self.files(entry.path)
+
+    def _is_broken(self, link: Path, folder: Path) -> bool:
+        if not link.exists():  # or in a circle of links
+            return True
+        target, root = link.resolve(), self.root
+        if not self.allow_outside and not target.is_relative_to(root.resolve()):
+            raise DataError(
+                f"{link}: links to {target}, outside {root}. If that is meant, set `allow_outside_root: true`."
+            )
+        if folder.resolve().is_relative_to(target):
+            raise DataError(f"{link}: links to a folder that holds it.")
+        return False
 
 
 def _duplicates(owners: Mapping[str, Sequence[object]]) -> list[MissingItem]:

@@ -8,8 +8,9 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, overload
@@ -40,12 +41,19 @@ class Texts(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Texts":
-        encoded = [os.fsencode(text) for text in texts]
-        ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), ends)
+        texts = list(texts)
+        joined = "".join(texts)
+        lengths = map(len, texts if joined.isascii() else map(os.fsencode, texts))
+        return cls(np.frombuffer(os.fsencode(joined), np.uint8), np.cumsum(np.fromiter(lengths, np.int64, len(texts))))
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    def __iter__(self) -> Iterator[str]:
+        content, begin = self.content.tobytes(), 0
+        for end in self.ends.tolist():
+            yield os.fsdecode(content[begin:end])
+            begin = end
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -61,6 +69,10 @@ class Texts(Sequence[str]):
         return {"content": self.content, "ends": self.ends}
 
 
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
 class PackedPaths:
     """A path for each name, or None: what stands before and behind the name by code, or the whole path."""
 
@@ -68,16 +80,24 @@ class PackedPaths:
         self.names, self.around, self.codes = names, around, codes
 
     @classmethod
-    def of(cls, names: Texts, words: Sequence[str], paths: Iterable[Path | None]) -> "PackedPaths | None":
+    def of(cls, names: Texts, words: Iterable[str], paths: Iterable[str | None]) -> "PackedPaths | None":
         """None where the paths do not follow from the names, `words`."""
         known: dict[Any, int] = {}
         codes = np.empty(len(names), np.uint16)
-        for index, (name, path) in enumerate(zip(words, paths, strict=True)):
-            before, found, behind = ("", "", "") if path is None else str(path).rpartition(name)
-            codes[index] = known.setdefault((before, behind) if found else path and (str(path),), len(known))
+        pairs = zip(words, paths, strict=True)
+        for begin in range(0, len(names), MOST_CODES):
+            some = islice(pairs, MOST_CODES)
+            found = [known.setdefault(path and tuple(path.rsplit(name, 1)), len(known)) for name, path in some]
             if len(known) > MOST_CODES:
                 return None
+            codes[begin : begin + len(found)] = found
         return cls(names, list(known), codes)
+
+    def known(self) -> np.ndarray:
+        """Whether there is a path."""
+        there = np.array([around is not None for around in self.around])
+        known: np.ndarray = there[self.codes]
+        return known
 
     def __getitem__(self, index: int) -> Path | None:
         around = self.around[self.codes[index]]
@@ -100,13 +120,36 @@ class PackedSamples(Sequence[SampleFiles]):
         for key, value in shared.items():
             if any(x is not value and not (isinstance(x, str) and x == value) for x in map(attrgetter(key), samples)):
                 return None
-        paths = {}
-        for kind in PATHS:
-            column = PackedPaths.of(names, words, map(attrgetter(kind), samples))
-            if column is None:
+        return cls._of(names, words, {kind: map(_text, map(attrgetter(kind), samples)) for kind in PATHS}, shared)
+
+    @classmethod
+    def of_paths(cls, images: Mapping[str, str], maps: Mapping[str, Mapping[str, str]]) -> "PackedSamples | None":
+        """The samples of a folder: by name the path of the image and of its map of each kind. None where they cannot be
+        packed."""
+        columns = {kind: map(found.get, images) for kind, found in {"image": images, **maps}.items() if found}
+        shared = {x.name: x.default for x in fields(SampleFiles) if x.name not in ("name", *PATHS)}
+        return cls._of(Texts.of(images), images, columns, shared)
+
+    @classmethod
+    def _of(
+        cls,
+        names: Texts,
+        words: Iterable[str],
+        columns: Mapping[str, Iterable[str | None]],
+        shared: Mapping[str, Any],
+    ) -> "PackedSamples | None":
+        paths = {kind: PackedPaths(names, [None], np.zeros(len(names), np.uint16)) for kind in PATHS}
+        for kind, column in columns.items():
+            packed = PackedPaths.of(names, words, column)
+            if packed is None:
                 return None
-            paths[kind] = column
+            paths[kind] = packed
         return cls(names, paths, shared)
+
+    def take(self, indices: Sequence[int]) -> "PackedSamples":
+        names = Texts.of(map(self.names.__getitem__, indices))
+        paths = {kind: PackedPaths(names, x.around, x.codes[indices]) for kind, x in self.paths.items()}
+        return PackedSamples(names, paths, self.shared)
 
     @classmethod
     def of_stored(cls, tree: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "PackedSamples":
@@ -139,10 +182,32 @@ class PackedSamples(Sequence[SampleFiles]):
         return SampleFiles(self.names[index], **paths, **self.shared)
 
 
-def state_of(root: Path, files: Iterable[Path]) -> dict[str, str]:
-    """When each folder below a root changed last, links followed, and some files."""
-    folders = (Path(path) for path, _, _ in os.walk(root, followlinks=True))
-    return {str(path): _version(path) for path in (*folders, *files)}
+def take(samples: Sequence[SampleFiles], indices: Sequence[int]) -> Sequence[SampleFiles]:
+    return samples.take(indices) if isinstance(samples, PackedSamples) else [samples[i] for i in indices]
+
+
+def column(samples: Sequence[SampleFiles], field: str) -> Sequence[Any]:
+    """A field of all samples, but for paths."""
+    if isinstance(samples, PackedSamples):
+        return samples.names if field == "name" else [samples.shared[field]] * len(samples)
+    return [getattr(files, field) for files in samples]
+
+
+def has(samples: Sequence[SampleFiles], kind: str) -> np.ndarray:
+    """Whether each sample has a path of a kind."""
+    if isinstance(samples, PackedSamples):
+        return samples.paths[kind].known()
+    return np.array([getattr(files, kind) is not None for files in samples], bool)
+
+
+def folders_below(root: Path) -> Iterator[str]:
+    """The root and all folders below it, links followed."""
+    return (path for path, _, _ in os.walk(root, followlinks=True))
+
+
+def state_of(paths: Iterable[str | Path]) -> dict[str, str]:
+    """When each folder or file changed last."""
+    return {str(path): _version(path) for path in paths}
 
 
 def _version(path: str | Path) -> str:

@@ -1,7 +1,8 @@
 """Archives are read in place, and what is unsafe, cut short or no archive is refused by name."""
 
+import io
 import tarfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from tar_files import pack
@@ -18,6 +19,34 @@ def test_files_are_found_in_order_and_read_where_they_lie(tmp_path: Path) -> Non
     with found[1].file() as path:
         assert path.read_bytes() == b"x" * 1000
         assert path.read_bytes() == b"x" * 1000  # as often as a decoder likes
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_members_of_every_format_are_those_of_tarfile(tmp_path: Path, format: int) -> None:
+    names = ["./a.jpg", "b//ü.png", f"{'d' * 90}/{'e' * 90}.png", *([f"{'long' * 60}.txt"] if format else [])]
+    with tarfile.open(tmp_path / "s.tar", "w", format=format) as tar:
+        tar.addfile(tarfile.TarInfo("b"))
+        for i, name in enumerate(names):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = 300 * i, 1.5  # a time that pax writes into a header of its own
+            tar.addfile(info, io.BytesIO(bytes(info.size)))
+    with tarfile.open(tmp_path / "s.tar") as tar:
+        expected = [(PurePosixPath(x.name).as_posix(), x.offset_data, x.size) for x in tar]
+    assert [(x.name, x.offset, x.size) for x in list_members(tmp_path / "s.tar")] == expected
+
+
+def test_headers_that_would_never_end_are_refused(tmp_path: Path) -> None:
+    for kind, size, body in (
+        (b"x", b"00000000012", b"0 path=x.jpg"),
+        (b"0", b"-0000001000", b""),
+        (b"L", b"77777777777", b""),
+    ):
+        header = bytearray(512)
+        header[:5], header[124:135], header[148:156], header[156:157] = b"a.jpg", size, b" " * 8, kind
+        header[148:156] = b"%06o\0 " % sum(header)
+        (tmp_path / "s.tar").write_bytes(bytes(header) + body.ljust(512, b"\0") + bytes(1024))
+        with pytest.raises(DataError, match=r"s\.tar: is damaged behind byte 0"):
+            list_members(tmp_path / "s.tar")
 
 
 def test_a_decoders_error_names_the_archive_and_the_file_in_it(tmp_path: Path) -> None:
