@@ -211,15 +211,6 @@ def test_an_onnx_file_takes_the_focal_length_of_each_image(run: Path, tmp_path: 
         assert np.abs(y - expected).max() / expected.max() < 1e-4
 
 
-def test_saved_images_are_exported_with_the_camera_of_the_command(run: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    words = ["--output", str(out), "--formats", "npy", "--intrinsics", "50,50,39.5,29.5", "--precision", "fp32"]
-    assert main(["predict", str(run), str(data / "data/images/000.jpg"), *words]) == 0
-    predictor: Predictor = densevit.load(run, precision="fp32", focal=(50.0, 50.0, 39.5, 29.5))
-    pixels = np.asarray(Image.open(data / "data/images/000.jpg"))
-    np.testing.assert_allclose(np.load(out / "000.npy"), predictor(pixels), rtol=1e-5)
-
-
 def photo(path: Path, *, exif: dict[int, Any], size: tuple[int, int] = (60, 80)) -> Path:
     """A JPEG with tags of the camera."""
     made = Image.Exif()
@@ -323,15 +314,6 @@ def test_a_table_is_checked_before_anything_is_written(
     code = main(["predict", str(run), str(tmp_path / "in"), *words])
     assert code == (2 if fault else 0)
     assert re.search(fault, capsys.readouterr().err) and (tmp_path / "out").exists() == (not fault)
-
-
-@pytest.mark.parametrize(("option", "value"), [("--focal", "0"), ("--focal", "nan"), ("--fov", "180")])
-def test_a_focal_length_that_is_none_is_refused(
-    run: Path, tmp_path: Path, option: str, value: str, shell: Shell
-) -> None:
-    path = photo(tmp_path / "a.jpg", exif={})
-    told = shell.refused("predict", run, path, "--output", tmp_path / "out", option, value)
-    assert f"{option}: {value}; would fit: " in told
 
 
 def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from shell import Shell
-from small import small_config, small_folder
+from small import small_config
 
 import densevit
 from densevit.builder.plan import load_plan
@@ -118,15 +118,6 @@ def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path
     saved = ["--predictions", str(tmp_path / "maps"), "--output", str(tmp_path / "saved")]
     assert main(["eval", "--task", "depth", "--data", "middlebury_motorcycle", *saved]) == 0
     assert metrics(tmp_path / "saved")["abs_rel"] == pytest.approx(scores["abs_rel"], abs=1e-3)
-
-
-def test_missing_maps_are_named(run: Path, tmp_path: Path, shell: Shell) -> None:
-    small_folder(tmp_path / "data")
-    (tmp_path / "maps").mkdir()
-    np.save(tmp_path / "maps/000.npy", np.ones((60, 80), np.float32))
-    data = ["--data", "folder", "--root", str(tmp_path / "data"), "--data-options", "depth_scale=1000"]
-    told = shell.refused("eval", "--task", "depth", "--predictions", tmp_path / "maps", *data)
-    assert "no map for 5 of 6 images" in told
 
 
 def test_a_protocol_that_the_validation_images_do_not_fit_is_told_before_the_first_step(

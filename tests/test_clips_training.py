@@ -65,17 +65,6 @@ def test_inspect_names_the_motion_blocks(video_model: Path, shell: Shell) -> Non
     assert "conditioning:     motion (heads 8, frames 2" in shell("inspect", video_model).out
 
 
-def test_a_run_on_clips_resumes_bit_for_bit(config: Path, image_model: Path) -> None:
-    run(config, "whole", decoder=DPT, steps=4, save_every=2, keep_last=0, **clips(image_model))
-    folder = config.parent / "whole/checkpoints"
-    whole, _ = restore(folder / "step-00000004")
-    again_at = config.parent / "again"
-    densevit.train(config.parent / "whole/config.yaml", resume=folder / "step-00000002", output=str(again_at))
-    again, _ = restore(again_at / "checkpoints/step-00000004")
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(again.state_dict()[name], tensor), name
-
-
 def test_motion_blocks_start_from_those_of_a_checkpoint(
     config: Path, video_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

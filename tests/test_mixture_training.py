@@ -51,18 +51,6 @@ def test_an_image_moves_only_the_heads_that_its_ground_truth_fits(folder: Path) 
     assert taught == {"rooms": {"depth", "relative"}, "web": {"relative"}, "seg": {"labels"}}
 
 
-@pytest.mark.slow
-def test_stopped_and_resumed_at_any_step_the_run_is_bit_equal(folder: Path, tmp_path: Path) -> None:
-    whole = checkpoint.read(folder / "run/checkpoints/step-00000012")[0]
-    for stop in (1, 7):
-        words = [str(folder / "mix.yaml"), f"output={tmp_path / str(stop)}", "save_every=1"]
-        assert main(["train", *words, f"steps={stop}"]) == 0
-        assert main(["train", *words, "steps=12", "--resume"]) == 0
-        weights = checkpoint.read(tmp_path / f"{stop}/checkpoints/step-00000012")[0]
-        assert all(torch.equal(value, whole[name]) for name, value in weights.items())
-        assert read_csv(tmp_path / f"{stop}/train.csv")[-1]["rooms/samples"] == 24
-
-
 def test_one_named_score_picks_the_best_checkpoint(folder: Path, shell: Shell) -> None:
     words = ["train", str(folder / "mix.yaml"), f"output={folder / 'best'}", "steps=4", "validate_every=1"]
     assert main([*words, "best=seg/labels/miou"]) == 0

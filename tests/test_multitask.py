@@ -9,19 +9,17 @@ import torch
 from forked import ForkServer
 from PIL import Image
 from shell import Shell
-from small_scenes import small_joint_config, small_scenes
+from small_scenes import small_joint_config
 
 from densevit import api
 from densevit.builder.checkpoint import restore
 from densevit.cli.main import main
 from densevit.data.datasets.folder import Folder
 from densevit.data.io.readers import read_depth
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.inference.predictor import Predictor
 from densevit.weights import checkpoint
 
-CPU = DistributedContext(torch.device("cpu"))
 MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4, "labels")]}
 
 
@@ -196,9 +194,3 @@ def test_two_processes_learn_the_loss_weighting_of_one(tmp_path: Path, fork_serv
     one, two = (read_csv(tmp_path / n / "train.csv")[-1] for n in "12")
     assert one["depth/uncertainty"] == pytest.approx(two["depth/uncertainty"], rel=1e-3)
     assert one["loss"] == pytest.approx(two["loss"], rel=1e-3)
-
-
-def test_scenes_have_what_the_tests_think(tmp_path: Path) -> None:
-    root = small_scenes(tmp_path, 3, without=[(1, "depths")])
-    assert sorted(path.name for path in (root / "depths").iterdir()) == ["000.png", "002.png"]
-    assert np.unique(np.asarray(Image.open(root / "labels/000.png"))).tolist() == [0, 1, 2, 3]

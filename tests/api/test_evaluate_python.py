@@ -55,12 +55,6 @@ def test_a_checkpoint_scores_as_by_the_command(folder: Path, tmp_path: Path) -> 
     assert html.startswith("<b>run on folder</b>") and f"<td>{found.scores['abs_rel']:.4f}</td>" in html
 
 
-def test_the_runs_own_validation_data_is_the_default(folder: Path) -> None:
-    found = densevit.evaluate(folder / "run")
-    assert found.scores["abs_rel"] == pytest.approx(densevit.Run(folder / "run").scores["abs_rel"], rel=1e-6)
-    assert [name for name, _ in found.per_image] == [f"{i:03d}" for i in range(6)]
-
-
 def maps(folder: Path) -> dict[str, np.ndarray]:
     """The ground truth, 10% too far."""
     return {p.stem: read_depth(p, 1000) * np.float32(1.1) for p in sorted((folder / "data/depths").glob("*.png"))}

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,15 +137,6 @@ def test_a_point_cloud_of_a_relative_model_is_refused_before_any_work(
     given = [str(photos), "--output", str(tmp_path / "out"), "--formats", "npy,ply", "--fov", "60"]
     assert f"this model gives {kind} values" in shell.refused("predict", "checkpoint", *given)
     assert not (tmp_path / "out").exists()
-
-
-def test_the_door_answers_help_without_heavy_imports_and_names_every_format() -> None:
-    door = Path(__file__).parents[2] / "tools" / "export_depth.py"
-    told = subprocess.run(
-        [sys.executable, "-X", "importtime", door, "--help"], capture_output=True, text=True, check=True
-    )
-    assert all(name in told.stdout for name in DEPTH_FORMATS.components)
-    assert not any(f" {heavy}\n" in told.stderr for heavy in ("torch", "numpy", "cv2", "pydantic"))
 
 
 def test_tiles_are_an_option_and_noted_in_the_record(photos: Path, tmp_path: Path) -> None:

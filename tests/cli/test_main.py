@@ -300,27 +300,3 @@ def test_a_missing_checkpoint_or_data_set_is_reported(tmp_path: Path, shell: She
     assert "either a MODEL or --predictions" in shell.refused("eval", "--task", "depth", *data)
     words = ["--predictions", tmp_path, *data, "--protocol", "garg"]
     assert "no protocol" in shell.refused("eval", "--task", "depth", *words)
-
-
-def test_a_part_of_ones_own_works_from_a_file(tmp_path: Path, capsys) -> None:
-    config = small_config(tmp_path)
-    (tmp_path / "mine.py").write_text(
-        "from torch import nn\n"
-        "from densevit.models.decoders.base import DECODERS, Decoder\n"
-        "from densevit.structures import FeatureSpec\n"
-        "@DECODERS.register('mine_for_test')\n"
-        "class Mine(Decoder):\n"
-        "    def __init__(self, features, prefix_tokens, *, channels: int = 8):\n"
-        "        super().__init__()\n"
-        "        self.conv = nn.Conv2d(features[-1].channels, channels, 1)\n"
-        "        self.output = FeatureSpec(channels, features[-1].stride)\n"
-        "    def forward(self, features):\n"
-        "        return self.conv(features.maps[-1])\n"
-    )
-    words = [
-        "plugins=[mine.py]",
-        "model.encoder.out_indices=1",
-        "model.decoder={type: mine_for_test, channels: 4}",
-        "steps=1",
-    ]
-    assert main(["train", str(config), *words]) == 0

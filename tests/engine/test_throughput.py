@@ -11,7 +11,7 @@ import torch
 from test_trainer import VAL, some_run, some_trainer, train
 
 from densevit.engine.logger import MetricLogger, read_csv
-from densevit.engine.performance.throughput import COLUMNS, Throughput, format_speed, peak_flops
+from densevit.engine.performance.throughput import COLUMNS, Throughput, peak_flops
 from densevit.structures import Batch
 
 CPU = torch.device("cpu")
@@ -108,9 +108,3 @@ def test_profile_writes_five_steps_and_says_where(tmp_path: Path, capsys: pytest
     some_trainer(some_run(tmp_path / "short", profile=True, steps=3)).fit(train, VAL)
     said = capsys.readouterr().out
     assert f"profile     {path}" in said and "none: the run ended before step 6" in said
-
-
-def test_speed_is_short() -> None:
-    values = {"images_per_s": 123.4, "data_wait": 0.031, "mfu": 0.414, "peak_memory_gb": 12.3}
-    assert format_speed(values) == "123 images/s, MFU 41%, 3% waiting for data, 12 GB"
-    assert format_speed({"loss": 1.0}) == ""

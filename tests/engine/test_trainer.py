@@ -243,19 +243,49 @@ def test_what_went_wrong_first_is_told_though_nothing_can_be_saved(
     assert f"step 3 could not be saved: {fault}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("step", [1, 5, 11])
-def test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does(tmp_path: Path, step: int) -> None:
-    whole = some_trainer(some_run(tmp_path / "a"))
+@pytest.mark.parametrize(
+    ("step", "changes"),
+    [
+        *((step, {}) for step in (1, 5, 11)),
+        (5, {"optim": Optim(type="sgd", lr=1e-3)}),
+        (3, {"schedule": Schedule(warmup=3.0, encoder_warmup=2.0)}),
+    ],
+    ids=["1", "5", "11", "sgd", "two warm-ups"],
+)
+def test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does(
+    tmp_path: Path, step: int, changes: dict[str, Any]
+) -> None:
+    whole = some_trainer(some_run(tmp_path / "a", **changes))
+    begun = {name: whole.model.state_dict()[name].clone() for name in ("encoder.conv.weight", "head.weight")}
     whole.fit(train, VAL)
     expected = everything(whole)
-    interrupted_at(step, tmp_path / "b")
-    again = resumed(some_run(tmp_path / "b"))
+    interrupted_at(step, tmp_path / "b", **changes)
+    again = resumed(some_run(tmp_path / "b", **changes))
     assert again.state.step == step
+    rests = [name for name, value in begun.items() if torch.equal(again.model.state_dict()[name], value)]
+    assert rests == (["encoder.conv.weight"] if "schedule" in changes else [])  # which warms up by itself later
     again.fit(train, VAL)
     assert_equal(everything(again), expected)
     logs = [read_csv(tmp_path / run / "train.csv") for run in "ab"]
     assert [r["step"] for r in logs[1]] == list(range(1, 13))
     assert [r["loss"] for r in logs[0]] == [r["loss"] for r in logs[1]]
+
+
+class Fading(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[float] = []
+
+    def on_train_step(self, progress: float) -> None:
+        self.told.append(progress)
+
+
+def test_a_part_is_told_before_each_step_and_a_skipped_step_is_no_progress(tmp_path: Path) -> None:
+    model, part = Toy(), Fading()
+    model.inner = nn.Sequential(part)
+    poisoned = ToyTask({3: math.nan})  # the second step's first half
+    toy_trainer(some_run(tmp_path, steps=5, ema=None), model, poisoned).fit(train, None)
+    assert part.told == pytest.approx([0, 1 / 5, 1 / 5, 2 / 5, 3 / 5])
 
 
 def without(tree: Any, key: str) -> Any:
@@ -301,33 +331,13 @@ def test_validation_and_weights_to_use_are_those_of_the_average(tmp_path: Path) 
     assert not torch.equal(weights["head.weight"], trainer.model.state_dict()["head.weight"])
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path: Path, value: float, capsys) -> None:
-    trainer = some_trainer(some_run(tmp_path, steps=3, grad_accum_steps=1, batch_size=2), ToyTask({2: value}))
-    seen = []
-    step = trainer.train_step
-    states = []
-
-    def spy(batches, stop, wait):
-        before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
-        seen.append(step(batches, stop))
-        after = dict(trainer.model.named_parameters())
-        states.append((all(torch.equal(before[n], after[n]) for n in before), trainer.state.updates))
-        return seen[-1]
-
-    trainer.train_step = spy  # type: ignore[method-assign]
-    trainer.fit(train, None)
-    assert states == [(False, 1), (True, 1), (False, 2)]
-    assert seen[2][0]["lr"] == trainer.rates[0](1)
-    assert "step 2: loss or gradient is not finite" in capsys.readouterr().out
-    assert read_csv(tmp_path / "train.csv")[-1]["skipped"] == 1
-
-
-@pytest.mark.parametrize("where", ["image", "gradient"])
-def test_a_step_that_is_not_finite_leaves_no_trace(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("where", ["image", "loss", "gradient"])
+def test_a_step_that_is_not_finite_leaves_no_trace_and_is_counted(tmp_path: Path, where: str, capsys) -> None:
     """Not in the weights, nor in their average, the optimiser, the schedule, or BatchNorm's running statistics."""
-    trainer = some_trainer(some_run(tmp_path, steps=4, grad_accum_steps=1, batch_size=2))
+    run = some_run(tmp_path, steps=4, grad_accum_steps=1, batch_size=2)
+    trainer = some_trainer(run, ToyTask({3: math.nan} if where == "loss" else {}))
     states: list[dict[str, Tensor]] = []
+    rates: list[float] = []
     step = trainer.train_step
 
     def spoilt(start: int) -> Iterator[Batch]:
@@ -338,17 +348,20 @@ def test_a_step_that_is_not_finite_leaves_no_trace(tmp_path: Path, where: str) -
     def spy(batches, stop, wait):
         states.append(everything(trainer))
         ruin = trainer.model.head.weight.register_hook(lambda gradient: gradient * math.nan)
-        if where == "image" or trainer.state.step != 2:
+        if where != "gradient" or trainer.state.step != 2:
             ruin.remove()
         values = step(batches, stop)
         ruin.remove()
+        rates.append(values[0]["lr"])
         return values
 
     trainer.train_step = spy  # type: ignore[method-assign]
     trainer.fit(spoilt, None)
     changed = [name for name in states[2] if not torch.equal(states[2][name], states[3][name])]
     assert changed == ["counts", "rng"]
-    assert (trainer.state.step, trainer.state.updates) == (4, 3)
+    assert (trainer.state.step, trainer.state.updates) == (4, 3) and rates[3] == trainer.rates[0](2)
+    assert "step 3: loss or gradient is not finite" in capsys.readouterr().out
+    assert read_csv(tmp_path / "train.csv")[-1]["skipped"] == 1
 
 
 def test_a_loss_that_leaves_its_course_is_told_with_its_images_and_counted(tmp_path: Path, capsys) -> None:

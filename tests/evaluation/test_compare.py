@@ -10,7 +10,7 @@ import pytest
 
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import FEWEST, bootstrap_means, holm, intervals, scenes_of
-from densevit.evaluation.compare import compare, read_rows, sentence, table
+from densevit.evaluation.compare import compare, read_rows, sentence, table, write_html
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.segmentation.evaluate import count as seg_count
@@ -176,6 +176,16 @@ def test_segmentations_of_other_classes_and_depth_are_not_compared(tmp_path: Pat
     (a / "counts.npz").write_bytes(b"nothing")
     with pytest.raises(DataError, match="counts.npz"):
         compare(a, a)
+
+
+def test_the_comparison_is_written_as_a_page(tmp_path: Path) -> None:
+    a, b = scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.1)
+    found = compare(a, b)
+    page = write_html(tmp_path / "compare.html", found, a, b).read_text()
+    assert "b beside a" in page and page.count("B is better</td>") == sum(
+        row.better == "B" for row in found.differences
+    )
+    assert sentence(found) in page
 
 
 def test_images_that_only_one_has_are_left_out_and_told(tmp_path: Path) -> None:

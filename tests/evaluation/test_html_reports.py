@@ -177,31 +177,12 @@ def test_a_segmentation_figure_shows_where_classes_differ() -> None:
     assert [name for _, name in shown.legend] == ["wall", "floor"]
 
 
-def test_ground_truth_and_prediction_share_their_scale_and_unknown_is_grey() -> None:
-    _, truth, prediction, error = (panel(figure(prediction=DEPTH), place) for place in range(4))
-    valid = DEPTH < 4.5
-    np.testing.assert_array_equal(truth[valid], prediction[valid])
-    assert (truth[~valid] == UNKNOWN).all() and (error[~valid] == UNKNOWN).all()
-    assert len(np.unique(error[valid], axis=0)) == 1  # perfect everywhere
-
-
 def test_sparse_ground_truth_is_enlarged_to_be_seen_and_says_so() -> None:
     valid = np.zeros((6, 8), bool)
     valid[3, 4] = True
     shown = figure(valid=valid)
     assert (panel(shown, 1) != UNKNOWN).any(-1).sum() == 25
     assert sum("points enlarged" in caption for caption, _ in shown.panels) == 2
-
-
-def test_a_large_image_is_shown_smaller() -> None:
-    ones = np.ones((500, 1000), np.float32)
-    shown = figure(depth=ones, valid=ones > 0, prediction=ones, image=np.zeros((500, 1000, 3), np.uint8))
-    assert all(pixels(source).shape == (240, 480, 3) for _, source in shown.panels)
-    assert all(pixels(source).shape == (50, 100, 3) for source in shown.thumbnails)
-
-
-def test_samples_without_any_ground_truth_or_prediction_still_draw() -> None:
-    figure(valid=np.zeros((6, 8), bool), prediction=np.full((6, 8), np.nan, np.float32))
 
 
 def test_durations_are_told_in_two_units_at_most() -> None:

@@ -69,14 +69,6 @@ def test_the_model_sees_the_size_of_the_rule_and_the_answer_has_that_of_the_imag
     assert torch.allclose(answer, (2 * torch.arange(21.0) + 0.5).expand(1, 1, 10, 21))
 
 
-def test_answers_are_fp32_whatever_the_model_computes_in() -> None:
-    class Half(Red):
-        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-            return {"depth": image[:, :1].bfloat16()}
-
-    assert forward(Half(), torch.rand(1, 3, 4, 4), NATIVE, 1)["depth"].dtype == torch.float32
-
-
 def test_a_thin_image_is_refused_before_it_is_enlarged() -> None:
     # lower_bound 518 makes 1 x 5000 into 518 x 2,590,000.
     with pytest.raises(DataError, match="1x5000 image would enter the network at 518x2590000"):

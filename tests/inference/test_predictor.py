@@ -1,6 +1,5 @@
 """Predictor: what goes in, what comes out, and what is refused. The model answers with the mean colour in metres."""
 
-import ast
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -14,7 +13,6 @@ from PIL import Image
 from torch import Tensor, nn
 from toy_models import fp32
 
-import densevit
 from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import check_box
 from densevit.inference.image_input import ImageInput
@@ -92,22 +90,6 @@ def test_a_batch_gives_what_single_pictures_give() -> None:
     together = predictor(model, batch_size=4)(images)
     alone = [predictor(model)(image) for image in images]
     np.testing.assert_allclose(together, alone, atol=1e-6)
-
-
-def test_flip_halves_what_depends_on_the_side() -> None:
-    class Left(nn.Module):
-        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-            depth = torch.zeros_like(image[:, :1])
-            depth[..., 0] = 2
-            return {"depth": depth}
-
-    depth = predictor(Left(), flip=True)(picture(2, 3))
-    np.testing.assert_array_equal(depth, [[1, 0, 1], [1, 0, 1]])
-
-
-def test_a_box_leaves_nan_around() -> None:
-    depth = predictor()(picture(6, 9), box=(1, 5, 0, 9))
-    assert np.isnan(depth[[0, 5]]).all() and np.isfinite(depth[1:5]).all()
 
 
 def test_heads_are_chosen_by_name_and_depth_is_the_default() -> None:
@@ -224,16 +206,6 @@ def test_a_window_is_what_the_model_sees_of_each_picture() -> None:
     assert np.array_equal(depth[6:], predictor()(image[6:]))
 
 
-def test_repr_says_what_the_predictor_is() -> None:
-    card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
-    made = Predictor(torch.nn.Conv2d(3, 1, 1), card, device="cpu", precision="fp32")
-    assert (
-        repr(made) == "Predictor(Conv2d, 0.0M parameters, heads={depth: metric depth}, device='cpu', precision='fp32')"
-    )
-    rounded = Predictor(torch.nn.Conv2d(3, 1, 1), card, device="cpu", precision="bf16")
-    assert "precision='bf16' (8 bits of mantissa; 'fp32' to compare)" in repr(rounded)
-
-
 @pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("bf16", False), ("tf32", True)])
 def test_a_prediction_multiplies_fp32_numbers_exactly_unless_tf32_is_asked_for(precision: str, tf32: bool) -> None:
     class Spy(Mean):
@@ -287,18 +259,3 @@ def test_a_predictor_does_not_change_and_other_options_make_another_one_on_the_s
     assert other.model is one.model and pickle.loads(pickle.dumps(other)).flip
     with pytest.raises(TypeError, match="focus: options that change are card, flip"):
         one.with_options(focus=1)
-
-
-def test_nothing_in_the_package_assigns_to_a_predictor() -> None:
-    def assigned(tree: ast.AST) -> set[str]:
-        """Attributes that are assigned to, as `predictor.card` or `self.predictor.card`."""
-        attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-        return {ast.unparse(node) for node in attributes if isinstance(node.ctx, ast.Store)}
-
-    root = Path(densevit.__file__).parent
-    for path in root.rglob("*.py"):
-        names = [name.split(".") for name in assigned(ast.parse(path.read_text(encoding="utf-8")))]
-        assert not [name for name in names if {"predictor", "predictions", "teacher"} & set(name[:-1])], path
-    tree = ast.parse((root / "inference/predictor.py").read_text(encoding="utf-8"))
-    own = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Predictor")
-    assert [getattr(method, "name", "") for method in own.body if assigned(method)] == ["__init__"]

@@ -208,19 +208,6 @@ def test_weights_add_up_to_one_in_every_pixel_and_neighbours_share_at_least_the_
             Tiling(side, overlap)
 
 
-def test_the_seam_of_a_plane_is_one_and_a_step_at_a_seam_is_seen() -> None:
-    tiling = Tiling(64, 0.25)
-    rows, columns = np.mgrid[:100, :100]
-    plane = 2.0 * rows + columns
-    assert seam_visibility(plane, tiling) == pytest.approx(1, abs=1e-6)
-    # Two tiles of 64 in 100 pixels: the second begins at 36, so the map jumps between columns 35 and 36. Of four lines
-    # looked at (a begin and an end in rows and in columns) one is 30 steeper than its 1: (2 + 2 + 31 + 1) / 4 over 1.5.
-    plane[:, 36:] += 30
-    assert seam_visibility(plane, tiling) == pytest.approx(36 / 4 / 1.5, rel=1e-6)
-    plane[:10] = np.nan
-    assert seam_visibility(plane, tiling) == pytest.approx(36 / 4 / 1.5, rel=0.02)
-
-
 def seam_visibility(values: Float[np.ndarray, "h w"], tiling: Tiling, reach: int = 8) -> float:
     """How much steeper a map is where tiles begin and end than a few pixels beside: 1 where no seam is visible.
 

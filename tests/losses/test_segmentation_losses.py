@@ -164,14 +164,3 @@ def test_losses_and_gradients_are_finite_and_exactly_0_without_labels(spec: dict
 def test_weights_for_other_classes_are_refused() -> None:
     with pytest.raises(ConfigError, match="2 numbers for the 3 classes"):
         CrossEntropy(weights=(1.0, 2.0)).check(3)
-
-
-@pytest.mark.parametrize("pool", ["batch", "image"])
-def test_lovasz_and_dice_are_those_of_segmentation_models(pool: str) -> None:
-    smp = pytest.importorskip("segmentation_models_pytorch", reason="a peer to compare with")
-    logits, labels = maps(2, 9, 8)
-    theirs = smp.losses.LovaszLoss("multiclass", per_image=pool == "image", ignore_index=IGNORE)
-    assert lovasz(logits, labels, pool=pool).item() == pytest.approx(theirs(logits, labels).item(), rel=1e-5)  # type: ignore[arg-type]
-    if pool == "batch":
-        dices = smp.losses.DiceLoss("multiclass", ignore_index=IGNORE, smooth=0.5)  # of the Tversky index, half of ours
-        assert dice(logits, labels).item() == pytest.approx(dices(logits, labels).item(), rel=1e-5)

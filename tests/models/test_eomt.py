@@ -259,6 +259,7 @@ REFUSED: list[tuple[ComponentConfig, ComponentConfig, str]] = [
     ({"norm": False}, {}, "norm"),
     ({"type": "timm", "name": "test_vit", "arguments": {"depth": 2}}, {"blocks": 2}, "1 to 1"),
     ({"type": "timm", "name": "beit_base_patch16_224", "arguments": {"depth": 3, "embed_dim": 96}}, {}, "BEiT"),
+    ({"type": "swin", "name": "swin_tiny_patch4_window7_224", "image_size": 64}, {}, "SwinEncoder has none"),
     ({}, {"anneal": ((0.1, 0.2),)}, "1 spans for 2 blocks"),
     ({}, {"anneal": ((0.1, 0.2), (0.4, 0.3))}, "ends before"),
     ({}, {"classes": None}, "classes"),

@@ -73,15 +73,6 @@ def test_one_by_one_commutes_with_upsampling() -> None:
     torch.testing.assert_close(projection(x, (13, 17)), projection.last(grown))
 
 
-def test_projection_is_dpts() -> None:
-    # conv, upsample with corners aligned, conv, ReLU, 1x1 (DPT's head; Depth Anything's output_conv1 and 2)
-    projection, x = ConvHead(64, 1, hidden=32, align_corners=True), torch.randn(1, 64, 4, 5)
-    first, second, last = projection.before, projection.after[0], projection.last  # type: ignore[index]
-    assert (first.out_channels, second.out_channels) == (32, 32)
-    grown = nn.functional.interpolate(first(x), size=(9, 11), mode="bilinear", align_corners=True)
-    torch.testing.assert_close(projection(x, (9, 11)), last(second(grown).relu()))
-
-
 def test_linear_bins_are_dinov2s_expectation_and_log_bins_are_even_in_ratios() -> None:
     head, x = BinsHead(3, bins=4, min_depth=1.0, max_depth=10.0, upsample=1), torch.randn(1, 3, 1, 1)
     shares = head.projection(x, (1, 1)).flatten().relu() + 0.1

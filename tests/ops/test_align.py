@@ -109,11 +109,6 @@ def test_least_absolute_errors_are_least(count: int) -> None:
         assert (w * np.abs(scale * x + shift - y)).sum() == pytest.approx(best, rel=1e-9)
 
 
-def test_disparity_under_the_floor_becomes_the_furthest_depth() -> None:
-    depth = np.array([1.0, 2.0, 4.0])
-    assert by_disparity(1 / depth, depth, 80.0)(np.array([-9.0, 0.001, 0.5])) == pytest.approx([80, 80, 2])
-
-
 def test_least_absolute_errors_ignore_a_few_wild_pixels() -> None:
     y = 2 * X + 1
     y[:50] += 1000

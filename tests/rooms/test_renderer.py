@@ -138,12 +138,6 @@ def test_up_is_up_and_left_is_left() -> None:
     assert look((0, 0, 0), 0.3, pitch=0.5).axes[2, 2] == pytest.approx(np.sin(0.5))
 
 
-def test_intrinsics_have_the_field_of_view_that_was_asked_for() -> None:
-    # 90 degrees over 64 pixels: f = 32 / tan(45 deg) = 32; the outer edges of the outer pixels are at 45 degrees.
-    (sample,) = (frame.sample for frame in render_scene(0, "train", 0, 1, SIZE, fov=90))
-    assert sample.intrinsics == pytest.approx(np.array([[32, 0, 31.5], [0, 32, 23.5], [0, 0, 1]]))
-
-
 @pytest.mark.parametrize("size", [(192, 256), (60, 199), (65, 33)])
 def test_a_frame_of_any_size_is_whole(size: tuple[int, int]) -> None:
     (frame,) = render_scene(5, "val", 2, 1, size)
@@ -178,14 +172,6 @@ def test_seed_split_and_scene_each_make_another_room(other: tuple[int, str, int]
     vertices = build_scene(0, "train", 3).geometry.mesh.vertices
     others = build_scene(*other).geometry.mesh.vertices
     assert vertices.shape != others.shape or not np.allclose(vertices, others)
-
-
-def test_pictures_are_neither_black_nor_burnt_and_their_colours_follow_what_is_there() -> None:
-    for scene in range(6):
-        (sample,) = (frame.sample for frame in render_scene(2, "train", scene, 1, SIZE))
-        assert 40 < sample.image.mean() < 215, scene
-        assert (sample.image == 255).all(axis=2).mean() < 0.35, scene
-        assert sample.image.std() > 8, scene
 
 
 def test_clearance_is_the_distance_to_the_nearest_wall_on_all_four_sides() -> None:

@@ -11,9 +11,8 @@ import pytest
 
 pytest.importorskip("embreex")
 
-from densevit.data.datasets.base import DATASETS
-from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, Rooms
-from densevit.errors import ConfigError, DataError
+from densevit.data.datasets.rooms import DEPTH_SCALE, Rooms
+from densevit.errors import DataError
 from densevit.ops.geometry import field_of_view
 from densevit_rooms import generate, render_scene
 
@@ -94,21 +93,6 @@ def test_limit_takes_the_first_frames_and_splits_have_their_own(root: Path) -> N
     val = Rooms(root=root, split="val")
     assert val.names[0] == "val/scene_00000/00"
     assert not np.array_equal(val.read(0).image, Rooms(root=root).read(0).image)
-
-
-def test_a_config_can_name_it(root: Path) -> None:
-    choice = DATASETS.check({"type": "rooms", "root": str(root), "split": "val"}, "data.val")
-    assert len(choice.build()) == 2
-    with pytest.raises(ConfigError, match="split"):
-        DATASETS.check({"type": "rooms", "split": "validation"}, "data.val")
-
-
-def test_the_description_says_what_the_files_mean(root: Path) -> None:
-    meta = json.loads((root / "dataset.json").read_text())
-    assert meta["classes"] == list(CLASSES)
-    assert meta["depth_scale"] == DEPTH_SCALE
-    assert (meta["size"], meta["seed"], meta["frames"]) == ([24, 32], 3, 2)
-    assert meta["scenes"] == {"train": 2, "val": 1, "test": 0}
 
 
 def test_an_interrupted_generation_is_finished_to_the_same_bytes(root: Path) -> None:

@@ -58,30 +58,35 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
     assert median(seconds) < 5 and max(seconds) < 20, seconds  # one may have met with a busy disk
 
 
+# Stochastic depth draws from torch's generator in every step; fp16 adds the scale of the loss.
+RANDOM = ["model.encoder.drop_path=0.3", "grad_accum_steps=2"]
+
+
 @pytest.mark.parametrize(
-    ("fault", "message", "saved"),
+    ("fault", "message", "saved", "words"),
     [
-        slow("while_building", "stopped before the next step; there is nothing to save.", None),
-        ("at_step:1", "stopped and saved at step 1 of 8", 1),
-        slow("while_validating", "stopped and saved at step 4 of 8", 4),
-        slow("while_saving", "stopped and saved at step 5 of 8", 5),
+        slow("while_building", "stopped before the next step; there is nothing to save.", None, []),
+        ("at_step:1", "stopped and saved at step 1 of 8", 1, []),
+        slow("at_step:3", "stopped and saved at step 3 of 8", 3, [*RANDOM, "precision=fp16", "data.workers=2"]),
+        slow("while_validating", "stopped and saved at step 4 of 8", 4, []),
+        slow("while_saving", "stopped and saved at step 5 of 8", 5, []),
     ],
-    ids=["building", "first step", "validating", "saving"],
+    ids=["building", "first step", "fp16", "validating", "saving"],
 )
 def test_sigterm_at_any_stage_of_training_loses_nothing(
-    tmp_path: Path, fork_server: ForkServer, fault: str, message: str, saved: int | None
+    tmp_path: Path, fork_server: ForkServer, fault: str, message: str, saved: int | None, words: list[str]
 ) -> None:
-    config, run = small_config(tmp_path), tmp_path / "run"
-    code, text = fork_server.run("train", config, "ema=0.9", fault=fault)
+    config, run, words = small_config(tmp_path), tmp_path / "run", ["ema=0.9", *words]
+    code, text = fork_server.run("train", config, *words, fault=fault)
     assert code == STOPPED, text
     assert message in text
     assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")][-1:] == (
         [saved] if saved else []
     )
     assert whole(run)
-    code, text = fork_server.run("train", config, "ema=0.9", "--resume")
+    code, text = fork_server.run("train", config, *words, "--resume")
     assert code == 0, text
-    code, text = fork_server.run("train", config, "ema=0.9", f"output={tmp_path / 'whole'}")
+    code, text = fork_server.run("train", config, *words, f"output={tmp_path / 'whole'}")
     assert code == 0, text
     assert_same_run(run, tmp_path / "whole")
 
@@ -109,6 +114,19 @@ def differing(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any]]
             yield from differing(value, other[key], f"{path}.{key}")
     elif not (torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other) and path != ".seconds":
         yield path, (one, other)
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_run_with_any_number_of_workers(tmp_path: Path, fork_server: ForkServer) -> None:
+    config = small_config(tmp_path)
+    runs = {"first": [], "again": [], "one": ["data.workers=1"], "four": ["data.workers=4"], "other seed": ["seed=1"]}
+    for name, words in runs.items():
+        code, text = fork_server.run("train", config, "ema=0.9", *RANDOM, *words, f"output={tmp_path / name}")
+        assert code == 0, text
+    for name in ("again", "one", "four"):
+        assert_same_run(tmp_path / name, tmp_path / "first")
+    with pytest.raises(AssertionError):
+        assert_same_run(tmp_path / "other seed", tmp_path / "first")
 
 
 def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, fork_server: ForkServer) -> None:

@@ -15,7 +15,6 @@ from small import small_config, small_folder
 import densevit
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
-from densevit.data.predictions import SavedMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.inference.predictor import Predictor
@@ -38,18 +37,6 @@ def predictor(run: Path) -> Predictor:
 
 def spec(run: Path) -> dict[str, object]:
     return {"type": "folder", "root": str(run.parent / "data"), "depth_scale": 1000}
-
-
-def test_saved_maps_of_a_model_score_as_the_model_does(run: Path, predictor: Predictor, tmp_path: Path) -> None:
-    data = open_dataset(spec(run))
-    for index, name in enumerate(data.names):
-        np.save(tmp_path / f"{name}.npy", predictor(data.read(index).image))
-    protocols = select_protocols("plain", data, "folder", "metric")
-    live = evaluate_depth(predictor, data, protocols)
-    saved = evaluate_depth(SavedMaps(tmp_path, data.names), data, protocols, workers=1)
-    assert live.results[0].mean == pytest.approx(saved.results[0].mean)
-    assert len(live.seconds) == len(data)
-    assert not saved.seconds
 
 
 def test_each_of_several_protocols_is_scored_with_its_own_flip(run: Path, predictor: Predictor, tmp_path: Path) -> None:

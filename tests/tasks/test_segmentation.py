@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from densevit.data.loading.collate import collate
-from densevit.errors import ConfigError
 from densevit.evaluation.segmentation import metrics
 from densevit.losses.segmentation import CrossEntropy
 from densevit.model_card import HeadSpec
@@ -85,8 +84,3 @@ def test_the_panel_shows_image_truth_prediction_and_verdict() -> None:
     assert tuple(pixels[0, 3]) == (128, 0, 0)  # class 0 in VOC's first colour
     assert (panel[-LINE:] == (128, 0, 0)).all(-1).any() and (panel[:LINE] < 128).any()
     assert task().panel(torch.zeros(1, 3, 2, 3), batch(None)).shape[1] == 12 * factor
-
-
-def test_weights_for_other_classes_are_refused_before_training() -> None:
-    with pytest.raises(ConfigError, match="2 numbers for the 3 classes"):
-        task(weights=(1.0, 2.0))

@@ -48,14 +48,6 @@ def test_a_file_alone_cannot_tell_and_the_choices_are_listed_with_what_they_mean
     assert all(f"\n  {name}: Depth Anything" in text for name in names)
 
 
-def test_what_training_scripts_wrap_around_weights_is_unwrapped(tmp_path: Path) -> None:
-    state = seeded.read("depth_anything_v2_metric").state()
-    wrapped = {"model": {f"module.{name}": tensor for name, tensor in state.items()}, "epoch": 3}
-    torch.save(wrapped, tmp_path / "latest.pth")
-    predictor = load(tmp_path / "latest.pth", "depth-anything-v2-metric", max_depth=20)
-    assert gap("depth_anything_v2_metric", predictor) <= 1e-4
-
-
 def lightning(path: Path, **modules: str) -> Path:
     """As Lightning saves: a module's parts by their names, under `state_dict`."""
     parts = {f"{name}.{key}": t for name, which in modules.items() for key, t in seeded.read(which).state().items()}

@@ -84,13 +84,6 @@ def test_maps_of_the_stem_leave_the_number_of_images_open(tmp_path: Path) -> Non
     np.testing.assert_allclose(run(tmp_path / "stem.onnx", images)["depth"], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_openvino_runs_it_too(anyhow: Path) -> None:
-    openvino = pytest.importorskip("openvino")
-    network = openvino.Core().compile_model(anyhow, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    depth = network(noise(2))["depth"]
-    np.testing.assert_allclose(depth, predicted(RULE, noise(2))["depth"], rtol=1e-4)
-
-
 def test_the_file_says_what_it_is(anyhow: Path) -> None:
     file = onnx.load(anyhow)
     about = {entry.key: entry.value for entry in file.metadata_props}

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from toy_models import fp32
 
 from densevit.data.io.readers import read_depth
-from densevit.errors import ConfigError, PartialError, Preempted, StorageError
+from densevit.errors import ConfigError, PartialError, StorageError
 from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import ImageExporter
@@ -259,32 +258,3 @@ def test_decoding_the_model_and_encoding_overlap(tmp_path: Path, monkeypatch: py
     slow = before_each_image(predictor(), lambda image: time.sleep(0.03))
     # One after the other this takes 10 x (30 + 60) ms; overlapped over two threads, 10 x 30 ms and one image more.
     assert export(slow, made, workers=2).seconds < 0.75
-
-
-def test_an_overwriting_export_that_was_stopped_resumes_without_maps_of_the_earlier_model(tmp_path: Path) -> None:
-    root, made = photos(tmp_path / "in", 3), tmp_path / "out"
-    earlier, stop = predictor(), threading.Event()
-    earlier.model.nearest += 1
-    export(earlier, plan(root, made))
-    stop.set()
-    with pytest.raises(Preempted, match="stopped after 0 of 3 images"):
-        export(predictor(), plan(root, made), existing="overwrite", stop=stop)
-    export(predictor(), plan(root, made), existing="resume")
-    export(predictor(), plan(root, tmp_path / "fresh"))
-    assert contents(made) == contents(tmp_path / "fresh")
-
-
-def test_stopping_ends_after_the_images_under_way_and_resuming_completes(tmp_path: Path) -> None:
-    root, stop, stopping = photos(tmp_path / "in"), threading.Event(), predictor()
-    before_each_image(stopping, lambda image: len(stopping.model.seen) == 3 and stop.set())
-    with pytest.raises(Preempted, match="stopped after 4 of 10 images, all of them whole; --resume goes on"):
-        export(stopping, plan(root, tmp_path / "out"), stop=stop)
-    assert len(list((tmp_path / "out").glob("*.png"))) == 4
-    export(predictor(), plan(root, tmp_path / "out"), existing="resume")
-    export(predictor(), plan(root, tmp_path / "fresh"))
-    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
-
-
-def test_a_summary_prints_names_that_are_no_utf8() -> None:
-    summary = Summary(1, failed={Path(os.fsdecode(b"caf\xe9.jpg")): "unreadable"})
-    assert "caf?.jpg" in str(summary) and str(summary).encode()

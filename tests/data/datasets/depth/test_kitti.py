@@ -125,20 +125,6 @@ def test_test_697_adds_the_images_without_truth(tmp_path: Path) -> None:
     assert len(more) == 2 and more.read(1).depth is None and more.read(1).valid is None
 
 
-def test_missing_files_are_counted_and_a_part_will_do_when_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    layouts.write_kitti(tmp_path, [sample("69", 375, 1242)], drive=2, part="val")  # the test list's first line
-    with pytest.raises(DataError, match="651 of 652 samples lack a file") as error:
-        open_kitti(tmp_path, split="test")
-    assert str(error.value).count("\n  ") == 6
-    data = open_kitti(tmp_path, split="test", subset="available")
-    assert list(data.names) == ["2011_09_26/2011_09_26_drive_0002_sync/image_02/data/0000000069"]
-    assert "651 of 652" in caplog.text
-    with pytest.raises(DataError, match="23,158 of 23,158"):
-        open_kitti(tmp_path, subset="available")
-
-
 def test_the_benchmark_layout_is_read_with_its_cameras(tmp_path: Path) -> None:
     frames = [sample(str(i), 352, 1216, shift=i) for i in range(2)]
     layouts.write_kitti_selection(tmp_path, frames)

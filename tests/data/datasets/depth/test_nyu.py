@@ -21,7 +21,7 @@ from densevit.data.index.paths import collect_missing
 from densevit.data.index.published_splits import read_list
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.prepare import repack_nyu
-from densevit.errors import ConfigError, DataError
+from densevit.errors import DataError
 
 CLASSES = ("wall", "floor", "bed", "chair")
 SAMPLES = os.environ.get("DENSEVIT_SAMPLES")
@@ -221,13 +221,6 @@ def test_sizes_that_differ_or_are_not_480_by_640_are_named(tmp_path: Path) -> No
     depth.write_bytes(layouts.encode_depth(np.ones((480, 640), np.float32), 1000))
     with pytest.raises(DataError, match=r"rgb_00045.jpg is 240 x 320.*sync_depth_00045.png is 480 x 640"):
         open_nyu(tmp_path, split="test", subset="available").read(0)
-
-
-def test_options_are_checked_by_the_registry(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="data.border"):
-        open_nyu(tmp_path, border="white")
-    with pytest.raises(DataError, match="source: mat"):
-        open_nyu(tmp_path, source="sync", depth="filled")
 
 
 @real
