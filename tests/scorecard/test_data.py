@@ -8,11 +8,14 @@ import h5py
 import layouts
 import numpy as np
 import pytest
+import torch
 from forked import ForkServer
 from layouts.encoders import DEPTH_WRITERS
 from small import small_config, small_folder
 
 from densevit.cli.main import main
+from densevit.data.datasets.base import DATASETS, Dataset
+from densevit.data.loading.dataloader import EvalLoader
 from densevit.data.prepare import repack_nyu
 from densevit.engine.logger import read_csv
 from densevit.inference.writers import DEPTH_FORMATS
@@ -20,9 +23,13 @@ from densevit.inference.writers.base import PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.structures import Sample
 
-# A data set whose sample 3 is cut short while it is read.
+# Data sets whose sample 3 goes wrong while it is read.
 PLUGIN = """
 import os
+import signal
+import time
+
+from torch.utils.data import get_worker_info
 
 from densevit.data.datasets.base import DATASETS
 from densevit.data.datasets.folder import Folder
@@ -35,6 +42,31 @@ class Rotting(Folder):
             path = self.samples[index].image
             os.truncate(path, min(path.stat().st_size, 700))
         return super().read(index)
+
+
+class Deadly(Folder):
+    def read(self, index):
+        if index == 3 and get_worker_info() is not None:
+            self.end()
+        return super().read(index)
+
+
+@DATASETS.register("killed")
+class Killed(Deadly):
+    def end(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@DATASETS.register("segfault")
+class Segfault(Deadly):
+    def end(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@DATASETS.register("stuck")
+class Stuck(Deadly):
+    def end(self):
+        time.sleep(600)
 """
 
 
@@ -103,6 +135,23 @@ def test_too_many_bad_files_on_one_process_end_both(tmp_path: Path, fork_server:
     assert any("1 unreadable samples in epoch 0, where 0 of about 3 may be skipped" in text for text in told)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("killed", "worker died"), ("segfault", "worker died"), ("stuck", "within 3 s")]
+)
+def test_a_worker_that_ends_or_hangs_is_told_with_its_files_and_leaves_nothing(
+    tmp_path: Path, fork_server: ForkServer, kind: str, reason: str
+) -> None:
+    child = fork_server.start(*words(tmp_path, kind), "data.workers=2", "data.timeout=3")
+    assert child.wait() == 2
+    text = child.err.read_text()
+    assert reason in text and "Traceback" not in text
+    for file in ("images/003.jpg", "depths/003.png"):
+        assert f"{tmp_path / 'data' / file}" in text, text
+    with pytest.raises(ProcessLookupError):  # the group that it led is empty
+        os.killpg(child.pid, 0)
+
+
 @pytest.fixture(scope="module")
 def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """NYU's file as we repack it, of four frames."""
@@ -118,6 +167,25 @@ def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layouts.write_nyu_labeled(folder / "old.mat", samples)
     repack_nyu.repack(folder / "old.mat", folder / "nyu_depth_v2_labeled.mat")
     return folder / "nyu_depth_v2_labeled.mat"
+
+
+def open_nyu(path: Path) -> Dataset:
+    return DATASETS.check({"type": "nyu", "root": str(path), "split": "test", "subset": "available"}, "data").build()
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")  # on two cores
+def test_an_hdf5_file_reads_alike_with_any_number_of_workers(mat: Path) -> None:
+    data = open_nyu(mat)
+    data.read(0)  # the handle is open before the workers are forked
+    passes = []
+    for workers in (0, 2, 4):
+        batches = EvalLoader(data, batch_size=1, workers=workers)
+        passes.append([(batch.names, batch.image, batch.depth) for batch in batches])
+    assert len(passes[0]) == len(data) == 2
+    for other in passes[1:]:
+        for (names, image, depth), (theirs, their_image, their_depth) in zip(passes[0], other, strict=True):
+            assert names == theirs and torch.equal(image, their_image)
+            assert depth is not None and their_depth is not None and torch.equal(depth, their_depth)
 
 
 @pytest.mark.parametrize("key", ["images", "rawDepths"])

@@ -2,8 +2,12 @@
 
 import json
 import signal
+import struct
+import subprocess
+import sys
 import tarfile
 import zipfile
+import zlib
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +18,7 @@ import torch
 from forked import ForkServer
 from jaxtyping import Float
 from layouts import opened
+from layouts.encoders import png
 from PIL import Image
 from scorecard import zoo
 from shell import Shell
@@ -195,6 +200,78 @@ def test_the_zoo_is_trained_on_evaluated_and_exported(tmp_path: Path, shell: She
     for name in zoo.ZOO.keys() - zoo.REFUSED.keys():
         assert read_depth(tmp_path / f"out/{Path(name).stem}.png").shape == zoo.size_of(name)
     assert "Traceback" not in said.err + said.out
+
+
+# Each line: the most that the process ever held, before and after, in kB; and what was said.
+BOMBS = """
+import json, resource, sys
+from densevit.data.io.readers import read_depth, read_image
+from densevit.errors import DensevitError
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+read_image(sys.argv[1])
+before = peak()
+for path in sys.argv[2:]:
+    try:
+        (read_depth if path.endswith((".npz", ".h5")) else read_image)(path)
+        said = "read"
+    except DensevitError as error:
+        said = str(error)
+    print(json.dumps([path, said, peak() - before]))
+"""
+
+
+@pytest.mark.slow
+def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
+    (tmp_path / "ok.png").write_bytes(encode_png(8, 8))
+    bombs = {
+        "square.png": encode_png(20_000, 20_000),
+        "tall.tiff": tiff_header(100_000, 100_000),
+        "archive.png": b"PK\x03\x04" + bytes(100),
+        "paper.jpg": b"%PDF-1.7\n" + bytes(100),
+    }
+    for name, data in bombs.items():
+        (tmp_path / name).write_bytes(data)
+    assert len(bombs["square.png"]) < 60_000
+    with h5py.File(tmp_path / "sparse.h5", "w") as file:
+        file.create_dataset("depth", (100_000, 100_000), np.float32, chunks=(1000, 1000))
+    with (
+        zipfile.ZipFile(tmp_path / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as file,
+        file.open("depth.npy", "w") as entry,
+    ):
+        np.lib.format.write_array_header_1_0(entry, {"descr": "<f4", "fortran_order": False, "shape": (20_000, 20_000)})
+        for _ in range(400):
+            entry.write(bytes(4_000_000))
+    names = [*bombs, "sparse.h5", "zeros.npz"]
+    command = [sys.executable, "-c", BOMBS, *(str(tmp_path / name) for name in ("ok.png", *names))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(told) == len(names)
+    for path, said, grown in told:
+        assert path in said and grown < 200_000, (path, said, grown)
+        reason = {"archive.png": "is ZIP", "paper.jpg": "is PDF"}.get(Path(path).name, "(max_pixels)")
+        assert reason in said, said
+
+
+def encode_png(width: int, height: int) -> bytes:
+    """One bit a pixel, all black."""
+    rows = zlib.compress(bytes((1 + (width + 7) // 8) * height), 9)
+    return png(struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0), (b"IDAT", rows))
+
+
+def tiff_header(width: int, height: int) -> bytes:
+    tags = [(256, 4, width), (257, 4, height), (258, 3, 8), (259, 3, 1), (262, 3, 1)]
+    tags += [(273, 4, 8), (278, 4, height), (279, 4, 1)]
+    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+
+
+def test_a_strip_is_refused_where_the_resize_rule_would_blow_it_up_and_read_where_not() -> None:
+    strip = np.zeros((30_000, 8, 3), np.uint8)
+    predictor = echo(PreprocessConfig(mode="lower_bound", size=(518, 518)))
+    with pytest.raises(DataError, match="too thin"):
+        predictor(strip)
+    assert not predictor.model.seen
+    assert echo()(strip).shape == (30_000, 8)
 
 
 def pictures(root: Path) -> Path:

@@ -1,5 +1,7 @@
 """Several processes (gloo) are one run: they agree on every step, and files do not tell how many there were."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from densevit.engine.logger import read_csv
 from densevit.weights import checkpoint
 
 pytestmark = pytest.mark.slow
+TRAIN = str(Path(__file__).parents[2] / "tools/train.py")
 WORDS = ["ema=0.9", "grad_accum_steps=2", "save_every=2", "keep_last=0"]
 # What falls on the process of rank 1 (or on the only one): NaN in its third loss, whose gradient is finite, so that the
 # others do not notice by themselves; death in its seventh, once.
@@ -126,3 +129,29 @@ def test_two_processes_validate_to_the_scores_of_one(tmp_path: Path, fork_server
         scores = [read_csv(tmp_path / run / "val.csv")[-1] for run in ("one", parallel)]
         for name, value in scores[0].items():
             assert name == "seconds" or scores[1][name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    config = small_config(tmp_path)
+    words = [*with_plugin(config, "dies_once"), "data.val=null", "save_every=4"]  # so that steps 5 and 6 come twice
+    launch = [
+        "--nnodes=1",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+    ]
+    command = [sys.executable, "-m", "torch.distributed.run", *launch, TRAIN, str(config), *words, "--resume"]
+    done = subprocess.run(
+        [*command, f"output={tmp_path / 'restarted'}"], capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "grave").exists()
+    children = fork_server.together(2, "train", config, *words, f"output={tmp_path / 'whole'}")
+    assert [child.wait() for child in children] == [0, 0]
+    theirs = weights(tmp_path / "whole")
+    assert all(torch.equal(value, theirs[name]) for name, value in weights(tmp_path / "restarted").items())
+    assert losses(tmp_path / "restarted") == losses(tmp_path / "whole")
+    assert [row["step"] for row in read_csv(tmp_path / "restarted/train.csv")] == list(range(1, 9))
