@@ -17,9 +17,9 @@ from densevit.inference.camera import focal_of_matrix
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import PredictedMap, Viewer
-from densevit.inference.writers.labels import classes_of, none_of
+from densevit.inference.writers.labels import classes_of
 from densevit.model_card import HeadSpec
-from densevit.ops.segments import SegmentPrediction
+from densevit.ops.segments import PanopticPrediction, SegmentPrediction
 from densevit.ops.segments.drawing import exclusive
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.utils.network import PACKAGED, PUBLISHED
@@ -86,9 +86,9 @@ class AppModel:
         fitting = [name for name, spec in self.heads.items() if not kinds or spec.kind in kinds]
         return next((name for name in (wanted, "depth", *fitting) if name in fitting), None)
 
-    def predict(self, given: GivenImage, fov: float | None) -> dict[str, np.ndarray]:
-        """The maps of all heads; of classes of pixels their ids, h w, instead of logits, and of segments 2 h w: the ids
-        of classes and the numbers of the segments."""
+    def predict(self, given: GivenImage, fov: float | None) -> dict[str, Any]:
+        """The maps of all heads; of classes of pixels their ids, h w, instead of logits, and of segments a
+        `PanopticPrediction`."""
         camera = None
         if self.predictor.card.needs_camera:
             lens, _ = given.lens(self.predictor, fov)
@@ -96,17 +96,16 @@ class AppModel:
         maps = self.predictor.predict_all(ImageInput(given.image, camera))
         return {name: self.reduced(name, values, given) for name, values in maps.items()}
 
-    def reduced(self, head: str, values: Any, given: GivenImage) -> np.ndarray:
+    def reduced(self, head: str, values: Any, given: GivenImage) -> np.ndarray | PanopticPrediction:
         spec = self.predictor.card.outputs[head]
         if isinstance(values, SegmentPrediction):
-            found = exclusive(values)
-            return np.stack([np.array([none_of(spec), *found.classes])[found.segments], found.segments])
+            return exclusive(values)
         plain: np.ndarray = np.asarray(values)
         if spec.kind != "labels":
             return plain
         return classes_of(PredictedMap(values=plain, image=given.image, spec=spec))
 
-    def cloud(self, given: GivenImage, maps: Mapping[str, np.ndarray], options: ViewOptions) -> str:
+    def cloud(self, given: GivenImage, maps: Mapping[str, Any], options: ViewOptions) -> str:
         """The page of its point cloud, as format `viewer` writes it.
 
         Raises:

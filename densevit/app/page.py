@@ -10,8 +10,6 @@ from tempfile import mkdtemp
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from densevit.app.files import affordable_end, formats_of, write_clip_files, write_image_files
 from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
 from densevit.app.layout import EXAMPLES, WAITING, Layout, paragraphs
@@ -39,7 +37,7 @@ class Visit:
     """
 
     given: GivenImage | GivenClip
-    predictions: list[dict[str, np.ndarray]] = field(default_factory=list)
+    predictions: list[dict[str, Any]] = field(default_factory=list)
     ends: list[float | None] = field(default_factory=list)
     fov: float | None = None
     clicked: tuple[float, float] | None = None

@@ -1,8 +1,9 @@
 """Maps as parts of the page: the picture over the image, its scale or legend, and the values under the pointer."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -16,15 +17,16 @@ from densevit.inference.writers.labels import none_of
 from densevit.model_card import HeadSpec
 from densevit.ops.colormap import colorize, colorize_normals, percentile_range
 from densevit.ops.palette import overlay, palette_for
-from densevit.ops.segments import PanopticPrediction, draw_segments
+from densevit.ops.segments import PanopticPrediction, captions, draw_segments, median_depths
+from densevit.ops.segments.drawing import segment_colours
 from densevit.reporting.figures import color_bar, jpeg, lossless, shrink
 from densevit.reporting.html_page import render
 from densevit.reporting.predicted_array import class_table
 
 LEAST = 0.0005  # share of the pixels of a class in a legend
 WIDTH = 1024  # pixels of a picture in the page
-Predictions = Sequence[dict[str, np.ndarray]]
-"""Of each model, by head."""
+Predictions = Sequence[Mapping[str, Any]]
+"""Of each model, by head, as `AppModel.predict` returns them."""
 
 
 def map_views(
@@ -39,14 +41,24 @@ def map_views(
     ]
     metric = [values.ravel() for spec, values in shown if spec.output_kind.is_metric]
     common = percentile_range(np.concatenate(metric)) if metric else (0.0, 1.0)
-    titles = [f"{model.name}: {head}" for model, head in zip(models, heads, strict=True)]
-    return [
-        map_view(title, given.image, values, spec, options, common if spec.output_kind.is_metric else None)
-        for title, (spec, values) in zip(titles, shown, strict=True)
-    ]
+    views = []
+    for model, maps, head, (spec, values) in zip(models, predictions, heads, shown, strict=True):
+        title = f"{model.name}: {head}"
+        if isinstance(values, PanopticPrediction):
+            views.append(segments_view(title, given.image, values, spec, metres_of(model, maps)))
+        else:
+            usual = common if spec.output_kind.is_metric else None
+            views.append(map_view(title, given.image, values, spec, options, usual))
+    return views
 
 
-def depth_of(values: np.ndarray, spec: HeadSpec) -> np.ndarray:
+def metres_of(model: AppModel, maps: Mapping[str, Any]) -> np.ndarray | None:
+    """The map of the model's metric head."""
+    head = model.head("", ("metric",))
+    return None if head is None else depth_of(maps[head], model.heads[head])
+
+
+def depth_of(values: Any, spec: HeadSpec) -> Any:
     """Of a teacher's depth and confidence, the depth."""
     return values[0] if spec.output_kind.is_depth and values.ndim == 3 else values
 
@@ -62,18 +74,16 @@ def map_view(
     """One map over its image.
 
     Args:
-        values: h w; 3 h w of normals, ids h w of classes, k of the classes of an image, 2 h w of segments
-            (`AppModel.predict`).
+        values: h w; 3 h w of normals, ids h w of classes, k of the classes of an image.
         usual: the ends of the colours unless `options` has them.
     """
     kind = spec.output_kind
     if kind.image_level:
-        return render("map_view.html", title=title, image=jpeg(small(image)), table=Markup(class_table(values, spec)))
-    picture, legend, scale = image, [], None
-    if spec.classes and not kind.has_classes:
-        picture, values = segments_over(image, values, spec), values[0]
-        legend = legend_of(values, spec)
-    elif is_coloured(spec):
+        return render(
+            "map_view.html", title=title, image=jpeg(small(image)), table=Markup(class_table(values, spec)), rows=[]
+        )
+    legend, scale = [], None
+    if is_coloured(spec):
         ends = zip(options.limits, usual or percentile_range(values), strict=True)
         low, high = (end if given is None else given for given, end in ends)
         if not low < high:  # one end was given, beyond the other, usual one
@@ -86,24 +96,49 @@ def map_view(
     else:
         picture = overlay(image, np.where(values == none_of(spec), -1, values), palette_for(spec))
         legend = legend_of(values, spec)
-    rows = np.atleast_3d(values.transpose(1, 2, 0) if values.ndim == 3 else values)
-    samples = small(rows.astype(np.float32))
+    unit, names = spec.unit if kind.is_metric else "", list(spec.classes) or None
+    rows = values.transpose(1, 2, 0) if values.ndim == 3 else values
+    return _view(title, image, picture, rows, unit=unit, names=names, scale=scale, legend=legend)
+
+
+def segments_view(
+    title: str, image: Rgb, found: PanopticPrediction, spec: HeadSpec, depth: np.ndarray | None
+) -> Markup:
+    """Segments over their image, and a table of them, the largest first.
+
+    Args:
+        depth: in metres, for the distances of the objects.
+    """
+    metres = median_depths(found, depth)
+    areas = np.bincount(found.segments.ravel(), minlength=len(found.classes) + 1)[1:]
+    columns = {
+        "score": [f"{score:.2f}" for score in found.scores],
+        "median distance": ["" if value is None else f"{value:.2f} m" for value in metres],
+        "share of the image": [f"{area / found.segments.size:.1%}" for area in areas],
+    }
+    if depth is None:
+        del columns["median distance"]
+    colours = [tuple(colour) for colour in segment_colours(found, spec).round().astype(int).tolist()]
+    order = np.argsort(-areas, kind="stable").tolist()
+    rows = [(colours[i], spec.classes[found.classes[i]], [cells[i] for cells in columns.values()]) for i in order]
+    names = ["no segment", *captions(found, spec, metres)]
+    picture = draw_segments(image, found, spec)
+    return _view(title, image, picture, found.segments, names=names, columns=list(columns), rows=rows)
+
+
+def _view(
+    title: str, image: Rgb, picture: Rgb, values: np.ndarray, *, unit: str = "", names: list[str] | None, **parts: Any
+) -> Markup:
+    samples = small(values.astype(np.float32))
     samples = samples[..., None] if samples.ndim == 2 else samples
     return render(
         "map_view.html",
         title=title,
-        table=None,
         image=jpeg(small(image)),
         map=lossless(small(picture)),
-        scale=scale,
-        legend=legend,
-        data={
-            "size": list(image.shape[:2]),
-            "shape": list(samples.shape),
-            "unit": spec.unit if kind.is_metric else "",
-            "classes": list(spec.classes) or None,
-        },
+        data={"size": list(image.shape[:2]), "shape": list(samples.shape), "unit": unit, "classes": names},
         values=base64.b64encode(samples.astype("<f4").tobytes()).decode(),
+        **{"table": None, "scale": None, "legend": [], "rows": [], **parts},
     )
 
 
@@ -111,16 +146,6 @@ def is_coloured(spec: HeadSpec) -> bool:
     """Whether a colour map shows it."""
     kind = spec.output_kind
     return kind.channels == 1 and not spec.classes and not kind.image_level
-
-
-def segments_over(image: Rgb, values: np.ndarray, spec: HeadSpec) -> Rgb:
-    """The image with its segments in colours."""
-    numbers, places = np.unique(values[1], return_index=True)
-    classes = np.zeros(int(numbers[-1]) + 1, np.int64)
-    classes[numbers] = values[0].ravel()[places]
-    ones = np.ones(len(classes) - 1, np.float32)
-    things = np.isin(classes[1:], spec.things) | (not spec.things)
-    return draw_segments(image, PanopticPrediction(values[1].astype(np.int32), classes[1:], ones, things), spec)
 
 
 def scale_of_video(path: Path) -> Markup:

@@ -1,12 +1,15 @@
 """Evaluation of segments: a predictor or saved files, and a data set -> panoptic quality, or average precision."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import cv2
 import numpy as np
 
 from densevit.data.datasets.base import Dataset
+from densevit.data.io.rgb import Rgb
 from densevit.data.io.samples import segments_of as true_segments
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.data.segment_predictions import SavedSegments, SegmentTask
@@ -18,14 +21,24 @@ from densevit.evaluation.segments.scores import SegmentScores, summarise
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
 from densevit.ops.palette import usual_palette
-from densevit.ops.segments import PanopticPrediction, SegmentPrediction, draw_segments
+from densevit.ops.segments import (
+    PanopticPrediction,
+    SegmentPrediction,
+    captions,
+    draw_segments,
+    median_depths,
+    write_names,
+)
+from densevit.ops.segments.drawing import exclusive
 from densevit.ops.segments.labelled import Segments, objects_of
-from densevit.reporting.figures import Figure, segments_figure
+from densevit.reporting.figures import MAX_WIDTH, Figure, segments_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.scorers.segmentation import require_same_classes
 from densevit.structures import Row, Sample
 
 Predict = Callable[[Sample], SegmentPrediction]
+DepthOf = Callable[[Sample], np.ndarray | None]
+"""The metric depth that the model gives beside the segments."""
 
 
 def evaluate_segments(
@@ -40,7 +53,7 @@ def evaluate_segments(
         ConfigError: the data or the model has no segments, or they differ in their classes.
         DataError: a prediction does not fit its image, or nothing can be scored.
     """
-    predict, card, options = _source(predictions, data, task, head)
+    predict, depth_of, card, options = _source(predictions, data, task, head)
     seconds: list[float] = []
     pairs = predictions_of(prefetch_samples(data), len(data), predict, seconds)
     indices = {name: index for index, name in enumerate(data.names)}
@@ -57,19 +70,19 @@ def evaluate_segments(
     scores = summarise(counted, data.classes, data.things, palette)
     spec = HeadSpec(kind=task, unit="", classes=tuple(data.classes), palette=palette, things=tuple(data.things))
     model: dict[str, Any] = {"card": card, "inference": [options], "seconds": seconds} if card else {}
-    return Evaluation(results=[scores], data=data, draw=partial(draw, data, predict, spec), **model)
+    return Evaluation(results=[scores], data=data, draw=partial(draw, data, predict, depth_of, spec), **model)
 
 
 def _source(
     predictions: Predictor | SavedSegments, data: Dataset, task: SegmentTask, head: str | None
-) -> tuple[Predict, dict[str, Any], dict[str, Any]]:
+) -> tuple[Predict, DepthOf, dict[str, Any], dict[str, Any]]:
     if isinstance(predictions, SavedSegments):
         saved = predictions
 
         def read(sample: Sample) -> SegmentPrediction:
             return saved.read(sample.name, (sample.image.shape[0], sample.image.shape[1]))
 
-        return read, {}, {}
+        return read, lambda sample: None, {}, {}
     predictor = predictions
     name = predictor.card.head_for((task,), [head] if head else [], f"--task {task}")
     spec = predictor.card.outputs[name]
@@ -80,7 +93,11 @@ def _source(
         assert isinstance(found, SegmentPrediction)
         return found
 
-    return predict, predictor.card.to_dict(), inference_options(predictor)
+    def depth_of(sample: Sample) -> np.ndarray | None:
+        metric = predictor.card.heads_of("metric")
+        return np.asarray(predictor(input_of(predictor, sample), head=metric[0])) if metric else None
+
+    return predict, depth_of, predictor.card.to_dict(), inference_options(predictor)
 
 
 def segments_in(sample: Sample) -> Segments:
@@ -109,14 +126,31 @@ def matches(found: SegmentPrediction, sample: Sample, data: Dataset, index: int)
 
 
 def draw(
-    data: Dataset, predict: Predict, spec: HeadSpec, scores: SegmentScores, index: int, label: str, row: Row
+    data: Dataset,
+    predict: Predict,
+    depth_of: DepthOf,
+    spec: HeadSpec,
+    scores: SegmentScores,
+    index: int,
+    label: str,
+    row: Row,
 ) -> Figure:
-    """Return an image of a report."""
+    """Return an image of a report; predicted segments have names and scores, objects distances where depth is known."""
     sample = data.read(index)
-    found, truth = predict(sample), segments_in(sample)
-    drawn = [draw_segments(sample.image, one, spec) for one in (truth.as_prediction(data.things), found)]
+    found, truth = exclusive(predict(sample)), segments_in(sample)
+    h, w = sample.image.shape[:2]
+    size = (MAX_WIDTH, max(1, round(h * MAX_WIDTH / w)))  # that of the page, at which names can be read
+    image = cv2.resize(sample.image, size, interpolation=cv2.INTER_AREA)
+
+    def drawn(one: PanopticPrediction, depth: np.ndarray | None, scores: bool) -> Rgb:
+        names = captions(one, spec, median_depths(one, depth), scores=scores)
+        one = replace(one, segments=cv2.resize(one.segments, size, interpolation=cv2.INTER_NEAREST))
+        return write_names(draw_segments(image, one, spec), one, names)
+
+    true_depth = None if sample.depth is None or sample.valid is None else np.where(sample.valid, sample.depth, np.nan)
     occurring = np.union1d(truth.classes, found.classes).tolist()
     return segments_figure(
-        name=sample.name, label=label, score=f"{scores.ranking} {row[scores.ranking]:.4f}", image=sample.image,
-        truth=drawn[0], prediction=drawn[1], legend=[(spec.palette[i], spec.classes[i]) for i in occurring],
+        name=sample.name, label=label, score=f"{scores.ranking} {row[scores.ranking]:.4f}", image=image,
+        truth=drawn(truth.as_prediction(data.things), true_depth, False),
+        prediction=drawn(found, depth_of(sample), True), legend=[(spec.palette[i], spec.classes[i]) for i in occurring],
     )  # fmt: skip

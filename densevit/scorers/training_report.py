@@ -24,6 +24,7 @@ from densevit.scorers.classification import evaluate_classification
 from densevit.scorers.depth import evaluate_depth
 from densevit.scorers.normals import evaluate_normals
 from densevit.scorers.segmentation import evaluate_segmentation
+from densevit.scorers.segments import evaluate_segments
 from densevit.structures import Row
 from densevit.weights.checkpoint import step_of
 
@@ -114,7 +115,9 @@ def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequen
 
 EVALUATORS: Mapping[str, Callable[..., Evaluation]] = {
     "classification": evaluate_classification,
+    "instances": partial(evaluate_segments, task="instances"),
     "normals": evaluate_normals,
+    "panoptic": partial(evaluate_segments, task="panoptic"),
     "segmentation": partial(evaluate_segmentation, boundary=False),
 }
 """By the task of an output kind; depth is evaluated by a protocol."""

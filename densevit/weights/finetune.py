@@ -20,7 +20,7 @@ def filled(given: Spec | None, stored: Spec) -> dict[str, Any]:
 class PartialLoader:
     """Loads the parts of a checkpoint that fit a new model, and reports them.
 
-    Encoder and decoder are loaded as a whole or not at all; a head if type, activation and shapes are the same.
+    An encoder is loaded as a whole; a decoder or head if type, activation and shapes are the same.
     """
 
     def __init__(self, model: nn.Module, spec: Spec, published: ConvertedCheckpoint, source: object) -> None:
@@ -34,8 +34,8 @@ class PartialLoader:
         self.new: list[str] = []
 
     def load_matching(self) -> str:
-        """Loads, and returns a report of what was loaded and what is new. Raises CheckpointError if an encoder that is
-        not the file's, or a part of the file's type that does not fit."""
+        """Loads, and returns a report of what was loaded and what is new. Raises CheckpointError if the encoder is not
+        the file's, or a conditioning of the same options does not fit."""
         theirs = self.published.model
         mine, other = self.spec["encoder"]["type"], theirs["encoder"]["type"]
         if mine != other:
@@ -56,12 +56,13 @@ class PartialLoader:
         return f"from {self.source} ({self.published.source}): {', '.join(self.loaded)}{new}."
 
     def load_or_keep(self, name: str, mine: Spec, other: Spec | None) -> None:
-        if other is not None and other["type"] == mine["type"]:
-            self.load(name)
+        if other is None or other["type"] != mine["type"]:
+            theirs = f"'{other['type']}'" if other else "none"
+            self.keep_initial(name, f"'{mine['type']}' where the file has {theirs}")
+        elif why := self.other_shapes(name):
+            self.keep_initial(name, why)
         else:
-            self.keep_initial(
-                name, f"'{mine['type']}' where the file has " + (f"'{other['type']}'" if other else "none")
-            )
+            self.load(name)
 
     def conditioning(self, name: str, mine: Spec, other: Spec | None) -> None:
         """Loads a conditioning if its options are the same, but for the frames of a window over a video."""
@@ -86,10 +87,12 @@ class PartialLoader:
         for key in ("type", "activation"):
             if key in other and mine.get(key) != other[key]:
                 return f"{mine.get(key)} where the file has {other[key]}"
+        return self.other_shapes(name)
+
+    def other_shapes(self, name: str) -> str:
         stored, own = dict(self.stored_tensors(name)), self.model.get_submodule(name).state_dict()
-        if {key: t.shape for key, t in stored.items()} != {key: t.shape for key, t in own.items()}:
-            return "its layers are of other shapes than the file's"
-        return ""
+        same = {key: t.shape for key, t in stored.items()} == {key: t.shape for key, t in own.items()}
+        return "" if same else "its layers are of other shapes than the file's"
 
     def load(self, name: str) -> None:
         module = self.model.get_submodule(name)

@@ -111,21 +111,34 @@ def test_a_view_holds_the_values_of_python_and_their_colours(model: AppModel, gi
     np.testing.assert_array_equal(values_of(view), expected["normals"].transpose(1, 2, 0))
 
 
-def test_a_view_of_segments_has_their_colours_and_classes(model: AppModel, given: GivenImage) -> None:
+def test_a_view_of_segments_has_a_table_of_them_and_names_those_under_the_pointer(
+    model: AppModel, given: GivenImage
+) -> None:
     spec = HeadSpec(kind="panoptic", unit="", classes=("wall", "floor", "table"), things=(2,))
     card = replace(model.predictor.card, outputs={"panoptic": spec})
     shown = AppModel("other", model.predictor.with_options(card=card))
     ids = np.zeros(SIZE, np.int32)
     ids[:, 10:30], ids[:, 30:40], ids[5:, 40:] = 1, 2, 3
-    found = PanopticPrediction(ids, np.array([0, 2, 2]), np.ones(3, np.float32), np.array([False, True, True]))
-    values = shown.reduced("panoptic", found, given)
-    view = map_view("other", given.image, values, spec, ViewOptions())
+    scores = np.array([0.9, 0.8, 0.7], np.float32)
+    found = PanopticPrediction(ids, np.array([0, 2, 2]), scores, np.array([False, True, True]))
+    assert shown.reduced("panoptic", found, given) is found
+    depth = np.where(ids == 2, 3.25, np.where(ids == 3, np.nan, 1.0)).astype(np.float32)
+    outputs = {"depth": model.heads["depth"], "panoptic": spec}
+    metric = AppModel("other", model.predictor.with_options(card=replace(card, outputs=outputs)))
+    (view,) = map_views([metric], given, [{"panoptic": found, "depth": depth}], ViewOptions("panoptic"))
     np.testing.assert_array_equal(picture(view, "the map"), draw_segments(given.image, found, spec))
-    np.testing.assert_array_equal(values_of(view)[..., 0], np.array([255, 0, 2, 2])[ids])
-    assert f"table {(ids > 1).mean():.1%}" in view and "floor" not in view.split("data-about")[0]
+    np.testing.assert_array_equal(values_of(view)[..., 0], ids)
+    names = ["no segment", "wall 0.90", "table 0.80, 3.2 m", "table 0.70"]
+    assert f'"classes": {json.dumps(names)}'.replace('"', "&#34;") in view
+    rows = re.findall(r"</span>(\w+)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)%", view)
+    assert rows[-1] == ("table", "0.80", "3.25 m", f"{100 * (ids == 2).mean():.1f}")
+    assert ("wall", "0.90", "") in [row[:3] for row in rows] and len(rows) == 3
+    (view,) = map_views([shown], given, [{"panoptic": found}], ViewOptions())
+    assert "median distance" not in view and "table 0.80&#34;" in view
     masks = np.stack([ids == 2, ids > 1])
     instances = InstancePrediction(masks, np.array([2, 1]), np.array([0.9, 0.6], np.float32))
-    np.testing.assert_array_equal(shown.reduced("panoptic", instances, given)[0], np.array([255, 255, 2, 1])[ids])
+    flat = shown.reduced("panoptic", instances, given)
+    np.testing.assert_array_equal(flat.segments, np.array([0, 0, 1, 2])[ids])
 
 
 @pytest.mark.parametrize(("limits", "shown"), [((None, 0.5), ("-0.5", "0.5")), ((9.0, None), ("9", "10"))])

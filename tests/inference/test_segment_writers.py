@@ -28,6 +28,7 @@ from densevit.inference.writers import (
     YoloOutlines,
 )
 from densevit.model_card import HeadSpec
+from densevit.ops.segments import PanopticPrediction, write_names
 
 SIZE = (40, 60)
 LOGIT = 6.0
@@ -100,13 +101,36 @@ def test_outlines_come_back_and_crops_show_the_object_alone(tmp_path: Path, kind
     np.testing.assert_array_equal(crop[..., :3], shown.image[25:35, 35:55])
 
 
-def test_an_overlay_colours_segments_and_names_them(tmp_path: Path) -> None:
+def test_an_overlay_colours_segments_and_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[list[str]] = []
+
+    def record(image: np.ndarray, found: PanopticPrediction, names: list[str]) -> np.ndarray:
+        written.append(names)
+        return write_names(image, found, names)
+
+    monkeypatch.setattr("densevit.inference.writers.segments.write_names", record)
     shown = frame("panoptic")
     for names in (False, True):
         SegmentOverlay(names=names).write(tmp_path / f"{names}.png", shown)
     plain, named = (cv2.imread(str(tmp_path / f"{names}.png")) for names in (False, True))
     assert plain.shape == (*SIZE, 3) and (plain != named).any()
     np.testing.assert_array_equal(plain[38:, :4, ::-1], shown.image[38:, :4])  # void
+    depth = np.full(SIZE, 4.0, np.float32)
+    depth[:, 35:], depth[:24] = 2.44, 0.0
+    metric = PredictedMap(values=depth, image=shown.image, spec=HeadSpec(kind="metric"))
+    SegmentOverlay().write(tmp_path / "metres.png", replace(shown, depth=metric))
+    assert written == [["sky 1.00", "car 1.00", "car 1.00"], ["sky 1.00", "car 1.00, 4.0 m", "car 1.00, 2.4 m"]]
+
+
+def test_names_do_not_cover_each_other() -> None:
+    """Three narrow neighbours whose names are wider than themselves."""
+    ids = np.zeros((120, 200), np.int32)
+    for row in range(3):
+        ids[40:80, 80 + 10 * row : 90 + 10 * row] = row + 1
+    found = PanopticPrediction(ids, np.zeros(3, np.int64), np.ones(3, np.float32), np.ones(3, np.bool_))
+    one = [write_names(np.zeros((120, 200, 3), np.uint8), found, names) for names in (["chair"], ["chair"] * 3)]
+    areas = [(image == 255).all(2).sum() for image in one]
+    assert areas[1] == 3 * areas[0]
 
 
 def test_objects_are_listed_with_metres_where_there_is_depth(tmp_path: Path) -> None:

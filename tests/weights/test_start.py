@@ -130,6 +130,8 @@ def test_another_decoder_is_new_and_another_encoder_an_error(
     common = {"init_from": str(relative), "init_family": "depth-anything-v2", "heads": {"depth": METRIC}}
     trainer(config(tmp_path, **common, decoder={"type": "conv_transpose", "stride": 7, "min_channels": 8}))
     assert "new: decoder ('conv_transpose' where the file has 'dpt'" in capsys.readouterr().err
+    trainer(config(tmp_path, **common, decoder={"type": "dpt", "channels": 8}))
+    assert "new: decoder (its layers are of other shapes than the file's; 54 tensors" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match=r"encoder: does not fit the model; of 32 weights, 144 unexpected"):
         trainer(config(tmp_path, **common, encoder={"type": "vit", "dim": 32, "depth": 2, "heads": 2}))
     with pytest.raises(CheckpointError, match="holds encoder 'vit', and the config asks for 'timm'"):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
-from densevit.inference.writers.segments import ObjectWriter, box_of, objects_of
+from densevit.inference.writers.segments import ObjectWriter, box_of, metres_beside, objects_of
 from densevit.model_card import HeadSpec
 from densevit.ops.intervals import widths
 from densevit.ops.segments.measure import Measured, measure
@@ -51,10 +51,10 @@ class ObjectTable(ObjectWriter):
 
 def metres_of(frame: PredictedMap, mask: np.ndarray) -> Measured:
     """Measure an object by the depth head beside; nothing is known where there is none."""
-    depth = frame.depth
-    if depth is None:
+    depth, metres = frame.depth, metres_beside(frame)
+    if depth is None or metres is None:
         return Measured()
-    metres, spread, camera = np.where(depth.valid(), depth.values, np.nan), None, frame.camera
+    spread, camera = None, frame.camera
     if depth.spec.interval is not None and depth.uncertainty is not None:
         spread = widths(metres, depth.uncertainty, depth.spec.interval)
     matrix: Any = None if camera is None else frame.matrix()

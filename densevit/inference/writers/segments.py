@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 import cv2
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from pydantic import Field
 
 from densevit.data.index.paths import file_version
@@ -21,7 +21,15 @@ from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.inference.writers.png import with_text
 from densevit.model_card import HeadSpec, Kind
-from densevit.ops.segments import InstancePrediction, PanopticPrediction, draw_segments, write_names
+from densevit.ops.segments import (
+    InstancePrediction,
+    PanopticPrediction,
+    captions,
+    draw_segments,
+    masks_of,
+    median_depths,
+    write_names,
+)
 from densevit.utils.atomic_io import write_bytes, write_text
 
 Score = Annotated[float, Field(ge=0, le=1, description="of instances, below which they are left out")]
@@ -166,22 +174,26 @@ class YoloOutlines(ObjectWriter):
 
 @DEPTH_FORMATS.register("segments")
 class SegmentOverlay(SegmentWriter):
-    """The segments over the image with their names and scores, as 8-bit RGB PNG."""
+    """The segments over the image with their names and scores, and with metric depth the median distance of each
+    object, as 8-bit RGB PNG."""
 
     suffix = ".segments.png"
+    beside = ("metric",)
 
     def __init__(self, *, opacity: Annotated[float, Field(gt=0, le=1)] = 0.55, names: bool = True) -> None:
         """
         Args:
-            names: write name and score of each segment.
+            names: write name, score and distance of each segment.
         """
         self.opacity, self.names = opacity, names
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         found = frame.segments
         pixels = draw_segments(frame.image, found, frame.spec, self.opacity)
-        named = [f"{frame.spec.classes[k]} {score:.2f}" for k, score in zip(found.classes, found.scores, strict=True)]
-        write_bytes(path, encode(".png", write_names(pixels, found, named) if self.names else pixels))
+        if self.names:
+            metres = median_depths(found, metres_beside(frame))
+            pixels = write_names(pixels, found, captions(found, frame.spec, metres))
+        write_bytes(path, encode(".png", pixels))
         return 0
 
 
@@ -207,12 +219,14 @@ class Crops(ObjectWriter):
 def objects_of(frame: PredictedMap, threshold: float) -> list[tuple[Bool[np.ndarray, "h w"], int, float]]:
     """Mask, class and score of each object: the instances of a score from `threshold` on, or the things of a map."""
     found = frame.segments
-    if isinstance(found, InstancePrediction):
-        masks, kept = list(found.masks), found.scores >= threshold
-    else:
-        masks, kept = [found.segments == row + 1 for row in range(len(found.classes))], found.is_thing
-    rows = zip(masks, found.classes.tolist(), found.scores.tolist(), kept, strict=True)
+    kept = found.scores >= threshold if isinstance(found, InstancePrediction) else found.is_thing
+    rows = zip(masks_of(found), found.classes.tolist(), found.scores.tolist(), kept, strict=True)
     return [(mask, label, score) for mask, label, score, there in rows if there and mask.any()]
+
+
+def metres_beside(frame: PredictedMap) -> Float[np.ndarray, "h w"] | None:
+    """The map of the metric head beside, NaN where it has no value."""
+    return None if frame.depth is None else np.where(frame.depth.valid(), frame.depth.values, np.nan)
 
 
 def box_of(mask: Bool[np.ndarray, "h w"]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Segments of images: things and stuff as predictions, and how queries are merged into them."""
 
-from densevit.ops.segments.drawing import draw_segments, write_names
+from densevit.ops.segments.drawing import captions, draw_segments, median_depths, write_names
 from densevit.ops.segments.predictions import (
     THRESHOLD,
     InstancePrediction,
     PanopticPrediction,
     SegmentPrediction,
+    masks_of,
     merge_panoptic,
     segments_of,
     select_instances,
@@ -16,7 +17,10 @@ __all__ = [
     "InstancePrediction",
     "PanopticPrediction",
     "SegmentPrediction",
+    "captions",
     "draw_segments",
+    "masks_of",
+    "median_depths",
     "merge_panoptic",
     "segments_of",
     "select_instances",

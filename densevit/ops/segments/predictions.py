@@ -3,7 +3,7 @@
 q queries, k classes (kinds: with `no object` as the last), n segments, h x w pixels. Thresholds are those of EoMT.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,13 @@ class InstancePrediction:
 
 
 SegmentPrediction = PanopticPrediction | InstancePrediction
+
+
+def masks_of(found: SegmentPrediction) -> Iterable[Bool[np.ndarray, "h w"]]:
+    """Return the masks of the segments in their order, one at a time."""
+    if isinstance(found, InstancePrediction):
+        return found.masks
+    return (found.segments == row + 1 for row in range(len(found.classes)))
 
 
 def segments_of(
