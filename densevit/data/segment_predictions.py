@@ -10,7 +10,7 @@ import numpy as np
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.segmentation.coco import Coco
 from densevit.data.index.paths import confine, first_five
-from densevit.data.io.coco import mask_of, read_panoptic_ids
+from densevit.data.io.coco import field, mask_of, read_panoptic_ids
 from densevit.errors import DataError
 from densevit.ops.segments import InstancePrediction, PanopticPrediction
 from densevit.ops.segments.labelled import segments_of_ids
@@ -47,7 +47,8 @@ class SavedSegments:
         tree = read_json(path)
         rows = tree if isinstance(tree, list) else tree.get("annotations") if isinstance(tree, dict) else None
         panoptic = isinstance(rows, list) and all(isinstance(row, dict) and "segments_info" in row for row in rows)
-        if not rows or not isinstance(rows, list) or panoptic != (task == "panoptic"):
+        known = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+        if not rows or not known or panoptic != (task == "panoptic"):
             raise DataError(f"{path}: is not {FORMS[task]}.")
         self.path, self.data, self.task = path, data, task
         listed = {} if isinstance(tree, list) else tree
@@ -69,7 +70,7 @@ class SavedSegments:
         if self.task == "panoptic":
             return self._panoptic(name, rows[-1])
         masks = [mask_of(row.get("segmentation"), size, f"{self.path}: '{name}'") for row in rows]
-        scores = np.array([row.get("score", 1.0) for row in rows], np.float64)
+        scores = np.array([self._score(name, row) for row in rows], np.float64)
         order = np.argsort(-scores, kind="stable")
         classes = np.array([self._place(name, row) for row in rows], np.int64)
         return InstancePrediction(np.array(masks, np.bool_).reshape(-1, *size)[order], classes[order], scores[order])
@@ -79,13 +80,18 @@ class SavedSegments:
         folder = self.path.with_suffix("")  # the PNGs are in a folder of the file's name, or with it
         png = confine(folder if folder.is_dir() else self.path.parent, file, allow_outside=False)
         found = row["segments_info"]
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise DataError(f"{self.path}: '{name}': `segments_info` is no list of segments.")
         classes = [self._place(name, one) for one in found]
-        segments, unknown = segments_of_ids(read_panoptic_ids(png), [int(one["id"]) for one in found], classes,
-                                            [False] * len(found))  # fmt: skip
+        ids = [field(one, "id", int, f"{self.path}: '{name}', segment") for one in found]
+        segments, unknown = segments_of_ids(read_panoptic_ids(png), ids, classes, [False] * len(found))
         if unknown:
             raise DataError(f"{png}: segment {unknown[0]} is not in {self.path.name}.")
-        scores = np.array([one.get("score", 1.0) for one in found], np.float32)
+        scores = np.array([self._score(name, one) for one in found], np.float32)
         return PanopticPrediction(segments.ids, segments.classes, scores, np.isin(classes, list(self.data.things)))
+
+    def _score(self, name: str, row: Mapping[str, Any]) -> float:
+        return field(row, "score", float, f"{self.path}: '{name}', result") if "score" in row else 1.0
 
     def _place(self, name: str, row: Mapping[str, Any]) -> int:
         category = row.get("category_id")

@@ -29,10 +29,13 @@ def json_text(tree: Mapping[str, Any]) -> str:
 
 
 def interval_lines(found: Mapping[str, Interval], names: Iterable[str], what: str, width: int) -> list[str]:
-    """Lower and upper ends under columns of `width`; nothing where no intervals were computed."""
+    """Lower and upper ends under columns of `width`, `-` where there is none; nothing where none were computed."""
     if not found:
         return []
-    lower, upper = ("".join(f"{found[name][end]:{width}.4f}" for name in names) for end in (0, 1))
+    lower, upper = (
+        "".join(f"{found[name][end]:{width}.4f}" if name in found else f"{'-':>{width}}" for name in names)
+        for end in (0, 1)
+    )
     return [f"{lower}  {what}, from", f"{upper}  to"]
 
 

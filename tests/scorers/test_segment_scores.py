@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import densevit
+from densevit.data.datasets.base import open_dataset
 from densevit.data.io.coco import encode_mask, encode_panoptic_ids
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segments.scores import InstanceScores, PanopticScores
@@ -96,7 +97,12 @@ def test_saved_results_have_the_average_precision_of_their_masks(tmp_path: Path)
     assert 0.2 < found.scores["ap"] < 0.3
     low, high = found.intervals["ap"]
     assert low < found.scores["ap"] < high
+    assert f"{'-':>12}" in str(found)  # sizes have no interval
     found.report(tmp_path / "report")
+    path = tmp_path / "data/panoptic.json"
+    tree = json.loads(path.read_text())
+    path.write_text(json.dumps(tree | {"images": tree["images"][::-1]}))
+    assert list(open_dataset(spec).names) == [f"{i:03d}" for i in range(7)]  # as pycocotools breaks ties of scores
 
 
 def without_png(folder: Path) -> None:
@@ -120,6 +126,8 @@ def change(key: str, value: Any) -> Callable[[Path], None]:
         (change("segments_info", [{"id": 1000, "category_id": 3}]), "000.png: segment 2000 is not in found.json"),
         (change("segments_info", [{"id": 1000, "category_id": 4}]), "'000' has category 4, which the data does not"),
         (change("annotations", []), "is not a panoptic JSON with `annotations`"),
+        (change("segments_info", 5), "'000': `segments_info` is no list of segments"),
+        (change("segments_info", [{"id": "x", "category_id": 3}]), "'000', segment x: `id` is 'x', not a whole number"),
     ],
 )
 def test_wrong_panoptic_files_are_one_sentence(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:

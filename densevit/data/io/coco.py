@@ -4,9 +4,10 @@ cocodataset.org/#format-data; run lengths go column by column and begin with the
 five bits a character, and from the fourth run on the difference to the one two before.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer
@@ -17,6 +18,8 @@ from densevit.errors import DataError
 from densevit.structures import Size
 from densevit.utils.json_files import read_json
 
+T = TypeVar("T", int, float, str)
+NOUNS = {int: "a whole number", float: "a number", str: "a text"}
 BASE = np.array([1, 256, 65536])  # of R, G and B in the number of a segment
 FIFTHS = 5  # of a pixel, in which outlines of polygons are walked
 OUTSIDE = 0.01  # of the image's sides, that corners may lie beyond them
@@ -26,9 +29,26 @@ def read_annotations(path: Path) -> Mapping[str, Any]:
     """Raises DataError: no JSON, or without images, annotations and categories."""
     tree = read_json(path)
     parts = ("images", "annotations", "categories")
-    if not isinstance(tree, dict) or not all(isinstance(tree.get(part), list) and tree[part] for part in parts):
+    if not isinstance(tree, dict) or not all(isinstance(tree.get(part), list) for part in parts):
         raise DataError(f"{path}: no COCO annotations; these have lists of {', '.join(parts)}.")
+    if empty := [part for part in parts if not tree[part]]:
+        raise DataError(f"{path}: `{empty[0]}` is empty.")
     return tree
+
+
+def field(entry: Any, key: str, kind: type[T], where: str) -> T:
+    """A value of an image, an annotation or a category. Raises DataError, which begins with `where` and the entry's id:
+    it is missing, or of another kind."""
+    value: Any = entry.get(key) if isinstance(entry, dict) else None
+    try:
+        converted = kind(value)
+        if value is None or value == "" or (isinstance(converted, float) and not math.isfinite(converted)):
+            raise ValueError
+        return converted
+    except (TypeError, ValueError, OverflowError):
+        found = "is missing" if value in (None, "") else f"is {repr(value)[:40]}, not {NOUNS[kind]}"
+        named = entry.get("id", "without an id") if isinstance(entry, dict) else repr(entry)[:40]
+        raise DataError(f"{where} {named}: `{key}` {found}.") from None
 
 
 def read_panoptic_ids(path: Path) -> Int64[np.ndarray, "h w"]:
@@ -52,10 +72,12 @@ def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]
         return np.logical_or.reduce(masks) if masks else np.zeros(size, np.bool_)
     if not isinstance(segmentation, dict) or not {"size", "counts"} <= segmentation.keys():
         raise DataError(f"{what}: `segmentation` is neither polygons nor run lengths with size and counts.")
-    if tuple(segmentation["size"]) != size:
-        raise DataError(f"{what}: run lengths of size {list(segmentation['size'])}, but the image has [{h}, {w}].")
+    if segmentation["size"] not in ([h, w], size):
+        raise DataError(f"{what}: run lengths of size {segmentation['size']}, but the image has [{h}, {w}].")
     counts = segmentation["counts"]
-    runs = decode_counts(counts) if isinstance(counts, str) else list(counts)
+    runs = decode_counts(counts) if isinstance(counts, str) else counts
+    if not isinstance(runs, list) or not all(isinstance(run, int) and run >= 0 for run in runs):
+        raise DataError(f"{what}: `counts` of run lengths are whole numbers from 0 on, or their compressed text.")
     if sum(runs) != h * w:
         raise DataError(f"{what}: run lengths of {sum(runs):,} pixels, but the image has {h * w:,}.")
     flat = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
@@ -95,7 +117,8 @@ def fill_polygon(corners: Float64[np.ndarray, "n 2"], size: Size) -> Bool[np.nda
 
 def _corners(outline: Any, size: Size, what: str) -> np.ndarray:
     """Corners x, y of a polygon."""
-    if not isinstance(outline, list) or len(outline) < 6 or len(outline) % 2:
+    whole = isinstance(outline, list) and all(type(x) in (int, float) and abs(x) < math.inf for x in outline)
+    if not whole or len(outline) < 6 or len(outline) % 2:
         raise DataError(f"{what}: a polygon is a list [x, y, x, y, ...] of three corners or more.")
     corners = np.array(outline, np.float64).reshape(-1, 2)
     sides = np.array(size[::-1])

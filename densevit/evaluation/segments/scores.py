@@ -24,6 +24,7 @@ from densevit.reporting.tables import finite, rows_csv
 from densevit.structures import Row
 
 SHOWN = 60  # classes in the table that is printed
+COUNTS = (*panoptic.COLUMNS[1:], "objects")
 FIXED = 10**9  # IoUs are redrawn as whole numbers of its parts
 
 
@@ -78,7 +79,7 @@ class SegmentScores(PooledScores):
         ranked = self._ranked()
         width = max((len(name) for name, _ in ranked), default=0)
         lines = [" " * width + "".join(f"{column:>10}" for column in self.class_columns())]
-        lines += [f"{name:{width}}" + "".join(f"{_cell(x):>10}" for x in row.values()) for name, row in ranked[:SHOWN]]
+        lines += [f"{name:{width}}" + "".join(f"{text:>10}" for text in _cells(row)) for name, row in ranked[:SHOWN]]
         return [*lines, f"... and {len(ranked) - SHOWN} more"] if len(ranked) > SHOWN else lines
 
     def _ranked(self) -> list[tuple[str, Row]]:
@@ -104,7 +105,7 @@ class SegmentScores(PooledScores):
         columns = list(self.class_columns())
         classes = [
             (colours.get(name, (128, 128, 128)), name,
-             [_cell(x) for x in row.values()] + [interval_text(self.intervals.get(f"{columns[0]}/{name}"))])
+             [*_cells(row), interval_text(self.intervals.get(f"{columns[0]}/{name}"))])
             for name, row in self._ranked()
         ]  # fmt: skip
         return {
@@ -214,5 +215,5 @@ def finite_only(row: Row) -> Row:
     return {name: value for name, value in row.items() if isfinite(value)}
 
 
-def _cell(value: float) -> str:
-    return "-" if not isfinite(value) else f"{value:.0f}" if value > 1 else f"{value:.4f}"
+def _cells(row: Row) -> list[str]:
+    return ["-" if not isfinite(x) else f"{x:.0f}" if name in COUNTS else f"{x:.4f}" for name, x in row.items()]

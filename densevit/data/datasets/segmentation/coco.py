@@ -15,7 +15,8 @@ categories in the order of their ids; those with `isthing: 0` are stuff. Crowd r
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from densevit.data.index.paths import (
     first_folder,
     glob_visible,
 )
-from densevit.data.io.coco import mask_of, read_annotations, read_panoptic_ids
+from densevit.data.io.coco import field, mask_of, read_annotations, read_panoptic_ids
 from densevit.data.labels.class_table import ClassTable, Colour, Entry
 from densevit.errors import DataError
 from densevit.ops.segments.labelled import Objects, Segments, segments_of_ids
@@ -42,6 +43,7 @@ from densevit.structures import IGNORE
 FIRST_KEY = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(info|licenses|images|annotations|categories)"')
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """Split by a word in the name of an annotation file or its folder."""
+TRIED = 20  # images that are looked for to find their folder
 IMAGES = {"train": "images/training", "val": "images/validation"}  # of ADE20K
 
 
@@ -82,39 +84,49 @@ class Coco(FileDataset):
             raise DataError(
                 f"{self.root}: no annotations of '{split}'; there are {', '.join(map(str, files.values()))}."
             )
-        path = files.get(split) or files["all"]
+        self.path = path = files.get(split) or files["all"]
         tree, self.version = read_annotations(path), file_version(path)
-        categories = sorted(tree["categories"], key=lambda category: int(category["id"]))
+        categories = by_id(tree["categories"], f"{path}: category")
         self.background = background
         entries = [Entry(position(0), "background", (0, 0, 0))] if background else []
-        self.places = {int(category["id"]): position(i + background) for i, category in enumerate(categories)}
-        entries += [Entry(self.places[int(one["id"])], str(one["name"]), colour_of(one)) for one in categories]
+        self.places = {id_: position(i + background) for i, id_ in enumerate(categories)}
+        names = {id_: field(one, "name", str, f"{path}: category") for id_, one in categories.items()}
+        entries += [Entry(self.places[id_], names[id_], colour_of(one, path)) for id_, one in categories.items()]
         self.classes, self.palette = (table := ClassTable(entries, str(path))).names, table.palette
-        self.things = [self.places[int(one["id"])] for one in categories if one.get("isthing", 1)]
+        self.things = [self.places[id_] for id_, one in categories.items() if one.get("isthing", 1)]
         self.segments: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-        self.panoptic = any("segments_info" in annotation for annotation in tree["annotations"][:1])
+        self.panoptic = isinstance(tree["annotations"][0], dict) and "segments_info" in tree["annotations"][0]
         pngs = first_folder(self.root, (str(path.parent.relative_to(self.root)), ""), masks or path.stem)
         masks_of: dict[int, Path] = {}
+        what = f"{path}: annotation"
         for annotation in tree["annotations"]:
-            image = int(annotation["image_id"])
-            self.segments[image] += annotation["segments_info"] if self.panoptic else [annotation]
+            image = field(annotation, "image_id", int, what)
+            parts = annotation.get("segments_info") if self.panoptic else [annotation]
+            if not isinstance(parts, list) or image in masks_of:
+                raise DataError(f"{path}: image {image} has no `segments_info`, or two annotations.")
+            self.segments[image] += parts
             if self.panoptic:
-                masks_of[image] = pngs / (masks or path.stem) / str(annotation["file_name"])
-        self._check_categories(path)
-        listed = [entry for entry in tree["images"] if unannotated or int(entry["id"]) in self.segments]
+                masks_of[image] = pngs / (masks or path.stem) / field(annotation, "file_name", str, what)
+        self._check_segments()
+        listed = by_id(
+            tree["images"], f"{path}: image"
+        )  # the order of COCO's tools, which decides between equal scores
+        listed = {id_: one for id_, one in listed.items() if unannotated or id_ in self.segments}
         if not listed:
             raise DataError(f"{path}: no annotation has the `image_id` of one of its images.")
-        first = str(listed[0]["file_name"])
+        places = {id_: path_in(one, path) for id_, one in listed.items()}
+        first = list(islice(places.values(), TRIED))
         folder = self.root / (images or images_folder(self.root, path, first))
-        flat = not (folder / first).exists()
+        flat = not any((folder / file).exists() for file in first)
         self.entries: dict[str, Mapping[str, Any]] = {}
         samples = []
-        for entry in listed:
-            file = Path(str(entry["file_name"]))
-            file = Path(file.name) if flat else file
+        for id_, file in places.items():
+            file = PurePosixPath(file.name) if flat else file
             name = file.with_suffix("").as_posix()
-            self.entries[name] = entry
-            samples.append(SampleFiles(name, folder / file, labels=masks_of.get(int(entry["id"]))))
+            if name in self.entries:
+                raise DataError(f"{path}: images {self.entries[name]['id']} and {id_} have one name, {name}.")
+            self.entries[name] = listed[id_]
+            samples.append(SampleFiles(name, folder / file, labels=masks_of.get(id_)))
         check_inside(self.entries, path)
         what = f"coco, {path.name} in {self.root}"
         self.drawn = split not in files  # from one file
@@ -148,31 +160,64 @@ class Coco(FileDataset):
             return None
         found, classes, crowd = self._annotated(self.names[index])
         masks = self._masks(self.samples[index])
-        areas = np.array([one.get("area", mask.sum()) for one, mask in zip(found, masks, strict=True)], np.float64)
+        stated = [field(one, "area", float, f"{self.path}: annotation") if "area" in one else None for one in found]
+        areas = np.array([mask.sum() if area is None else area for area, mask in zip(stated, masks, strict=True)])
         kept = np.isin(np.array(classes, np.int64), self.things)
         return Objects(masks[kept], np.array(classes, np.int64)[kept], np.array(crowd, np.bool_)[kept], areas[kept])
 
     def _annotated(self, name: str) -> tuple[list[Mapping[str, Any]], list[int], list[bool]]:
         """The segments of an image, their classes, and which are crowds."""
         found = self.segments.get(int(self.entries[name]["id"]), [])
-        return found, [self.places[int(x["category_id"])] for x in found], [bool(x.get("iscrowd")) for x in found]
+        return (
+            found,
+            [self.places[int(x["category_id"])] for x in found],
+            [bool(int(x.get("iscrowd") or 0)) for x in found],
+        )
 
     def _masks(self, files: SampleFiles) -> Bool[np.ndarray, "n h w"]:
         entry = self.entries[files.name]
-        size = int(entry["height"]), int(entry["width"])
+        h, w = (field(entry, side, int, f"{self.path}: image") for side in ("height", "width"))
+        if h < 1 or w < 1:
+            raise DataError(f"{self.path}: image {entry['id']}: is {h} x {w} (h x w).")
         found = self.segments.get(int(entry["id"]), [])
-        masks = [mask_of(x.get("segmentation"), size, f"{files.image}: segment {i}") for i, x in enumerate(found, 1)]
-        return np.array(masks, np.bool_).reshape(-1, *size)
+        names = [f"annotation {one['id']}" if "id" in one else f"segment {i}" for i, one in enumerate(found, 1)]
+        masks = [mask_of(one.get("segmentation"), (h, w), f"{self.path}: image {entry['id']} ({files.name}), {name}")
+                 for one, name in zip(found, names, strict=True)]  # fmt: skip
+        return np.array(masks, np.bool_).reshape(-1, h, w)
 
-    def _check_categories(self, path: Path) -> None:
-        """Raises DataError: a segment is of a category that the file does not list."""
+    def _check_segments(self) -> None:
+        """Raises DataError: a segment is of a category that the file does not list, or has no id of its own."""
         for image, segments in self.segments.items():
-            for segment in segments:
-                if int(segment["category_id"]) not in self.places:
+            where = f"{self.path}: image {image}, annotation"
+            for one in segments:
+                if field(one, "category_id", int, where) not in self.places:
                     raise DataError(
-                        f"{path}: image {image} has category {segment['category_id']}, but `categories` lists only "
+                        f"{self.path}: image {image} has category {one['category_id']}, but `categories` lists only "
                         f"{', '.join(map(str, sorted(self.places)[:10]))}{', ...' if len(self.places) > 10 else ''}."
                     )
+                if one.get("iscrowd") is not None:
+                    field(one, "iscrowd", int, where)
+            if self.panoptic and 0 in by_id(segments, f"{self.path}: image {image}, segment"):
+                raise DataError(f"{self.path}: image {image} has a segment 0, which is void in the PNG.")
+
+
+def by_id(entries: Sequence[Any], what: str) -> dict[int, Mapping[str, Any]]:
+    """Entries in the order of their ids. Raises DataError, which begins with `what`: one has none, or two the same."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for entry in entries:
+        id_ = field(entry, "id", int, what)
+        if id_ in found:
+            raise DataError(f"{what} {id_}: this id occurs more than once.")
+        found[id_] = entry
+    return dict(sorted(found.items()))
+
+
+def path_in(image: Mapping[str, Any], path: Path) -> PurePosixPath:
+    """The path that an image has in an annotation file. Raises DataError if it has none."""
+    file = PurePosixPath(field(image, "file_name", str, f"{path}: image").replace("\\", "/").lstrip("/"))
+    if not file.name:
+        raise DataError(f"{path}: image {image['id']}: `file_name` is {image['file_name']!r}, not a file.")
+    return file
 
 
 def find_annotations(root: Path) -> dict[str, Path]:
@@ -201,12 +246,16 @@ def annotation_files(root: Path) -> list[Path]:
     return [path for pattern in patterns for path in glob_visible(root, pattern) if begins(path)]
 
 
-def images_folder(root: Path, annotations: Path, first: str) -> str:
-    """The folder of images that goes with a file: `val2017` for `panoptic_val2017.json`. `first`: an image in it."""
+def images_folder(root: Path, annotations: Path, first: Sequence[PurePosixPath]) -> str:
+    """The folder of images that goes with a file: `val2017` for `panoptic_val2017.json`. `first`: some of the images,
+    which may be there without the folders or the address that the file has before their names."""
     name, beside = annotations.stem.rpartition("_")[2], str(annotations.parent.relative_to(root))
     choices = (beside, name, f"images/{name}", IMAGES.get(name, ""), "images", "")
-    return next((choice for choice in choices if (root / choice / first).is_file()),
-                next((choice for choice in choices[1:-2] if choice and (root / choice).is_dir()), name))  # fmt: skip
+    for files in (first, [PurePosixPath(file.name) for file in first]):
+        for choice in choices:
+            if any((root / choice / file).is_file() for file in files):
+                return choice
+    return next((choice for choice in choices[1:-1] if choice and (root / choice).is_dir()), name)
 
 
 def position(index: int) -> int:
@@ -214,12 +263,15 @@ def position(index: int) -> int:
     return index + (index >= IGNORE)
 
 
-def colour_of(category: Mapping[str, Any]) -> Colour | None:
-    """The colour of a panoptic category; None where the file has none."""
-    if "color" not in category:
+def colour_of(category: Mapping[str, Any], path: Path) -> Colour | None:
+    """The colour of a panoptic category; None where the file has none. Raises DataError if it is no colour."""
+    if category.get("color") is None:
         return None
-    red, green, blue = category["color"]
-    return int(red), int(green), int(blue)
+    try:
+        red, green, blue = category["color"]
+        return int(red), int(green), int(blue)
+    except (TypeError, ValueError):
+        raise DataError(f"{path}: category {category['id']}: `color` is not [red, green, blue].") from None
 
 
 def painted(masks: Bool[np.ndarray, "n h w"], classes: Sequence[int], crowd: Sequence[bool]) -> Segments:

@@ -315,7 +315,20 @@ def test_coco_and_yolo_have_segments_with_crowds_and_things(tmp_path: Path) -> N
             r"run lengths of size \[60, 40\], but the image has \[40",
         ),
         ({"segmentation": {"size": [40, 60], "counts": [9]}}, "run lengths of 9 pixels, but the image has 2,400"),
+        ({"segmentation": {"size": None, "counts": [9]}}, "run lengths of size None"),
+        (
+            {"segmentation": {"size": [40, 60], "counts": [-5, 2405]}, "id": 4},
+            r"image 139 \(.*\), annotation 4: `counts`",
+        ),
+        ({"segmentation": {"size": [40, 60], "counts": [1.5, 2398.5]}}, "are whole numbers from 0 on"),
+        ({"segmentation": [["a", 5, 30, 5, 30, 25]]}, "a polygon is a list"),
+        ({"segmentation": [[float("nan"), 5, 30, 5, 30, 25]]}, "a polygon is a list"),
         ({"segmentation": "x"}, "neither polygons nor run lengths"),
+        ({"category_id": "cat", "id": 4}, "image 139, annotation 4: `category_id` is 'cat', not a whole number"),
+        ({"category_id": None}, "annotation without an id: `category_id` is missing"),
+        ({"image_id": None, "id": 4}, "annotation 4: `image_id` is missing"),
+        ({"iscrowd": "yes"}, "`iscrowd` is 'yes', not a whole number"),
+        ({"area": "x"}, "`area` is 'x', not a number"),
         ({"image_id": 5}, "no annotation has the `image_id` of one of its images"),
     ],
 )
@@ -323,7 +336,56 @@ def test_a_wrong_coco_annotation_is_one_sentence(tmp_path: Path, change: dict[st
     square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
     root = coco(tmp_path, [square | change], "a_val2017")
     with pytest.raises(DataError, match=message):
+        data = opened("coco", root, annotations="annotations/a_val2017.json")
+        data.read(0)
+        data.objects(0)
+
+
+def twice(tree: Any) -> None:
+    """The same file, annotated under a second id."""
+    for part, key in (("images", "id"), ("annotations", "image_id")):
+        tree[part].append(tree[part][0] | {key: 5})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tree: tree["images"].append(dict(tree["images"][0])), "image 139: this id occurs more than once"),
+        (twice, "images 5 and 139 have one name, 000000000139"),
+        (lambda tree: tree["images"][0].pop("file_name"), "image 139: `file_name` is missing"),
+        (lambda tree: tree["images"][0].update(file_name="/"), "image 139: `file_name` is '/', not a file"),
+        (lambda tree: tree["images"][0].pop("height"), "image 139: `height` is missing"),
+        (lambda tree: tree["images"][0].update(width=0), r"image 139: is 40 x 0 \(h x w\)"),
+        (lambda tree: tree.update(images=[7]), "image 7: `id` is missing"),
+        (lambda tree: tree.update(annotations=["x"]), "annotation 'x': `image_id` is missing"),
+        (lambda tree: tree.update(annotations=[]), "`annotations` is empty"),
+        (lambda tree: tree["categories"][0].pop("name"), "category 18: `name` is missing"),
+        (lambda tree: tree["categories"][0].update(id=1), "category 1: this id occurs more than once"),
+        (lambda tree: tree["categories"][0].update(color="red"), "category 18: `color` is not"),
+        (lambda tree: tree["annotations"][0].update(segments_info=7), "image 139 has no `segments_info`"),
+    ],
+)
+def test_a_wrong_coco_file_is_one_sentence(tmp_path: Path, change: Callable[[Any], object], message: str) -> None:
+    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
+    root = coco(tmp_path, [square], "a_val2017")
+    path = root / "annotations/a_val2017.json"
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+    with pytest.raises(DataError, match=message):
         opened("coco", root, annotations="annotations/a_val2017.json").read(0)
+
+
+@pytest.mark.parametrize("name", ["train/{}", "https://x.org/up/{}", "/data/up/{}", "C:\\data\\{}", "../up/{}"])
+def test_coco_images_are_found_without_the_address_before_their_names(tmp_path: Path, name: str) -> None:
+    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
+    root = coco(tmp_path, [square], "a_val2017")
+    path = root / "annotations/a_val2017.json"
+    tree = json.loads(path.read_text())
+    tree["images"][0]["file_name"] = name.format(tree["images"][0]["file_name"])
+    path.write_text("\ufeff" + json.dumps(tree), encoding="utf-8")
+    data = opened("coco", root)
+    assert list(data.names) == ["000000000139"] and (data.read(0).labels == 1).sum() == 400
 
 
 def test_coco_files_of_tools_are_found_by_folder_and_drawn_by_fraction(tmp_path: Path) -> None:
