@@ -143,6 +143,8 @@ def test_wrong_panoptic_files_are_one_sentence(tmp_path: Path, spoil: Callable[[
         (results({"segmentation": {"size": [30, 60], "counts": [1800]}}), r"size \[30, 60\], but the image has \[40"),
         (results({"segmentation": None}), "neither polygons nor run lengths"),
         (results({"category_id": 90}), "'000' has category 90"),
+        (results({"score": "high"}), "'000', result without an id: `score` is 'high', not a number"),
+        ([7], "is not a list of results with image_id"),
         ([], "is not a list of results with image_id"),
     ],
 )
