@@ -140,7 +140,8 @@ function shown() {
 }
 const send = (type, options) => canvas.dispatchEvent(new PointerEvent(type, { pointerId: 1, ...options }));
 canvas.setPointerCapture = () => {};
-const found = { first: shown() };
+const found = { first: shown(), folded: !document.getElementById("panel").open };
+share = view => { found.shared = view; };
 send("pointerdown", { clientX: 100, clientY: 100, buttons: 1 });
 send("pointermove", { clientX: 180, clientY: 120, buttons: 1 });
 send("pointerup", {});
@@ -149,6 +150,14 @@ document.getElementById("reset").click();
 found.reset = shown();
 canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: 700, cancelable: true }));
 found.away = [...shown(), distance / MIDDLE];
+canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+found.keyed = [found.shared[0], yaw];
+dispatchEvent(new MessageEvent("message", { data: { view: [0.5, 0.25, 2, 0, 0, 1] } }));
+found.linked = [yaw, pitch, distance / MIDDLE, target[2] / MIDDLE];
+depths.fill(Infinity);
+depths[0] = 2; depths[3] = 5; pixels[0] = 7; pixels[3] = 9; // a gap of two pixels beside 9, which is farther
+closeGaps(1, 0, 60, 1);
+found.closed = Array.from(pixels.subarray(0, 4));
 const result = document.createElement("pre");
 result.id = "found";
 result.textContent = JSON.stringify(found);
@@ -171,3 +180,6 @@ def test_a_browser_shows_the_cloud_orbits_and_zooms(tmp_path: Path) -> None:
     assert found["orbit"][1] != found["first"][1] and found["orbit"][2] == pytest.approx(0.18)
     assert found["orbit"][3] == pytest.approx(-0.24)
     assert found["away"][2] == pytest.approx(np.exp(0.7)) and found["away"][0] < 0.5 * found["first"][0]
+    assert found["folded"] and found["closed"] == [7, 9, 9, 9]
+    assert found["keyed"] == pytest.approx([-0.18, -0.18])  # by an arrow key, and told the other clouds of the page
+    assert found["linked"] == [0.5, 0.25, 2, 1]
