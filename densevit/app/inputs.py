@@ -1,5 +1,6 @@
 """What a visitor gave the page: an image with its lens, or a clip. h x w pixels."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from densevit.errors import DataError
 from densevit.inference.camera import Lens, assumed_fov
 from densevit.inference.predictor import Predictor
 
+ASSUMED = "assumed: type yours under Lens and clips"
 LARGEST = 250_000_000  # pixels of an image that is decoded to be reduced
 
 
@@ -55,7 +57,7 @@ class GivenImage:
             return Lens(focal=self.focal), "from EXIF"
         if predictor.card.camera_head is not None:
             return Lens(focal=predictor.estimate_camera(self.image)), "estimated"
-        return Lens(fov=assumed_fov(predictor.card)), "assumed"
+        return Lens(fov=assumed_fov(predictor.card)), ASSUMED
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +69,13 @@ def open_given(path: Path, limits: Limits, folder: Path) -> GivenImage | GivenCl
     """Reads an image, or the beginning of a clip.
 
     Args:
-        folder: for a reduced image.
+        folder: for a reduced image, and a clip that is named otherwise.
 
     Raises:
         DataError: neither of them, damaged, or too large; the message names the file without its folder.
     """
     try:
-        return open_clip(path) if is_clip(path) else open_image(path, limits, folder)
+        return open_clip(path, folder) if is_clip(path) else open_image(path, limits, folder)
     except DataError as error:
         raise DataError(f"{str(error).replace(str(path), path.name)} Choose another image or clip.") from None
 
@@ -83,7 +85,9 @@ def is_clip(path: Path) -> bool:
         return path.suffix.lower() in VIDEO_SUFFIXES or detect_format(file.read(HEAD)) == "video"
 
 
-def open_clip(path: Path) -> GivenClip:
+def open_clip(path: Path, folder: Path) -> GivenClip:
+    if path.suffix.lower() not in VIDEO_SUFFIXES:
+        path = Path(shutil.copy(path, folder / f"{path.stem}.mp4"))  # players and readers go by the content
     source = open_video(path)
     next(source.frames(Span()), None)
     return GivenClip(path)

@@ -80,14 +80,24 @@ class Page:
         def example(index: int, *given: Any) -> Updates:
             return self.open(str(EXAMPLES[index]), *given)
 
+        def upload(paths: list[str] | None, *given: Any) -> Updates:
+            names = [Path(path).name for path in paths or []]
+            shown = gradio.update(choices=names, value=names[0] if names else None, visible=len(names) > 1)
+            return {**self.open(paths[0] if paths else None, *given), ui.shown: shown}
+
+        def show(paths: list[str], index: int, *given: Any) -> Updates:
+            return self.open(paths[index], *given)
+
+        opening = [*ui.pictures, *ui.clouds, *offered]
         for event, opened, given in (
-            (ui.file.upload, self.open, ui.file),
-            (ui.webcam.input, self.open, ui.webcam),
-            (ui.examples.click, example, ui.examples),
+            (ui.file.upload, upload, [ui.file]),
+            (ui.shown.input, show, [ui.file, ui.shown]),
+            (ui.webcam.input, self.open, [ui.webcam]),
+            (ui.examples.click, example, [ui.examples]),
         ):
-            done = on(event, opened, [given, *chosen], [*ui.pictures, *ui.clouds, *offered])
+            done = on(event, opened, [*given, *chosen], [ui.shown, *opening])
             on(done.then, self.cloud, chosen, ui.clouds)
-        first = on(self.blocks.load, partial(example, 0), chosen, [*ui.pictures, *ui.clouds, *offered])
+        first = on(self.blocks.load, partial(example, 0), chosen, opening)
         on(first.then, self.cloud, chosen, ui.clouds)
         on(ui.again.click, self.predict, chosen, [*ui.pictures, *offered])
         for changed in (ui.cmap.change, ui.low.submit, ui.low.blur, ui.high.submit, ui.high.blur):

@@ -92,8 +92,15 @@ def page(address: str) -> Iterator[Any]:
     assert [url for url in requests if not url.startswith((address, "blob:", "data:"))] == []
 
 
-def drop(page: Any, path: Path, said: str) -> None:
-    """Gives the page a file, and waits for what it says."""
+def save_frames(folder: Path, tmp_path: Path) -> Path:
+    (tmp_path / "walk").mkdir()
+    for i in range(3):
+        Image.open(folder / "photo.png").save(tmp_path / f"walk/{i}.png")
+    return tmp_path / "walk"
+
+
+def drop(page: Any, path: Path | list[Path], said: str) -> None:
+    """Gives the page files, and waits for what it says."""
     for remove in page.locator("#file button[aria-label='Clear']").all():
         remove.click()
     page.wait_for_selector("#file input[type=file]", state="attached")
@@ -129,6 +136,21 @@ def test_a_refused_file_is_named_and_clears_the_page_and_a_large_one_is_reduced(
     assert page.locator("#view-0 .stack").count() == 0
     drop(page, tmp_path / "huge.png", "Reduced from huge.png, 5000 x 4000 pixels")
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
+
+
+def test_of_several_files_each_is_shown_and_a_video_under_the_name_of_an_image_is_a_clip(
+    page: Any, folder: Path, tmp_path: Path
+) -> None:
+    Image.new("RGB", (96, 64), "teal").save(tmp_path / "second.png")
+    predict(load(folder / "model", device="cpu"), save_frames(folder, tmp_path), tmp_path, formats=["mp4"])
+    (tmp_path / "walk.color.mp4").rename(tmp_path / "clip.jpg")
+    drop(page, [folder / "photo.png", tmp_path / "second.png", tmp_path / "clip.jpg"], "photo.png, 80 x 64 pixels")
+    for name, said in (("second.png", "second.png, 96 x 64 pixels"), ("clip.jpg", "clip.mp4: model .* s")):
+        page.click("#shown input")
+        page.get_by_role("option", name=name).click()
+        playwright.expect(page.locator("#status")).to_contain_text(re.compile(said))
+    drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
+    playwright.expect(page.locator("#shown")).to_be_hidden()
 
 
 def test_values_and_attention_are_there_for_the_keyboard(page: Any, folder: Path) -> None:
@@ -192,10 +214,7 @@ def test_classes_have_a_legend(page: Any) -> None:
 
 
 def test_a_clip_plays(page: Any, folder: Path, tmp_path: Path) -> None:
-    for i in range(3):
-        (tmp_path / "walk").mkdir(exist_ok=True)
-        Image.open(folder / "photo.png").save(tmp_path / f"walk/{i}.png")
-    predict(load(folder / "model", device="cpu"), tmp_path / "walk", tmp_path, formats=["mp4"])
+    predict(load(folder / "model", device="cpu"), save_frames(folder, tmp_path), tmp_path, formats=["mp4"])
     drop(page, tmp_path / "walk.color.mp4", "walk.color.mp4: model .* s")
     video = page.locator("#clip-0 video")
     playwright.expect(video).to_be_visible()
