@@ -19,7 +19,7 @@ from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predict import pseudo_labels
-from densevit.inference.predict.cameras import plan_cameras, resolve_cameras, size_of
+from densevit.inference.predict.cameras import is_one_camera, plan_cameras, resolve_cameras, size_of
 from densevit.inference.predict.inputs import Item, find_items, is_video
 from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.pipeline import Exporter, ImageExporter
@@ -101,9 +101,9 @@ def predict(
     clips = any(value not in (None, False) for value in videos.values()) or set(formats) & set(CLIP_FORMATS.components)
     if clips or any(is_video(str(given)) for given in named):
         refuse_for_videos(camera, points, max_pixels)
-        assert not isinstance(camera, Path)
+        lens = Intrinsics.of_file(camera) if isinstance(camera, Path) else camera
         requested = with_options(formats or USUAL_OF_VIDEOS, chosen)
-        clip_plan = plan_clips(list(map(str, named)), Path(output), requested, camera, existing, **videos)
+        clip_plan = plan_clips(list(map(str, named)), Path(output), requested, lens, existing, **videos)
         return run_export(clip_plan, ready, device, ClipExporter, **work)
 
     def plan(card: ModelCard | None) -> OutputPlan:
@@ -158,7 +158,8 @@ def point_files(path: Any, scale: float | None, pose: Path | str | None) -> Poin
 
 def refuse_for_videos(camera: Any, points: Any, max_pixels: int | None) -> None:
     """Raises ConfigError: options that are for images."""
-    problems = ["--intrinsics: a clip has one camera; give FX,FY,CX,CY."] if isinstance(camera, Path) else []
+    table = isinstance(camera, Path) and not is_one_camera(camera)
+    problems = ["--intrinsics: a clip has one camera; give FX,FY,CX,CY or its calibration."] if table else []
     problems += ["--points: is for images."] if points is not None else []
     problems += ["--max-pixels: is for images."] if max_pixels is not None else []
     if problems:
@@ -300,7 +301,7 @@ def plan_clips(
     inputs: Sequence[str],
     output: Path,
     formats: Formats,
-    camera: Sequence[float] | Lens | None,
+    camera: Sequence[float] | Intrinsics | Lens | None,
     existing: Existing,
     *,
     start: float | None = None,

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
+from densevit.data.recordings.distortion import PinholeView
 from densevit.data.transforms.affine import AffineStep, resample
 from densevit.ops.geometry import Matrix, rolled, shift, transform_intrinsics
 from densevit.ops.points import move_points
@@ -239,3 +240,13 @@ def crop_sample(sample: Sample, box: Box) -> Sample:
     y0, y1, x0, x1 = box
     cropped = warp_sample(sample, AffineStep((y1 - y0, x1 - x0), shift(-x0, -y0)))
     return cropped.with_arrays({name: np.ascontiguousarray(x) for name, x in cropped.arrays().items()})
+
+
+def undistort_sample(sample: Sample, view: PinholeView) -> Sample:
+    """Return the sample as a pinhole camera shows it, but for the depth, which is so already (`depth_at_image`)."""
+    moved = {
+        name: view.image(x) if name == "image" else view.nearest(x)
+        for name, x in sample.arrays().items()
+        if isinstance(FIELDS[name], Pixels) and name not in ("depth", "valid")
+    }
+    return sample.with_arrays({**moved, "intrinsics": view.matrix})

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from numbers import Real
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -13,6 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from densevit.data.io.exif import exif_focal, exif_fov
+from densevit.data.recordings.cameras import read_camera
+from densevit.data.recordings.distortion import CameraModel
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import HeadSpec, ModelCard
@@ -31,30 +34,39 @@ FOV = 60.0  # degrees across, of a phone's main camera held upright or of a webc
 
 
 @dataclass(frozen=True)
-class Intrinsics:
-    """A pinhole camera in pixels."""
+class Intrinsics(CameraModel):
+    """A camera in pixels of its images, those of one with distortion before they are undistorted.
 
-    fx: float
-    fy: float
-    cx: float
-    cy: float
-    size: Size | None = None  # (h, w) of the images that it holds for; None where it was given for one image
+    Attributes:
+        scaled: images of another size than `size` are taken for scaled ones; else they are refused.
+    """
+
+    scaled: bool = False
 
     def matrix(self, size: Size) -> Matrix:
-        """The 3x3 matrix for an image of this size. Raises DataError if the camera is that of images of another size,
-        or its field of view that of no photo."""
-        if self.size not in (None, size):
+        """The 3x3 matrix for an image of this size, undistorted. Raises DataError if the camera is that of images of
+        another size, or its field of view that of no photo."""
+        if not (self.scaled or self.size in (None, size)):
             raise DataError(
                 f"intrinsics: given for images of {self.size[0]}x{self.size[1]}, this one is {size[0]}x{size[1]}; "
                 "a CSV with columns image, fx, fy, cx, cy gives each image its own."
             )
-        if self.cx >= size[1] or self.cy >= size[0]:
+        matrix = self.undistorted(size).matrix
+        cx, cy = matrix[0, 2], matrix[1, 2]
+        if cx >= size[1] or cy >= size[0]:
             raise DataError(
-                f"intrinsics: the principal point ({self.cx:g}, {self.cy:g}) lies outside this image of "
-                f"{size[0]}x{size[1]}."
+                f"intrinsics: the principal point ({cx:g}, {cy:g}) lies outside this image of {size[0]}x{size[1]}."
             )
-        check_fov(self.fx, size[1])
-        return pinhole(self.fx, self.fy, self.cx, self.cy)
+        check_fov(float(matrix[0, 0]), size[1])
+        return matrix
+
+    @classmethod
+    def of_file(cls, path: Path) -> "Intrinsics":
+        """Return the camera of a calibration's file (densevit.data.recordings.cameras)."""
+        camera = read_camera(path)
+        if isinstance(camera, CameraModel):
+            return cls(**vars(camera), scaled=camera.size is not None)
+        return cls(*focal_of_matrix(camera))
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,20 @@ from jaxtyping import Float32, Float64, Int64
 from pydantic import AfterValidator, Field
 
 from densevit.config.nested_options import Truth
-from densevit.data.fields import crop_sample
+from densevit.data.fields import crop_sample, undistort_sample
 from densevit.data.index import packed
 from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.normals import Axes, read_normals
-from densevit.data.io.readers import read_depth, read_image
+from densevit.data.io.readers import image_size, read_depth, read_image
 from densevit.data.io.samples import depth_at_image, make_sample, read_label_map
 from densevit.data.labels.class_table import ClassTable
+from densevit.data.recordings.distortion import CameraModel, PinholeView
 from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
+from densevit.ops.geometry import field_of_view
 from densevit.ops.segments.labelled import Objects, Segments
 from densevit.registry import ComponentConfig, Registry, did_you_mean
 from densevit.structures import Box, Sample, Size, crop
@@ -266,6 +268,11 @@ class FileDataset(Dataset):
             samples = keep_present(samples, subset, what)
             samples = (len(samples) >= packed.PACKED_FROM and PackedSamples.of(samples)) or samples
         self.samples, self.names = samples, packed.column(samples, "name")
+        cameras = packed.column(samples, "intrinsics")
+        lenses = {camera: i for i, camera in enumerate(cameras) if is_distorted(camera)}
+        if lenses:
+            self.version = f"{self.version} {sorted(map(str, lenses))}".strip()
+            self.facts = [*self.facts, *lens_facts([samples[i] for i in lenses.values()])]
 
     def without_depth(self) -> "Dataset":
         other = copy(self)
@@ -274,10 +281,12 @@ class FileDataset(Dataset):
 
     def read(self, index: int) -> Sample:
         files = self.samples[index]
-        image, intrinsics = read_image(files.image), self.decode_intrinsics(files)
+        image = read_image(files.image)
+        view = view_of(files, (image.shape[0], image.shape[1]))
+        intrinsics = self.decode_intrinsics(files) if view is None else view.matrix
         depth = self.decode_depth(files) if self.reads_depth else None
-        if depth is not None and self.depth_of_any_size:
-            depth = depth_at_image(files, depth, image.shape[:2], intrinsics)
+        if depth is not None and (self.depth_of_any_size or depth.shape == image.shape[:2]):
+            depth = depth_at_image(files, depth, image.shape[:2], intrinsics, view)
         labels, segments = self.decode_classes(files, image.shape[:2])
         sample = make_sample(
             files,
@@ -289,15 +298,21 @@ class FileDataset(Dataset):
             intrinsics=intrinsics,
             pose=self.decode_pose(files),
         )
+        sample = sample if view is None else undistort_sample(sample, view)
         h, w = sample.image.shape[:2]
         box = self.crop_box(files, (h, w))
         return sample if box is None else crop_sample(sample, box)
 
     def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
-        depth = self.decode_depth(self.samples[index])
-        return None if depth is None else self._cropped(self.samples[index], depth)
+        files = self.samples[index]
+        depth = None if is_distorted(files.intrinsics) else self.decode_depth(files)
+        if depth is None or (self.depth_of_any_size and depth.shape != image_size(files.image)):
+            return None if files.depth is None else super().depth_map(index)
+        return self._cropped(files, depth)
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
+        if is_distorted(self.samples[index].intrinsics):
+            return super().label_map(index)
         labels = self.decode_labels(self.samples[index])
         return None if labels is None else self._cropped(self.samples[index], labels)
 
@@ -334,6 +349,7 @@ class FileDataset(Dataset):
         """Of the whole image, in pixels; from a file nine numbers, row by row."""
         if isinstance(files.intrinsics, Path):
             return read_matrix(files.intrinsics, 3) if files.intrinsics.is_file() else None
+        assert not isinstance(files.intrinsics, CameraModel)  # see `read`
         return files.intrinsics
 
     def decode_normals(self, files: SampleFiles) -> Float32[np.ndarray, "h w 3"] | None:
@@ -351,6 +367,40 @@ class FileDataset(Dataset):
     def _cropped(self, files: SampleFiles, pixels: Pixels) -> Pixels:
         box = self.crop_box(files, (pixels.shape[0], pixels.shape[1]))
         return pixels if box is None else crop(pixels, box)
+
+
+def view_of(files: SampleFiles, size: Size) -> PinholeView | None:
+    """Return what a pinhole camera shows of an image whose lens or size is known. Raises DataError if its camera is not
+    of such images."""
+    if not isinstance(files.intrinsics, CameraModel):
+        return None
+    try:
+        return files.intrinsics.undistorted(size)
+    except DataError as error:
+        raise DataError(f"{files.image}: {error}") from None
+
+
+def lens_facts(files: Sequence[SampleFiles]) -> list[str]:
+    """Return what is undistorted, for `check-data`. `files`: an image of each camera."""
+    found = []
+    for sample in files[:3]:
+        try:
+            view = view_of(sample, image_size(sample.image))
+        except DataError as error:
+            return [f"undistorting fails: {error}"]
+        assert view is not None and view.camera.distortion is not None and view.camera.size is not None
+        w = view.camera.size[1]
+        before, after = (field_of_view(w, fx) for fx in (view.camera.fx, float(view.matrix[0, 0])))
+        found.append(
+            f"undistorted: {view.camera.distortion}, which bends the corner by {view.bend:.1f} pixels; "
+            f"field of view {before:.1f} degrees by fx, {after:.1f} undistorted"
+        )
+    return [*found, f"... and {len(files) - 3:,} more cameras"] if len(files) > 3 else found
+
+
+def is_distorted(camera: object) -> bool:
+    """Return whether `FileDataset.read` undistorts the images of a camera."""
+    return isinstance(camera, CameraModel) and camera.distortion is not None
 
 
 def folder_of(name: str) -> str:

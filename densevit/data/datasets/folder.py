@@ -29,7 +29,7 @@ from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, folder_of, resolve_root
 from densevit.data.index import matching, packed
-from densevit.data.index.manifest import CAMERA, read_manifest
+from densevit.data.index.manifest import read_manifest
 from densevit.data.index.matching import to_nfc
 from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import (
@@ -48,7 +48,7 @@ from densevit.data.labels.class_lists import find_classes
 from densevit.data.labels.segment_table import FILES as SEGMENT_FILES
 from densevit.data.labels.segment_table import SegmentRows, find_segment_table, read_segment_ids
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
-from densevit.data.recordings.layouts import camera_of_json
+from densevit.data.recordings.cameras import camera_of_json, is_camera_object, read_camera
 from densevit.errors import DataError
 from densevit.ops.segments.labelled import Segments, segments_of_ids, segments_of_labels
 from densevit.utils.json_files import read_json
@@ -99,8 +99,8 @@ class Folder(FileDataset):
                 or dsine (left, up, back).
             classes: file under `root` that says what ids or colours mean (densevit.data.labels.class_lists); default
                 `classes.json`, `classes.txt` or `labelmap.txt`. Where there is none, ids are taken as stored.
-            intrinsics: JSON file under `root`: {"fx", "fy", "cx", "cy"} or a 3 x 3 list in pixels, or names with
-                either; where it is missing, intrinsics are not known.
+            intrinsics: file under `root`: one camera in a form of densevit.data.recordings.cameras, or JSON of names
+                with one each; where it is missing, intrinsics are not known. Distortion is undone.
             manifest: CSV or JSONL table under `root`, instead of the folders.
             split: a folder of that name, or the table's column; else `val_fraction` decides.
             val_fraction: share of `val`. Of a folder whose images are numbered like the frames of a video its end, with
@@ -325,10 +325,10 @@ def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[Samp
     file is not of the form that `Folder` says."""
     if not file.is_file():
         return samples
-    tree = read_json(file)
-    per_name = isinstance(tree, dict) and not (set(CAMERA) <= set(tree) or "intrinsic_matrix" in tree)
-    cameras = {to_nfc(name): camera_of_json(value, file) for name, value in tree.items()} if per_name else {}
-    shared = None if per_name else camera_of_json(tree, file)
+    tree = read_json(file) if file.suffix.lower() == ".json" else None
+    names = tree if isinstance(tree, dict) and not is_camera_object(tree) else {}
+    cameras = {to_nfc(name): camera_of_json(value, file) for name, value in names.items()}
+    per_name, shared = bool(names), None if names else read_camera(file)
     if isinstance(samples, PackedSamples) and not per_name:
         return PackedSamples(samples.names, samples.paths, {**samples.shared, "intrinsics": shared})
     missing = [files.name for files in samples if per_name and files.name not in cameras]

@@ -1,7 +1,8 @@
 """`recording`: sequences of a camera with measured depth, and with the times, poses and cameras that recorders write.
 
     ROOT/SEQUENCE/...        or ROOT itself, in one of the layouts of densevit.data.recordings.layouts
-    ROOT/intrinsics.json     optional, there or in a sequence: one camera for images of which the layout has none
+    ROOT/intrinsics.json     optional, there or in a sequence: one camera for images of which the layout has none, or
+                             one of CAMERA_FILES, in a form of densevit.data.recordings.cameras
 
 `train` and `val` are blocks of time of every sequence, with a gap between them, since neighbouring frames show the
 same.
@@ -12,21 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
-from jaxtyping import Float64
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset
 from densevit.data.recordings.blocks import ValFraction, split_blocks
-from densevit.data.recordings.layouts import LAYOUTS, Layout, camera_of_json, find_sequences
+from densevit.data.recordings.cameras import Camera, is_camera_object, read_camera
+from densevit.data.recordings.layouts import LAYOUTS, Layout, find_sequences
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 from densevit.utils.json_files import MALFORMED, read_object
 
 Pinhole = tuple[float, float, float, float]
 
-CAMERA_FILES = ("intrinsics.json", "camera.json", "camera_intrinsic.json", "cam*.json")
+CAMERA_FILES = ("intrinsics.json", "intrinsics.yaml", "cam*.json", "cam*.yaml", "cam*.yml", "calib*.yaml", "ost.yaml")
 
 
 @DATASETS.register("recording")
@@ -128,10 +128,9 @@ def recording_facts(found: Sequence[tuple[Path, Layout]], samples: Sequence[Samp
     ]
 
 
-def camera_file(folder: Path) -> Float64[np.ndarray, "3 3"] | None:
-    """Return the camera in a JSON file of a folder; None where there is none."""
+def camera_file(folder: Path) -> Camera | None:
+    """Return the camera in a JSON or YAML file of a folder; None where there is none."""
     for path in (path for pattern in CAMERA_FILES for path in sorted(folder.glob(pattern))):
-        tree = read_object(path)
-        if path.name == CAMERA_FILES[0] or {"fx", "intrinsic_matrix"} & tree.keys():
-            return camera_of_json(tree, path)
+        if path.stem == "intrinsics" or path.suffix != ".json" or is_camera_object(read_object(path)):
+            return read_camera(path)
     return None

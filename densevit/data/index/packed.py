@@ -18,6 +18,7 @@ from typing import Any, overload
 import numpy as np
 
 from densevit.data.index.paths import SampleFiles, file_version
+from densevit.data.recordings.distortion import CameraModel
 from densevit.errors import StorageError
 from densevit.utils import atomic_io
 
@@ -160,7 +161,7 @@ class PackedSamples(Sequence[SampleFiles]):
 
     def stored(self) -> Stored | None:
         """None where the samples cannot be stored."""
-        if self.shared["masks"] or isinstance(self.shared["intrinsics"], Path):
+        if self.shared["masks"] or isinstance(self.shared["intrinsics"], Path | CameraModel):
             return None
         around = {kind: column.around for kind, column in self.paths.items()}
         shared = {key: x.tolist() if isinstance(x, np.ndarray) else x for key, x in self.shared.items()}

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 from pydantic import Field
 
+from densevit.data.recordings.distortion import CameraModel
 from densevit.errors import DataError
 from densevit.utils.atomic_io import user_cache
 from densevit.version import __version__
@@ -42,7 +43,8 @@ class SampleFiles:
     normals: Path | None = None
     segments: Path | None = None
     masks: tuple[Path, ...] = ()  # depth is valid where all of them are above 0
-    intrinsics: Float64[np.ndarray, "3 3"] | Path | None = None  # a file of them need not be there
+    # a file of them need not be there; a model where lens or size are known
+    intrinsics: Float64[np.ndarray, "3 3"] | CameraModel | Path | None = None
     depth_intrinsics: Float64[np.ndarray, "3 3"] | None = None  # where another camera took the depth map
     pose: Float64[np.ndarray, "4 4"] | None = None  # camera to world, in metres
     time: float | None = None  # in seconds

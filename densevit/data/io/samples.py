@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_labels, read_stored_labels
 from densevit.data.labels.class_table import ClassTable
+from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
 from densevit.ops.geometry import scale
 from densevit.ops.segments.labelled import Segments
@@ -68,11 +69,12 @@ def depth_at_image(
     depth: Float32[np.ndarray, "_ _"],
     size: tuple[int, ...],
     intrinsics: Float64[np.ndarray, "3 3"] | None,
+    view: PinholeView | None = None,
 ) -> Float32[np.ndarray, "_ _"]:
     """Return a depth map at the size of its image; each pixel has the depth of the nearest one of the map.
 
     Where the depth map has a camera of its own, pixels are found by both cameras, which are taken to stand in one
-    place; else by scale.
+    place; else by scale, and by what `view` shows of the image, with which the map then is registered.
 
     Raises:
         DataError: the map has no camera, and another shape than the image.
@@ -81,8 +83,9 @@ def depth_at_image(
     rows, columns = depth.shape
     if files.depth_intrinsics is not None and intrinsics is not None:
         step = files.depth_intrinsics @ np.linalg.inv(intrinsics)
+        view = None
     elif (rows, columns) == (h, w):
-        return depth
+        return depth if view is None else view.nearest(depth)
     elif abs(h * columns / (w * rows) - 1) > 0.02:
         raise DataError(
             f"sizes differ: {files.image} is {h} x {w}, {files.depth} is {rows} x {columns} (h x w), of another "
@@ -90,10 +93,11 @@ def depth_at_image(
         )
     else:
         step = scale(columns / w, rows / h)
-    u = np.rint(step[0, 0] * np.arange(w) + step[0, 2]).astype(int)
-    v = np.rint(step[1, 1] * np.arange(h) + step[1, 2]).astype(int)
-    inside = ((v >= 0) & (v < rows))[:, None] & ((u >= 0) & (u < columns))
-    found = depth[v.clip(0, rows - 1)[:, None], u.clip(0, columns - 1)]
+    x, y = (np.arange(w), np.arange(h)[:, None]) if view is None else view.places
+    u = np.rint(step[0, 0] * x + step[0, 2]).astype(int)
+    v = np.rint(step[1, 1] * y + step[1, 2]).astype(int)
+    inside = (v >= 0) & (v < rows) & (u >= 0) & (u < columns)
+    found = depth[v.clip(0, rows - 1), u.clip(0, columns - 1)]
     return np.where(inside, found, np.float32(0))
 
 

@@ -12,7 +12,7 @@
 |         | trajectory.txt (TUM's format), poses.csv or poses/NAME.txt                                              |
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,24 +24,22 @@ from densevit.data.index.manifest import read_table
 from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, match_names
 from densevit.data.index.paths import check_inside
 from densevit.data.io.video import natural_order
+from densevit.data.recordings.cameras import Camera, camera_of_json, read_colmap
 from densevit.data.recordings.poses import (
     OPENGL,
     QUATERNION,
     Pose,
     check_pose,
-    check_undistorted,
     pose_of_cells,
     poses_at,
-    read_colmap,
     read_lines,
     read_pose_file,
     read_trajectory,
 )
 from densevit.errors import DataError
-from densevit.ops.geometry import is_camera, pinhole
 from densevit.utils.json_files import read_object
 
-Camera = Float64[np.ndarray, "3 3"]
+Matrix = Float64[np.ndarray, "3 3"]
 
 IMAGE_FOLDERS, DEPTH_FOLDERS = ("images", "rgb", "color", "image"), ("depths", "depth")
 MODELS = ("sparse/0", "sparse", "colmap")  # of COLMAP
@@ -67,7 +65,7 @@ class Frame:
     time: float | None = None
     pose: Pose | None = None
     camera: Camera | None = None
-    depth_camera: Camera | None = None
+    depth_camera: Matrix | None = None
 
 
 def associate(first: Sequence[float], second: Sequence[float], max_gap: float) -> list[tuple[int, int]]:
@@ -220,9 +218,7 @@ def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
             raise DataError(f"{file}: frame {number} needs file_path and transform_matrix.")
         if not image.suffix:
             image = image.with_suffix(".png")
-        check_undistorted(own, file)
-        keys = ("fl_x", "fl_y", "cx", "cy")
-        camera = pinhole(*(float(own[key]) for key in keys)) if all(key in own for key in keys) else None
+        camera = camera_of_json(own, file) if all(key in own for key in ("fl_x", "fl_y", "cx", "cy")) else None
         frames.append(Frame(image.stem, image, depth, own.get("timestamp"), pose @ OPENGL, camera))
     return frames
 
@@ -296,7 +292,7 @@ def _present(folder: Path, names: Sequence[str]) -> str:
     return next((name for name in names if (folder / name).is_dir()), "")
 
 
-def _matrix_file(path: Path) -> Camera | None:
+def _matrix_file(path: Path) -> Matrix | None:
     if not path.is_file():
         return None
     try:
@@ -309,34 +305,6 @@ def _matrix_file(path: Path) -> Camera | None:
 
 def _inside(folder: Path, name: Any, source: Path) -> Path | None:
     return None if name is None else folder / check_inside([str(name)], source)[0]
-
-
-def camera_of_json(value: Any, where: Path) -> Camera | None:
-    """Return a camera as recorders write it: fx, fy, cx, cy by name, 9 numbers or 3 rows by row, or Open3D's
-    `intrinsic_matrix`, by column; None where there is none.
-
-    Raises:
-        DataError: it is something else, or has distortion.
-    """
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        check_undistorted(value, where)
-    try:
-        if isinstance(value, Mapping) and "intrinsic_matrix" in value:
-            matrix = np.array(value["intrinsic_matrix"], float).reshape(3, 3).T
-        elif isinstance(value, Mapping):
-            matrix = pinhole(*(float(value[key]) for key in ("fx", "fy", "cx", "cy")))
-        else:
-            matrix = np.array(value, float).reshape(3, 3)
-    except (KeyError, TypeError, ValueError):
-        matrix = np.zeros((3, 3))
-    if not is_camera(matrix):
-        raise DataError(
-            f"{where}: expected fx, fy, cx, cy or a 3 x 3 matrix, in pixels and fx and fy over 0, "
-            f"got {str(value)[:80]}."
-        )
-    return matrix
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 Camera axes are right, down, forward. n poses, in order of time.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,6 @@ import numpy as np
 from jaxtyping import Float64
 
 from densevit.errors import DataError
-
-UNDISTORT = (
-    "Rays of its images are not those of a pinhole: undistort images and depth first (COLMAP's image_undistorter, "
-    "ROS's image_proc, cv2.undistort), and write the new camera, without coefficients."
-)
-COEFFICIENTS = re.compile(r"([kp]\d|d|coeffs|distortion\w*)", re.IGNORECASE)
-"""Names under which COLMAP, nerfstudio, Kalibr, ROS and RealSense store distortion."""
 
 Pose = Float64[np.ndarray, "4 4"]
 
@@ -129,53 +121,6 @@ def read_trajectory(path: Path) -> tuple[Float64[np.ndarray, " n"], Float64[np.n
     order = np.argsort(times, kind="stable")
     order = order[np.concatenate([[True], np.diff(np.array(times)[order]) > 0])]
     return np.array(times)[order], np.array(poses)[order]
-
-
-def check_undistorted(camera: Mapping[str, Any], where: Path) -> None:
-    """Raise DataError if a camera has distortion."""
-    for name, value in camera.items():
-        numbers = value.get("data") if isinstance(value, Mapping) else value
-        if COEFFICIENTS.fullmatch(name) and not isinstance(numbers, str) and np.any(np.array(numbers or 0, float)):
-            raise DataError(f"{where}: the camera has distortion, {name} {numbers}. {UNDISTORT}")
-
-
-def read_colmap(folder: Path) -> dict[str, tuple[Pose, Float64[np.ndarray, "3 3"]]]:
-    """Return pose and intrinsics of each image of a COLMAP model in text form (cameras.txt, images.txt).
-
-    COLMAP has no unit: depth of another source fits only where the model was scaled to metres. The first pixel's
-    centre is (0.5, 0.5) there and (0, 0) here.
-
-    Raises:
-        DataError: a file is missing or damaged, or a camera has distortion.
-    """
-    cameras = {}
-    for name, model, _, _, *numbers in filter(None, _colmap_rows(folder / "cameras.txt")):
-        one_focal = model.startswith("SIMPLE") or model == "RADIAL"
-        try:
-            fx, fy, cx, cy = (float(x) for x in (numbers[:1] * 2 + numbers[1:3] if one_focal else numbers[:4]))
-        except ValueError:
-            raise DataError(
-                f"{folder / 'cameras.txt'}: camera {name} ({model}) has no focal length and centre."
-            ) from None
-        if "PINHOLE" not in model and any(float(x) for x in numbers[3 if one_focal else 4 :]):
-            raise DataError(f"{folder / 'cameras.txt'}: camera {name} is {model} with distortion. {UNDISTORT}")
-        cameras[name] = np.array([[fx, 0, cx - 0.5], [0, fy, cy - 0.5], [0, 0, 1.0]])
-    found = {}
-    for words in _colmap_rows(folder / "images.txt")[::2]:
-        try:
-            w, x, y, z, *position = (float(word) for word in words[1:8])
-            pose = np.linalg.inv(pose_of(position, (x, y, z, w)))
-            found[" ".join(words[9:])] = (pose, cameras[words[8]])
-        except (ValueError, KeyError, IndexError):
-            line = " ".join(words)
-            raise DataError(
-                f"{folder / 'images.txt'}: expected ID QW QX QY QZ TX TY TZ CAMERA NAME, got {line[:80]!r}."
-            ) from None
-    return found
-
-
-def _colmap_rows(path: Path) -> list[list[str]]:
-    return [line.split() for _, line in read_lines(path, "COLMAP's text model")]
 
 
 def read_lines(path: Path, what: str) -> list[tuple[int, str]]:

@@ -9,8 +9,9 @@ from typing import Any
 from densevit.data.index.manifest import CAMERA, camera_of, read_table
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.readers import image_size
+from densevit.data.recordings.cameras import is_camera_object
 from densevit.errors import DataError
-from densevit.inference.camera import CameraPolicy, Intrinsics, Lens, lens_warning
+from densevit.inference.camera import CameraPolicy, Intrinsics, Lens, focal_of_matrix, lens_warning
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.ops.geometry import field_of_view
 from densevit.structures import Size
@@ -29,7 +30,16 @@ def plan_cameras(items: Sequence[Item], given: Sequence[float] | Path | Lens | N
         return with_exif(items)
     if isinstance(given, Lens):
         return [checked(replace(item, intrinsics=given, camera_source="given")) for item in items]
-    return with_cameras(items, given) if isinstance(given, Path) else with_one_camera(items, given)
+    if not isinstance(given, Path):
+        fx, fy, cx, cy = map(float, given)
+        return with_one_camera(items, Intrinsics(fx, fy, cx, cy))
+    return with_one_camera(items, Intrinsics.of_file(given)) if is_one_camera(given) else with_cameras(items, given)
+
+
+def is_one_camera(path: Path) -> bool:
+    """Return whether a file is the calibration of one camera, not a table of images."""
+    suffix = path.suffix.lower()
+    return suffix in (".yaml", ".yml", ".txt") or (suffix == ".json" and is_camera_object(read_json(path)))
 
 
 def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
@@ -48,13 +58,19 @@ def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
     return list(items)
 
 
-def with_one_camera(items: Sequence[Item], camera: Sequence[float]) -> list[Item]:
-    """The items with one camera, which holds for images of the size of the first that can be read."""
-    fx, fy, cx, cy = map(float, camera)
-    intrinsics = Intrinsics(fx, fy, cx, cy, first_size(items))
+def with_one_camera(items: Sequence[Item], camera: Intrinsics) -> list[Item]:
+    """The items with one camera, which holds for images of the size of the first that can be read, or of that in its
+    file."""
+    intrinsics = camera if camera.size else replace(camera, size=first_size(items))
     found = [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
     if first := next((item for item in found if size_of(item)), None):
         checked(first)
+        if camera.distortion is not None:
+            matrix = intrinsics.matrix(size_of(first) or (0, 0))
+            log.warning(
+                "Images are undistorted (%s), and so are the maps. Their camera is fx %.2f, fy %.2f, cx %.2f, cy %.2f.",
+                camera.distortion, *focal_of_matrix(matrix),
+            )  # fmt: skip
     return found
 
 

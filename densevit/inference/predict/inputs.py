@@ -12,11 +12,14 @@ from pathlib import Path, PurePosixPath
 
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.images import OTHER_IMAGE_SUFFIXES
+from densevit.data.io.rgb import Rgb
 from densevit.data.io.tar import Member, list_members
 from densevit.data.io.video import CAMERA as CAMERA_INPUT
 from densevit.data.io.video import VIDEO_SUFFIXES, natural_order
+from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics, Lens
+from densevit.structures import Size
 from densevit.utils.atomic_io import sha256
 
 ARCHIVE_SUFFIXES = frozenset({".tar"})
@@ -38,6 +41,17 @@ class Item:
     def file(self) -> AbstractContextManager[Path]:
         """A path that decoders can open."""
         return nullcontext(self.source) if self.member is None else self.member.file()
+
+    def view(self, size: Size) -> PinholeView | None:
+        """Return how the image is undistorted; None where no distortion is known."""
+        if not isinstance(self.intrinsics, Intrinsics) or self.intrinsics.distortion is None:
+            return None
+        return self.intrinsics.undistorted(size)
+
+    def undistorted(self, image: Rgb) -> Rgb:
+        """Return the image as a pinhole camera would have taken it."""
+        view = self.view((image.shape[0], image.shape[1]))
+        return image if view is None else view.image(image)
 
     def digest(self) -> str:
         """Return the sha256 of its bytes."""

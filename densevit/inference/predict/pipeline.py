@@ -235,7 +235,7 @@ class ImageExporter(Exporter):
         predictor, plan, camera = self.predictor, self.plan, None
         try:
             with item.file() as path:
-                image = read_image(path, **self.limit)
+                image = item.undistorted(read_image(path, **self.limit))
             size = (image.shape[0], image.shape[1])
             if item not in self.complete:
                 self.digests[item] = plan.digest(item)

@@ -12,6 +12,7 @@ from densevit.data.datasets.base import read_numbers
 from densevit.data.index.manifest import read_table
 from densevit.data.io.point_cloud import read_ply_points
 from densevit.data.io.readers import read_depth
+from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
 from densevit.inference.predict.cameras import rows_name, size_of
 from densevit.inference.predict.inputs import Item, absolute
@@ -54,11 +55,11 @@ class PointFiles:
             alone: it is the only image, so that a file needs not name it.
         """
         path = self.file(item)
-        if path.suffix.lower() == ".csv":
-            return from_table(path, item, size, alone)
-        if path.suffix.lower() == ".png":
-            return from_map(path, size, self.scale)
-        return from_cloud(path, item, size, self.pose)
+        if path.suffix.lower() == ".ply":
+            return from_cloud(path, item, size, self.pose)
+        is_table = path.suffix.lower() == ".csv"
+        points = from_table(path, item, size, alone) if is_table else from_map(path, size, self.scale)
+        return points if (view := item.view(size)) is None else undistorted(points, view, size, path)
 
     def file(self, item: Item) -> Path:
         if not self.path.is_dir():
@@ -93,6 +94,16 @@ def from_table(path: Path, item: Item, size: Size, alone: bool) -> MeasuredPoint
         points.append((u, v, depth, noise))
     columns = np.array(points).T
     return MeasuredPoints(columns[0], columns[1], columns[2], columns[3] if columns[3].any() else None)
+
+
+def undistorted(points: MeasuredPoints, view: PinholeView, size: Size, path: Path) -> MeasuredPoints:
+    """Return points of the image as it was taken at the pixels of the undistorted one, those outside left out."""
+    u, v = view.pixels(np.stack([points.u, points.v], 1)).T
+    inside = (u >= -0.5) & (u < size[1] - 0.5) & (v >= -0.5) & (v < size[0] - 0.5)
+    if not inside.any():
+        raise DataError(f"{path}: none of its {len(u)} points lies in the undistorted image.")
+    noise = None if points.noise is None else points.noise[inside]
+    return MeasuredPoints(u[inside], v[inside], points.depth[inside], noise)
 
 
 def is_of(cells: Mapping[str, Any], item: Item, path: Path) -> bool:

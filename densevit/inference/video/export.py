@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from densevit.data.io.rgb import stack
 from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError
-from densevit.inference.camera import CameraNumbers, focal_numbers, focal_of_matrix
+from densevit.inference.camera import CameraNumbers, Intrinsics, focal_numbers, focal_of_matrix
 from densevit.inference.image_input import Maps
 from densevit.inference.predict.ledger import hash_of
 from densevit.inference.predict.pipeline import Exporter
@@ -155,7 +155,7 @@ class ClipExport:
         begin = max(0, self.done.frames - memory) // batch * batch  # the same batches as an uninterrupted export
         if sees_motion(self.predictor):
             begin = 0  # a window depends on all before it
-        frames = self.clip.source.frames(self.plan.span, skip=begin)
+        frames = self.frames(begin)
         ahead = 2 * batch + 2
         with (
             self.opened,
@@ -175,6 +175,16 @@ class ClipExport:
         self.summary.out_of_range += self.done.out_of_range
         if self.done.focal is not None:
             self.summary.cameras["estimate"] += 1
+
+    def frames(self, begin: int) -> Iterator[VideoFrame]:
+        """Return the frames, undistorted where the camera's distortion is known."""
+        camera = self.plan.intrinsics
+        for frame in self.clip.source.frames(self.plan.span, skip=begin):
+            if not isinstance(camera, Intrinsics) or camera.distortion is None:
+                yield frame
+            else:
+                h, w = frame.image.shape[:2]
+                yield replace(frame, image=camera.undistorted((h, w)).image(frame.image))
 
     def predicted(self, decoded: Iterator[VideoFrame]) -> Iterator[tuple[VideoFrame, Maps]]:
         """Return frames with their maps, those of a model with motion blocks up to a window late; runs in a thread."""

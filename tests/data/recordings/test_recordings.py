@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -19,8 +18,7 @@ from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.named import named_spec
 from densevit.data.datasets.recording import Recording
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
-from densevit.data.recordings.layouts import camera_of_json
-from densevit.data.recordings.poses import OPENGL, pose_of, poses_at, read_colmap, read_trajectory
+from densevit.data.recordings.poses import OPENGL, pose_of, poses_at, read_trajectory
 from densevit.data.validation import SplitToValidate, validate
 from densevit.errors import DataError
 from densevit.ops.geometry import backproject, pinhole
@@ -197,7 +195,8 @@ def test_tum_says_when_it_does_not_know_the_camera(tmp_path: Path, caplog: pytes
     write_tum(tmp_path / "desk")
     assert Tum(root=tmp_path / "desk").read(0).intrinsics is None
     assert "camera=freiburg1" in caplog.text
-    assert np.array_equal(Tum(root=tmp_path / "desk", camera="freiburg1").read(0).intrinsics, CAMERAS["freiburg1"])
+    raw = Tum(root=tmp_path / "desk", camera="freiburg1", undistort=False)
+    assert np.array_equal(raw.read(0).intrinsics, CAMERAS["freiburg1"])
 
 
 def test_depth_of_a_second_camera_lies_where_both_cameras_see_it(tmp_path: Path) -> None:
@@ -266,31 +265,6 @@ def test_damaged_lists_are_named_with_their_line(name: str, content: str, messag
     (tmp_path / "walk" / name).write_text(content)
     with pytest.raises(DataError, match=message):
         Recording(root=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("distortion", "faulty"),
-    [
-        ({"k1": 0.1, "k2": 0}, True),
-        ({"distortion_coeffs": [0.0, 0, 1e-3, 0], "distortion_model": "radtan"}, True),
-        ({"distortion_coefficients": {"rows": 1, "data": [0.1, 0, 0, 0, 0]}}, True),
-        ({"D": [0, 0, 0, 0, 0], "distortion_model": "plumb_bob", "k1": 0, "p1": None}, False),
-    ],
-)
-def test_a_camera_with_distortion_is_refused(distortion: dict[str, Any], faulty: bool) -> None:
-    camera = {"fx": 30, "fy": 30, "cx": 20, "cy": 15, **distortion}
-    if not faulty:
-        assert camera_of_json(camera, Path("intrinsics.json")) is not None
-        return
-    with pytest.raises(DataError, match="intrinsics.json: the camera has distortion, .* undistort images and depth"):
-        camera_of_json(camera, Path("intrinsics.json"))
-
-
-def test_distortion_of_a_colmap_model_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "images.txt").write_text("")
-    (tmp_path / "cameras.txt").write_text("1 OPENCV 40 30 30 30 20 15 0.1 0 0 0\n")
-    with pytest.raises(DataError, match="cameras.txt: camera 1 is OPENCV with distortion"):
-        read_colmap(tmp_path)
 
 
 def test_a_pose_that_is_no_rotation_is_refused(tmp_path: Path) -> None:

@@ -17,17 +17,22 @@ from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset
+from densevit.data.recordings.cameras import Camera, distortion_of, model_of_matrix
 from densevit.data.recordings.layouts import read_tum
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 
 log = logging.getLogger(__name__)
 
-# The benchmark's calibration of its three cameras' colour images.
+# The benchmark's calibration of its three cameras' colour images; those of freiburg3 were published undistorted.
 CAMERAS = {
     "freiburg1": pinhole(517.3, 516.5, 318.6, 255.3),
     "freiburg2": pinhole(520.9, 521.0, 325.1, 249.7),
     "freiburg3": pinhole(535.4, 539.2, 320.1, 247.6),
+}
+LENSES = {
+    "freiburg1": (0.2624, -0.9531, -0.0054, 0.0026, 1.1633),
+    "freiburg2": (0.2312, -0.7849, -0.0033, -0.0001, 0.9172),
 }
 
 
@@ -46,6 +51,7 @@ class Tum(FileDataset):
         root: Root = None,
         sequences: tuple[str, ...] = (),
         camera: Literal["freiburg1", "freiburg2", "freiburg3"] | None = None,
+        undistort: bool = True,
         max_gap: Annotated[float, Field(ge=0)] = 0.02,
         subset: Subset = "full",
     ) -> None:
@@ -55,6 +61,8 @@ class Tum(FileDataset):
             root: a folder of sequences, or one sequence; default `tum` (densevit.data.datasets.base.resolve_root).
             sequences: folders of the root; none names all.
             camera: which of the benchmark's three took the images; default: the one in the folder's name.
+            undistort: images and depth, by the published coefficients; false takes them as they are, as published
+                evaluations of depth do.
             max_gap: seconds that may lie between an image and its depth or pose.
         """
         self.root = resolve_root(root, "tum")
@@ -68,7 +76,7 @@ class Tum(FileDataset):
             samples += [
                 SampleFiles(
                     f"{path.name}/{frame.name}", frame.image, frame.depth, time=frame.time, pose=frame.pose,
-                    intrinsics=CAMERAS.get(own),
+                    intrinsics=camera_of(own) if undistort else CAMERAS.get(own),
                 )
                 for frame in read_tum(folder, max_gap)
             ]  # fmt: skip
@@ -83,3 +91,10 @@ class Tum(FileDataset):
         if not folders:
             raise DataError(f"{self.root}: no sequence with an rgb.txt in it.")
         return folders
+
+
+def camera_of(name: str) -> Camera | None:
+    """Return one of the three cameras, with its lens."""
+    if name not in LENSES:
+        return CAMERAS.get(name)
+    return model_of_matrix(CAMERAS[name], (480, 640), distortion_of("plumb_bob", LENSES[name], name))

@@ -1,0 +1,247 @@
+"""Cameras as calibrators write them, and recordings that are undistorted by them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from densevit.data.datasets.depth.tum import Tum
+from densevit.data.datasets.folder import Folder
+from densevit.data.datasets.recording import Recording
+from densevit.data.recordings.cameras import COLMAP, camera_of_json, read_camera, read_colmap, read_colmap_cameras
+from densevit.data.recordings.distortion import CameraModel, Distortion
+from densevit.data.validation import SplitToValidate, validate
+from densevit.errors import DataError
+from densevit.ops.geometry import backproject, pinhole
+
+OPENCV = """%YAML:1.0
+---
+image_width: 64
+image_height: 48
+camera_matrix: !!opencv-matrix
+   rows: 3
+   cols: 3
+   dt: d
+   data: [ 5.0e+01, 0., 3.0e+01, 0., 5.1e+01, 2.5e+01, 0., 0., 1. ]
+distortion_coefficients: !!opencv-matrix
+   rows: 5
+   cols: 1
+   dt: d
+   data: [ -2.0e-01, 3.0e-02, 1.0e-03, -2.0e-03, 4.0e-03 ]
+"""
+ROS = """image_width: 64
+image_height: 48
+camera_name: narrow
+camera_matrix: {rows: 3, cols: 3, data: [50.0, 0.0, 30.0, 0.0, 51.0, 25.0, 0.0, 0.0, 1.0]}
+distortion_model: plumb_bob
+distortion_coefficients: {rows: 1, cols: 5, data: [-0.2, 0.03, 0.001, -0.002, 0.004]}
+projection_matrix: {rows: 3, cols: 4, data: [40.0, 0.0, 30.0, 0.0, 0.0, 41.0, 25.0, 0.0, 0.0, 0.0, 1.0, 0.0]}
+"""
+CAMERA_INFO = """header: {frame_id: camera}
+height: 48
+width: 64
+distortion_model: plumb_bob
+d: [-0.2, 0.03, 0.001, -0.002, 0.004]
+k: [50.0, 0.0, 30.0, 0.0, 51.0, 25.0, 0.0, 0.0, 1.0]
+p: [40.0, 0.0, 30.0, 0.0, 0.0, 41.0, 25.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+---
+"""
+KALIBR = """cam0:
+  camera_model: pinhole
+  intrinsics: [50.0, 51.0, 30.0, 25.0]
+  distortion_model: equidistant
+  distortion_coeffs: [0.1, -0.02, 0.003, -0.001]
+  resolution: [64, 48]
+  rostopic: /cam0/image_raw
+"""
+BENT = Distortion("plumb_bob", (-0.2, 0.03, 0.004), (0.001, -0.002))
+EXPECTED = CameraModel(50.0, 51.0, 30.0, 25.0, (48, 64), BENT)
+
+
+@pytest.mark.parametrize("text", [OPENCV, ROS, CAMERA_INFO, KALIBR], ids=["opencv", "ros", "camera_info", "kalibr"])
+def test_calibrations_are_read(text: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(text.replace("\n", "\r\n"))
+    camera = read_camera(tmp_path / "c.yaml")
+    assert isinstance(camera, CameraModel) and camera.distortion is not None
+    assert (camera.fx, camera.fy, camera.cx, camera.cy, camera.size) == (50.0, 51.0, 30.0, 25.0, (48, 64))
+    if "equidistant" in text:
+        assert camera.distortion == Distortion("equidistant", (0.1, -0.02, 0.003, -0.001), fisheye=True)
+    else:
+        assert (camera.distortion.radial, camera.distortion.tangential) == (BENT.radial, BENT.tangential)
+
+
+@pytest.mark.parametrize(
+    ("facts", "lens"),
+    [
+        ({"D": [0, 0, 0, 0, 0], "distortion_model": "plumb_bob", "k1": 0, "p1": None}, None),
+        ({"k1": 0.1, "k2": 0, "p2": 1e-3}, Distortion("radtan", (0.1,), (0.0, 1e-3))),
+        ({"k1": 0.1, "k4": 0.2, "camera_model": "OPENCV_FISHEYE"},
+         Distortion("OPENCV_FISHEYE", (0.1, 0.0, 0.0, 0.2), fisheye=True)),
+        ({"D": [1, 2, 3, 4, 5, 6, 7, 8], "distortion_model": "rational_polynomial"},
+         Distortion("rational_polynomial", (1, 2, 5, 6, 7, 8), (3, 4))),
+        ({"coeffs": [0.1, 0, 0, 0, 0], "model": "distortion.inverse_brown_conrady"}, "inverse_brown_conrady"),
+        ({"distortion_coefficients": {"data": [0] * 8 + [0.1]}}, "coefficient 9"),
+        ({"k1": 0.1, "k4": 0.2, "camera_model": "OPENCV"}, "OPENCV .*'k4'.* not read. It may be plumb_bob"),
+        ({"k1": 0.1, "p1": 0.2, "distortion_model": "equidistant"}, "'p1'"),
+        ({"D": [float("nan")] * 4}, "nan"),
+    ],
+)  # fmt: skip
+def test_coefficients_are_read_by_their_model_or_refused(facts: dict[str, Any], lens: Any) -> None:
+    camera = {"fx": 30, "fy": 30, "cx": 20, "cy": 15, **facts}
+    if isinstance(lens, str):
+        with pytest.raises(DataError, match=f"c.json: the camera has distortion .*{lens}"):
+            camera_of_json(camera, Path("c.json"))
+        return
+    found = camera_of_json(camera, Path("c.json"))
+    assert (found.distortion if isinstance(found, CameraModel) else None) == lens
+
+
+def test_the_models_of_colmap_are_its_formulas(tmp_path: Path) -> None:
+    """colmap/sensor/models.h, written down once more: what is added to u and v, before f and c."""
+    numbers = {"f": 30, "fx": 30, "fy": 31, "cx": 20.5, "cy": 15.5, "k1": 0.1, "k2": -0.02, "p1": 0.003, "p2": -0.002}
+    numbers |= {"k3": 0.004, "k4": 0.02, "k5": 0.01, "k6": 0.003}
+    lines = [
+        f"{i} {name} 40 30 " + " ".join(str(numbers[key]) for key in names.split())
+        for i, (name, names) in enumerate(COLMAP.items())
+    ]
+    (tmp_path / "cameras.txt").write_text("# cameras\n" + "\n".join(lines) + "\n")
+    u, v = 0.3, -0.2
+    r2 = u * u + v * v
+    theta = np.arctan(np.sqrt(r2))
+    for i, camera in enumerate(read_colmap_cameras(tmp_path / "cameras.txt").values()):
+        name = [*COLMAP][i]
+        k = [numbers[f"k{j}"] if f"k{j}" in COLMAP[name] else 0.0 for j in range(1, 7)]
+        p1, p2 = (numbers[key] if key in COLMAP[name] else 0.0 for key in ("p1", "p2"))
+        assert isinstance(camera, CameraModel) and (camera.cx, camera.size) == (20.0, (30, 40))
+        lens = camera.distortion or Distortion("", (0.0,))
+        if "FISHEYE" in name:
+            angle = theta * (1 + k[0] * theta**2 + k[1] * theta**4 + k[2] * theta**6 + k[3] * theta**8)
+            expected = np.array([u, v]) * angle / np.sqrt(r2)
+        else:
+            radial = (1 + k[0] * r2 + k[1] * r2**2 + k[2] * r2**3) / (1 + k[3] * r2 + k[4] * r2**2 + k[5] * r2**3)
+            du = u * radial + 2 * p1 * u * v + p2 * (r2 + 2 * u * u)
+            expected = np.array([du, v * radial + 2 * p2 * u * v + p1 * (r2 + 2 * v * v)])
+        np.testing.assert_allclose(lens.distort(np.array([[u, v]]))[0], expected, atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("cameras", "images", "message"),
+    [
+        ("1 FOV 40 30 30 30 20 15 0.9\n", "", r"cameras.txt:1: expected ID MODEL .* got '1 FOV"),
+        ("1 OPENCV 40 30 30 30 20 15\n", "", "cameras.txt:1: expected ID MODEL"),
+        ("1 PINHOLE 40 30 0 30 20 15\n", "", "focal lengths are numbers over 0"),
+        ("1 PINHOLE 40 30 30 30 20 15\n", "1 1 0 0 0 0 0 0 2 a b.jpg\n\n", "images.txt:1: .* with a camera of"),
+    ],
+)
+def test_damaged_models_of_colmap_are_named_with_their_line(
+    cameras: str, images: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cameras.txt").write_text(cameras)
+    (tmp_path / "images.txt").write_text(images)
+    with pytest.raises(DataError, match=message):
+        read_colmap(tmp_path)
+
+
+def test_a_file_of_several_cameras_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "camchain.yaml").write_text(KALIBR + KALIBR.replace("cam0", "cam1"))
+    with pytest.raises(DataError, match="camchain.yaml: holds the cameras cam0, cam1; one for all images is expected"):
+        read_camera(tmp_path / "camchain.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [1\nb: 2")
+    with pytest.raises(DataError, match="bad.yaml: cannot be read as YAML"):
+        read_camera(tmp_path / "bad.yaml")
+
+
+def room(matrix: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Image, depth and classes of a smooth wall, z = 2 + 0.3 x + 0.2 y, in the directions `rays`, h w 2."""
+    x, y = rays[..., 0], rays[..., 1]
+    depth = 2 / (1 - 0.3 * x - 0.2 * y)
+    shade = 127 + 60 * np.sin(6 * x * depth) + 60 * np.cos(5 * y * depth)
+    labels = (x * depth > 0.1).astype(np.uint8) + 2 * (y * depth > -0.2).astype(np.uint8)
+    return np.repeat(shade[..., None], 3, 2).astype(np.uint8), depth, labels
+
+
+def write_walk(root: Path, lens: Distortion | None, size: tuple[int, int], depth_size: tuple[int, int]) -> None:
+    """One frame of the wall as a lens shows it, with depth registered to it."""
+    for (h, w), kinds in ((size, "images labels"), (depth_size, "depths")):
+        s = w / 64
+        u, v = np.meshgrid(np.arange(w), np.arange(h))
+        seen = np.stack([(u - ((30 + 0.5) * s - 0.5)) / (50 * s), (v - ((25 + 0.5) * s - 0.5)) / (51 * s)], -1)
+        rays = seen if lens is None else lens.undistort(seen.reshape(-1, 2)).reshape(seen.shape)
+        image, depth, labels = room(np.eye(3), rays)
+        parts = {"images": image, "labels": labels, "depths": np.rint(depth * 10000).astype(np.uint16)}
+        for kind in kinds.split():
+            (root / kind).mkdir(parents=True, exist_ok=True)
+            assert cv2.imwrite(str(root / kind / "0.png"), parts[kind])
+    (root / "poses.csv").write_text("name,tx,ty,tz,qx,qy,qz,qw\n0.png,0,0,0,0,0,0,1\n")
+
+
+@pytest.mark.parametrize("depth_size", [(240, 320), (120, 160)])
+@pytest.mark.parametrize("lens", [BENT, Distortion("equidistant", (0.1, -0.02, 0.003), fisheye=True)])
+def test_a_distorted_room_is_the_room_again(lens: Distortion, depth_size: tuple[int, int], tmp_path: Path) -> None:
+    h, w = 240, 320
+    write_walk(tmp_path, lens, (h, w), depth_size)
+    k = [*lens.radial, 0.0][:4] if lens.fisheye else [*lens.radial[:2], *lens.tangential, *lens.radial[2:]]
+    camera = {"K": [50, 0, 30, 0, 51, 25, 0, 0, 1], "D": k, "distortion_model": lens.model, "width": 64, "height": 48}
+    (tmp_path / "intrinsics.json").write_text(json.dumps(camera))
+    data = Recording(root=tmp_path, depth_scale=10000)
+    sample = data.read(0)
+    assert sample.depth is not None and sample.intrinsics is not None and sample.valid is not None
+    image, depth, _ = room(np.eye(3), backproject(np.ones((h, w)), sample.intrinsics)[..., :2])
+    error = abs(sample.image.astype(int) - image)
+    assert np.percentile(error, 99) <= 2 and sample.valid.all()
+    step = 0.03 * w / depth_size[1]  # of the depth between neighbouring pixels
+    assert abs(sample.depth - depth).max() < step
+    straight = backproject(sample.depth.astype(np.float64), sample.intrinsics)
+    off = straight @ [0.3, 0.2, -1] + 2  # of the wall
+    assert abs(off).mean() < 0.2 * step
+    assert any("undistorted: " in fact and "bends the corner by" in fact for fact in data.facts)
+
+
+def test_labels_depth_maps_and_check_data_follow_the_lens(tmp_path: Path) -> None:
+    write_walk(tmp_path, BENT, (240, 320), (240, 320))
+    (tmp_path / "intrinsics.json").write_text(json.dumps({"fx": 1, "fy": 1, "cx": 0, "cy": 0}))
+    (tmp_path / "ros.yaml").write_text(ROS)
+    plain = Folder(root=tmp_path, depth_scale=10000, classes=None)
+    data = Folder(root=tmp_path, depth_scale=10000, intrinsics="ros.yaml")
+    sample = data.read(0)
+    assert sample.labels is not None and sample.intrinsics is not None
+    _, _, labels = room(np.eye(3), backproject(np.ones((240, 320)), sample.intrinsics)[..., :2])
+    assert (sample.labels != labels).mean() < 0.002 < (plain.read(0).labels != labels).mean()
+    np.testing.assert_array_equal(data.label_map(0), sample.labels)
+    np.testing.assert_array_equal(data.depth_map(0), sample.depth)
+    report = validate([SplitToValidate("all", lambda: data)])
+    assert not [issue for issue in report.issues if issue.severity == "error"]
+    assert any("plumb_bob (k1 -0.2, k2 0.03, k3 0.004, p1 0.001, p2 -0.002)" in fact for fact in data.facts)
+    assert "plumb_bob" in data.version and not plain.version
+
+
+def test_depth_of_a_camera_of_its_own_is_found_in_the_undistorted_image(tmp_path: Path) -> None:
+    write_walk(tmp_path, BENT, (240, 320), (120, 160))
+    write_walk(tmp_path / "straight", None, (240, 320), (120, 160))
+    (tmp_path / "straight/depths/0.png").rename(tmp_path / "depths/0.png")
+    (tmp_path / "intrinsics.json").write_text(json.dumps({"K": [250, 0, 152, 0, 255, 127, 0, 0, 1], "D": [-0.2, 0.03]}))
+    own = (125.0, 127.5, 75.75, 63.25)
+    sample = Recording(root=tmp_path, depth_scale=10000, depth_camera=own).read(0)
+    assert sample.depth is not None and sample.intrinsics is not None
+    _, depth, _ = room(np.eye(3), backproject(np.ones((240, 320)), sample.intrinsics)[..., :2])
+    inside = sample.depth > 0
+    assert inside.mean() > 0.8 and abs(sample.depth - depth)[inside].max() < 0.06
+
+
+def test_tum_is_undistorted_by_its_published_coefficients(tmp_path: Path) -> None:
+    folder = tmp_path / "rgbd_dataset_freiburg1_desk"
+    for kind, pixels in (("rgb", np.zeros((480, 640, 3), np.uint8)), ("depth", np.full((480, 640), 5000, np.uint16))):
+        (folder / kind).mkdir(parents=True)
+        cv2.imwrite(str(folder / kind / "1.png"), pixels)
+        (folder / f"{kind}.txt").write_text(f"1.0 {kind}/1.png\n")
+    data, raw = Tum(root=folder), Tum(root=folder, undistort=False)
+    assert np.array_equal(raw.read(0).intrinsics, pinhole(517.3, 516.5, 318.6, 255.3))
+    k = np.array([0.2624, -0.9531, -0.0054, 0.0026, 1.1633])
+    u, v = (x.reshape(480, 640) for x in cv2.initUndistortRectifyMap(
+        pinhole(517.3, 516.5, 318.6, 255.3), k, np.eye(3), data.read(0).intrinsics, (640, 480), cv2.CV_32FC1
+    ))  # fmt: skip
+    assert min(u.min(), v.min()) > -2e-3 and u.max() < 639.002 and v.max() < 479.002
+    assert "plumb_bob (k1 0.2624" in " ".join(data.facts) and len(raw.facts) == 1
