@@ -7,11 +7,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DENSEVIT_CACHE", "off")
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from forked import ForkServer
 from shell import Shell
+from small import small_config
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -45,6 +47,17 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer
     server = ForkServer(tmp_path_factory.mktemp("fork_server"))
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of `data` and a `run` of one step, validated with a median scale. Nobody writes into it."""
+    from densevit.cli.main import main
+
+    folder = tmp_path_factory.mktemp("small_run")
+    words = ["steps=1", "log_every=1", "validate_every=1", "tasks.depth.protocol=median_scale"]
+    assert main(["train", str(small_config(folder)), *words]) == 0
+    return folder
 
 
 @pytest.fixture

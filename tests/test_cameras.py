@@ -56,6 +56,14 @@ def run(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.Tem
     return output
 
 
+@pytest.fixture(scope="module")
+def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run of a model that knows no lens."""
+    output = tmp_path_factory.mktemp("plain") / "run"
+    assert main(["train", str(data / "small.yaml"), f"output={output}", "steps=2"]) == 0
+    return str(output)
+
+
 def image(seed: int = 0, size: tuple[int, int] = (48, 64)) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 255, (*size, 3), dtype=np.uint8)
 
@@ -317,11 +325,10 @@ def test_a_table_is_checked_before_anything_is_written(
 
 
 def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
-    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    data: Path, plain: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert main(["train", str(data / "small.yaml"), f"output={tmp_path / 'run'}", "steps=2"]) == 0
     inside, beyond = str(data / "data/images/000.jpg"), str(data / "data/images")
-    words = ["predict", str(tmp_path / "run")]
+    words = ["predict", plain]
     assert main([*words, inside, "--output", str(tmp_path / "a"), "--fov", "60"]) == 0
     assert "field of view" not in caplog.text
     assert main([*words, beyond, "--output", str(tmp_path / "b"), "--fov", "100"]) == 0
@@ -332,7 +339,7 @@ def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
     assert "focal: ignored for depth, since this model knows no lens" in caplog.text
     assert "1 of 1 images looked at have a field of view of 106 degrees" in caplog.text
     caplog.clear()
-    predictor = densevit.load(tmp_path / "run", precision="fp32")
+    predictor = densevit.load(plain, precision="fp32")
     predictor(photo(tmp_path / "normal.jpg", exif={F35: 31}))  # 60 degrees across 80 of 100 pixels' diagonal
     predictor(photo(tmp_path / "lies.jpg", exif={F35: 60000}))  # of a model that needs no focal length, no fault
     assert not caplog.text
@@ -343,10 +350,9 @@ def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
 
 
 def test_an_evaluation_warns_of_a_lens_far_from_the_models_training(
-    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    data: Path, plain: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", str(data / "small.yaml"), f"output={tmp_path / 'run'}", "steps=2"]) == 0
-    words = ["eval", "--task", "depth", str(tmp_path / "run"), "--data", "folder", "--data-options", "depth_scale=1000"]
+    words = ["eval", "--task", "depth", plain, "--data", "folder", "--data-options", "depth_scale=1000"]
     for zoom, warned in ((1.0, False), (0.5, True)):
         root = tmp_path / f"root{zoom}"
         shutil.copytree(data / "data", root)

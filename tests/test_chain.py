@@ -5,16 +5,13 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 from shell import Shell
 from small import small_config
 
-import densevit
 from densevit.builder.plan import load_plan
 from densevit.cli.main import main
-from densevit.data.io.readers import read_depth
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
 from densevit.scorers.training_report import write_training_report
@@ -59,36 +56,6 @@ def test_a_report_that_cannot_be_written_or_has_no_images_is_a_warning(run: Path
     page.unlink()
     page.mkdir()
     assert write_training_report(plan, folder, "") is None and "report.html could not be written" in caplog.text
-
-
-def test_evaluation_repeats_the_score_of_training(run: Path) -> None:
-    data = ["--data", "folder", "--root", str(run / "data"), "--data-options", "depth_scale=1000"]
-    assert main(["eval", "--task", "depth", str(run / "run"), *data, "--output", str(run / "eval")]) == 0
-    best = min(row["abs_rel"] for row in read_csv(run / "run/val.csv"))
-    assert metrics(run / "eval")["abs_rel"] == pytest.approx(best, rel=1e-4)
-    rows = (run / "eval/per_image.csv").read_text().splitlines()
-    assert len(rows) == 7
-
-
-def test_exported_maps_score_as_the_model_does(run: Path) -> None:
-    out = str(run / "maps")
-    data = ["--data", "folder", "--root", str(run / "data"), "--data-options", "depth_scale=1000"]
-    assert main(["predict", str(run / "run"), str(run / "data/images"), "--output", out, "--precision", "fp32"]) == 0
-    assert main(["eval", "--task", "depth", "--predictions", out, *data, "--output", str(run / "eval_maps")]) == 0
-    assert main(["eval", "--task", "depth", str(run / "run"), *data, "--output", str(run / "eval_again")]) == 0
-    model, saved = metrics(run / "eval_again"), metrics(run / "eval_maps")
-    assert {k: saved[k] for k in model} == pytest.approx(model, abs=1e-3)
-
-
-def test_python_says_what_the_command_line_says(run: Path, tmp_path: Path) -> None:
-    image = run / "data/images/000.jpg"
-    predictor = densevit.load(run / "run", precision="fp32")
-    depth = predictor(str(image))
-    assert depth.shape == (60, 80) and depth.dtype == np.float32
-    words = ["--output", str(tmp_path / "out"), "--formats", "png16,npy", "--precision", "fp32"]
-    assert main(["predict", str(run / "run"), str(image), *words]) == 0
-    assert np.array_equal(np.load(tmp_path / "out/000.npy"), depth)
-    assert np.abs(read_depth(tmp_path / "out/000.png") - depth).max() <= 0.0005 + 1e-6
 
 
 def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An output kind that the package does not know, as a plug-in: trained, resumed, evaluated, written and exported."""
+"""An output kind that the package does not know, as a plug-in: trained, evaluated, written and exported."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,12 +7,10 @@ from textwrap import dedent
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 from small import small_config
 
 import densevit
 from densevit.api.evaluation import SCORERS
-from densevit.builder.checkpoint import restore
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers.base import DEPTH_FORMATS
 from densevit.models.heads.base import HEADS
@@ -155,13 +153,6 @@ def predictor(run: Path) -> Predictor:
 
 
 IMAGE = np.random.default_rng(0).integers(0, 255, (48, 64, 3), dtype=np.uint8)
-
-
-def test_a_run_resumes_bit_for_bit(run: Path) -> None:
-    folder, again = run / "checkpoints", run.with_name("again")
-    densevit.train(run / "config.yaml", resume=folder / "step-00000002", output=str(again))
-    (whole, _), (resumed, _) = restore(folder / "step-00000004"), restore(again / "checkpoints/step-00000004")
-    assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in whole.state_dict().items())
 
 
 def test_evaluation_scores_it_as_validation_did_and_writes_a_report(

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small import small_config
 
 import densevit
 from densevit.cli.main import main
@@ -14,35 +13,27 @@ from densevit.data.io.readers import read_depth, read_image
 from densevit.errors import ConfigError, DataError
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data and a short run."""
-    folder = tmp_path_factory.mktemp("small")
-    densevit.train(small_config(folder), steps=1, output=folder / "run")
-    return folder
+def data(small_run: Path) -> dict[str, Any]:
+    return {"type": "folder", "root": small_run / "data", "depth_scale": 1000}
 
 
-def data(folder: Path) -> dict[str, Any]:
-    return {"type": "folder", "root": folder / "data", "depth_scale": 1000}
-
-
-def command(folder: Path, output: Path, *words: str) -> dict[str, Any]:
-    base = ["--data", "folder", "--root", str(folder / "data"), "--data-options", "depth_scale=1000"]
+def command(small_run: Path, output: Path, *words: str) -> dict[str, Any]:
+    base = ["--data", "folder", "--root", str(small_run / "data"), "--data-options", "depth_scale=1000"]
     assert main(["eval", "--task", "depth", *words, *base, "--output", str(output)]) == 0
     found = json.loads((output / "metrics.json").read_text())
     return {key: value for key, value in found.items() if key != "source"}
 
 
-def test_a_checkpoint_scores_as_by_the_command(folder: Path, tmp_path: Path) -> None:
-    theirs = command(folder, tmp_path / "command", str(folder / "run"))
-    found = densevit.evaluate(folder / "run", data(folder), metrics=["distance"])
+def test_a_checkpoint_scores_as_by_the_command(small_run: Path, tmp_path: Path) -> None:
+    theirs = command(small_run, tmp_path / "command", str(small_run / "run"))
+    found = densevit.evaluate(small_run / "run", data(small_run), metrics=["distance"])
     written = found.report(tmp_path / "python")
     assert [path.name for path in written] == ["metrics.json", "per_image.csv", "report.html"]
     mine = json.loads(written[0].read_text())
     assert mine["source"].pop("inference")["precision"] == "fp32"
     assert mine["source"].pop("warning").startswith("6 of these 6 images trained the model")
     assert mine.pop("source") == {
-        "checkpoint": str(folder / "run"), "task": "depth", "data": "folder", "root": str(folder / "data"),
+        "checkpoint": str(small_run / "run"), "task": "depth", "data": "folder", "root": str(small_run / "data"),
         "metrics": "['distance']", "device": "cpu", "runtime": "torch",
     }  # fmt: skip
     assert mine == theirs
@@ -55,29 +46,29 @@ def test_a_checkpoint_scores_as_by_the_command(folder: Path, tmp_path: Path) -> 
     assert html.startswith("<b>run on folder</b>") and f"<td>{found.scores['abs_rel']:.4f}</td>" in html
 
 
-def maps(folder: Path) -> dict[str, np.ndarray]:
+def maps(small_run: Path) -> dict[str, np.ndarray]:
     """The ground truth, 10% too far."""
-    return {p.stem: read_depth(p, 1000) * np.float32(1.1) for p in sorted((folder / "data/depths").glob("*.png"))}
+    return {p.stem: read_depth(p, 1000) * np.float32(1.1) for p in sorted((small_run / "data/depths").glob("*.png"))}
 
 
-def test_predictions_may_be_files_arrays_or_a_function(folder: Path, tmp_path: Path) -> None:
-    given = maps(folder)
+def test_predictions_may_be_files_arrays_or_a_function(small_run: Path, tmp_path: Path) -> None:
+    given = maps(small_run)
     for name, depth in given.items():
         np.save(tmp_path / f"{name}.npy", depth)
-    pairs = [(folder / f"data/images/{name}.jpg", depth / np.float32(1.1)) for name, depth in given.items()]
+    pairs = [(small_run / f"data/images/{name}.jpg", depth / np.float32(1.1)) for name, depth in given.items()]
     by_image = {read_image(image).tobytes(): given[image.stem] for image, _ in pairs}
     found = [
-        densevit.evaluate(predictions=tmp_path, data=data(folder)),
-        densevit.evaluate(predictions=given, data=data(folder)),
+        densevit.evaluate(predictions=tmp_path, data=data(small_run)),
+        densevit.evaluate(predictions=given, data=data(small_run)),
         densevit.evaluate(predictions=list(given.values()), data=pairs),
         densevit.evaluate(predictions=np.stack(list(given.values())), data=pairs),
         densevit.evaluate(lambda image: by_image[image.tobytes()], pairs),
     ]
-    theirs = command(folder, tmp_path / "command", "--predictions", str(tmp_path))
+    theirs = command(small_run, tmp_path / "command", "--predictions", str(tmp_path))
     assert found[0].scores == {name: theirs["metrics"][name] for name in found[0].scores}
     for other in found[1:]:
         assert other.scores["abs_rel"] == pytest.approx(0.1, abs=1e-6)
-    several = densevit.evaluate(predictions=given, data=data(folder), protocol="all")
+    several = densevit.evaluate(predictions=given, data=data(small_run), protocol="all")
     assert several.scores["plain/abs_rel"] == found[1].scores["abs_rel"]
 
 
@@ -108,9 +99,9 @@ def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
         ({"predictions": [np.ones((60, 80))] * 6, "data": 1, "task": "classification"}, "predictions are maps"),
     ],
 )
-def test_what_does_not_go_together_is_said(folder: Path, options: dict[str, Any], message: str) -> None:
+def test_what_does_not_go_together_is_said(small_run: Path, options: dict[str, Any], message: str) -> None:
     if "data" in options:
-        options = {**options, "data": data(folder)}
+        options = {**options, "data": data(small_run)}
     with pytest.raises((ConfigError, DataError)) as caught:
         densevit.evaluate(options.pop("model", None), **options)
     assert message in str(caught.value)

@@ -19,7 +19,7 @@ from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.objective import TrainingSetup
 from densevit.engine.trainer import Trainer
-from densevit.errors import CheckpointError, ConfigError, DataError, Diverged, Preempted, StorageError
+from densevit.errors import CheckpointError, DataError, Diverged, Preempted, StorageError
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.objectives import Supervised
 from densevit.structures import Batch
@@ -477,12 +477,6 @@ def test_a_run_that_gives_up_its_average_goes_on_from_what_it_learned(tmp_path: 
     interrupted_at(5, tmp_path)
     with_average, without = resumed(some_run(tmp_path)), resumed(some_run(tmp_path, ema=None))
     assert_equal(with_average.model.state_dict(), without.model.state_dict())
-
-
-def test_a_run_is_not_overwritten_unless_asked_to_go_on(tmp_path: Path) -> None:
-    interrupted_at(5, tmp_path)
-    with pytest.raises(ConfigError, match="already holds a run. Go on with --resume"):
-        run_folder.find_checkpoint(some_run(tmp_path), None, CPU)
 
 
 def test_an_output_that_no_disk_takes_is_told(tmp_path: Path) -> None:

@@ -295,10 +295,3 @@ def test_few_images_or_scenes_in_common_say_too_little_of_others(tmp_path: Path)
     assert "5 images tell too little" in sentence(found) and all(row.better is None for row in found.differences)
     found = compare(scored(tmp_path / "c", 0.2, rooms=5), scored(tmp_path / "d", 0.1, rooms=5))
     assert "B is better" in table(found) and "Of other scenes this tells nothing: they are 5" in table(found)
-
-
-def test_equal_systems_are_told_apart_once_in_twenty_times_also_by_few_images() -> None:
-    """Both have the same random errors; from plain percentiles 0.12 of such verdicts would be wrong (measured)."""
-    a, b = np.random.default_rng(0).normal(1, 0.1, (2, 8, 400))
-    wrong = sum(not low < 0 < high for low, high in drawn_intervals(b - a))
-    assert wrong <= 0.07 * 400

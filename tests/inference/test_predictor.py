@@ -259,3 +259,10 @@ def test_a_predictor_does_not_change_and_other_options_make_another_one_on_the_s
     assert other.model is one.model and pickle.loads(pickle.dumps(other)).flip
     with pytest.raises(TypeError, match="focus: options that change are card, flip"):
         one.with_options(focus=1)
+
+
+def test_repr_says_what_the_predictor_is() -> None:
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
+    made = Predictor(nn.Conv2d(3, 1, 1), card, device="cpu", precision="bf16")
+    computed = "device='cpu', precision='bf16' (8 bits of mantissa; 'fp32' to compare)"
+    assert repr(made) == f"Predictor(Conv2d, 0.0M parameters, heads={{depth: metric depth}}, {computed})"

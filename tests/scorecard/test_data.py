@@ -8,14 +8,11 @@ import h5py
 import layouts
 import numpy as np
 import pytest
-import torch
 from forked import ForkServer
 from layouts.encoders import DEPTH_WRITERS
 from small import small_config, small_folder
 
 from densevit.cli.main import main
-from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.data.loading.dataloader import EvalLoader
 from densevit.data.prepare import repack_nyu
 from densevit.engine.logger import read_csv
 from densevit.inference.writers import DEPTH_FORMATS
@@ -167,25 +164,6 @@ def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layouts.write_nyu_labeled(folder / "old.mat", samples)
     repack_nyu.repack(folder / "old.mat", folder / "nyu_depth_v2_labeled.mat")
     return folder / "nyu_depth_v2_labeled.mat"
-
-
-def open_nyu(path: Path) -> Dataset:
-    return DATASETS.check({"type": "nyu", "root": str(path), "split": "test", "subset": "available"}, "data").build()
-
-
-@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")  # on two cores
-def test_an_hdf5_file_reads_alike_with_any_number_of_workers(mat: Path) -> None:
-    data = open_nyu(mat)
-    data.read(0)  # the handle is open before the workers are forked
-    passes = []
-    for workers in (0, 2, 4):
-        batches = EvalLoader(data, batch_size=1, workers=workers)
-        passes.append([(batch.names, batch.image, batch.depth) for batch in batches])
-    assert len(passes[0]) == len(data) == 2
-    for other in passes[1:]:
-        for (names, image, depth), (theirs, their_image, their_depth) in zip(passes[0], other, strict=True):
-            assert names == theirs and torch.equal(image, their_image)
-            assert depth is not None and their_depth is not None and torch.equal(depth, their_depth)
 
 
 @pytest.mark.parametrize("key", ["images", "rawDepths"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from shell import Shell
-from small import small_config, small_folder
+from small import small_folder
 
 import densevit
 from densevit.cli.main import main
@@ -23,11 +23,8 @@ from densevit.scorers.depth import evaluate_depth, select_protocols
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("small")
-    words = ["steps=1", "log_every=1", "validate_every=1", "tasks.depth.protocol=median_scale"]
-    assert main(["train", str(small_config(folder)), *words]) == 0
-    return folder / "run"
+def run(small_run: Path) -> Path:
+    return small_run / "run"
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -19,11 +18,11 @@ from torch.utils.data import DataLoader
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate
-from densevit.data.loading.dataloader import AugmentedDataset, EvalLoader, TrainLoader
+from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.sampler import InfiniteBatchSampler
 from densevit.data.loading.workers import auto_workers
 from densevit.data.transforms.base import Transform
-from densevit.errors import ConfigError, DataError
+from densevit.errors import DataError
 from densevit.structures import Batch, Sample
 
 
@@ -129,18 +128,6 @@ def test_accumulation_splits_a_batch_without_changing_it() -> None:
     whole, parts = take(3), take(6, grad_accum_steps=2)
     joined = [torch.cat([parts[2 * s].image, parts[2 * s + 1].image]) for s in range(3)]
     assert all(torch.equal(b.image, j) for b, j in zip(whole, joined, strict=True))
-
-
-def test_two_ranks_together_see_what_one_sees() -> None:
-    alone = take(5)
-    ranks = [take(5, rank=rank, world_size=2) for rank in range(2)]
-    for step in range(5):
-        assert sorted(ranks[0][step].indices + ranks[1][step].indices) == sorted(alone[step].indices)
-
-
-def test_an_uneven_batch_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(ConfigError, match="evenly"):
-        stream(batch_size=3, world_size=2)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -259,13 +246,6 @@ def test_the_parent_keeps_its_signal_handling() -> None:
     next(loader)
     assert ask() == before and before[0] == signal.SIG_DFL
     loader.close()
-
-
-def test_a_training_set_is_a_function_of_its_place_after_pickling() -> None:
-    samples = AugmentedDataset(Numbered(5), Noise(), seed=3)
-    copy = pickle.loads(pickle.dumps(samples))
-    assert np.array_equal(samples.read(4, (2, 4)).image, copy.read(4, (2, 4)).image)
-    assert not np.array_equal(samples.read(4, (2, 4)).image, samples.read(4, (3, 4)).image)
 
 
 @pytest.mark.parametrize(("world_size", "workers"), [(1, 0), (2, 0), (3, 0), (7, 0), (2, 2)])

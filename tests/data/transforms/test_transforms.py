@@ -220,13 +220,6 @@ def test_a_plane_stays_the_plane_of_the_moved_camera(spec: Mapping[str, Any]) ->
             assert normal[2] / np.linalg.norm(normal) == pytest.approx(unit[2], abs=0.01)
 
 
-def test_a_flip_negates_the_horizontal_component_of_normals() -> None:
-    normals = np.zeros((2, 3, 3), np.float32)
-    normals[0, 0] = (0.6, 0.0, -0.8)
-    flipped = apply(replace(small(), normals=normals), {"type": "hflip", "p": 1.0})
-    np.testing.assert_allclose(flipped.normals[0, 2], (-0.6, 0.0, -0.8))
-
-
 def test_a_pose_follows_the_image_so_that_two_views_of_a_point_agree() -> None:
     """A point seen by two cameras: after the same transform its pixel in one still leads to its pixel in the other."""
     turn = np.array([[0.96, 0, 0.28], [0, 1, 0], [-0.28, 0, 0.96]])
@@ -397,23 +390,3 @@ def test_albumentations_is_imported_late_and_told_not_to_use_the_network() -> No
     )
     environment = {k: v for k, v in os.environ.items() if k != "NO_ALBUMENTATIONS_UPDATE"}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
-
-
-@pytest.mark.parametrize("metric", ["depth", "intrinsics"])
-@pytest.mark.parametrize("size", [(24, 32), (40, 40), (96, 128)])
-def test_nothing_but_a_zoom_changes_the_unit_of_depth(metric: str, size: tuple[int, int]) -> None:
-    """A wall at 3 m, as `resize`, which validation and prediction use, shows it at any size."""
-    wall = replace(plane((48, 64), holes=False), depth=np.full((48, 64), 3, np.float32))
-    for spec in (
-        {"type": "resize", "size": size},
-        {"type": "resize", "short_side": size[0]},
-        {"type": "random_scale", "range": (1, 1), "metric": metric},
-        {"type": "random_resized_crop", "size": size, "range": (1, 1), "metric": metric},
-        {"type": "random_crop", "size": size},
-        {"type": "center_crop", "size": size},
-        {"type": "hflip", "p": 1},
-        {"type": "rotate", "degrees": 20},
-    ):
-        moved = apply(wall, spec)
-        assert moved.depth is not None and moved.valid is not None
-        assert moved.depth[moved.valid] == pytest.approx(3), spec

@@ -153,14 +153,6 @@ def test_what_a_subset_leaves_out_is_a_warning_unless_nothing_is_left(tmp_path: 
     assert not report.ok and "not one of its samples" in format_text(report)
 
 
-def test_links_to_nothing_are_missing_files(tmp_path: Path) -> None:
-    layouts.write_folder(tmp_path, frames("a", "b", "c"))
-    for name, target in (("a", "gone.jpg"), ("b", "b.jpg")):  # the second leads to itself
-        (tmp_path / f"images/{name}.jpg").unlink()
-        (tmp_path / f"images/{name}.jpg").symlink_to(target)
-    assert found_in(tmp_path) == {"missing": {"a.jpg", "b.jpg"}}
-
-
 @pytest.mark.parametrize("turned", [False, True], ids=["upright", "turned by EXIF"])
 def test_a_jpeg_with_a_hole_in_its_data_is_damaged_though_every_decoder_takes_it(tmp_path: Path, turned: bool) -> None:
     """Its end is there; the pixels that the lost bytes held are plain gray, at the end of the picture."""

@@ -13,7 +13,7 @@ from toy_models import fp32, toy_network
 
 from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
-from densevit.inference.attention.html_page import named_maps, overlay, scale_to, write_attention_page
+from densevit.inference.attention.html_page import named_maps, overlay, write_attention_page
 from densevit.inference.attention.maps import Attention, compute_attention
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
@@ -155,11 +155,6 @@ def test_an_overlay_is_bright_where_the_weight_is_and_as_large_as_the_picture() 
     # Columns 16 to 31 of the padded picture are 14 to 27 of the picture itself; rows 0 to 15 are 0 to 11.
     bright = shown > shown.min()
     assert bright[:12, 14:].all() and bright.sum() == 12 * 14
-
-
-def test_small_pictures_grow_by_whole_factors_and_large_ones_shrink() -> None:
-    assert scale_to(np.zeros((8, 8, 3), np.uint8), 100).shape == (96, 96, 3)
-    assert scale_to(np.zeros((300, 200, 3), np.uint8), 100).shape == (100, 67, 3)
 
 
 def test_the_page_holds_every_map_and_fetches_nothing(tmp_path: Path) -> None:

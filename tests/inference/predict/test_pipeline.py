@@ -100,17 +100,6 @@ def test_every_image_gets_its_own_depth_at_its_own_size(tmp_path: Path) -> None:
         np.testing.assert_allclose(depth, 1 + image.mean(-1) / 255, atol=0.5 / 1000 + 1e-6)
 
 
-def test_batches_of_neighbours_of_one_size_give_the_same_files(tmp_path: Path) -> None:
-    root = photos(tmp_path / "in", 5)
-    photos(root / "sub", 3, size=(9, 7))
-    batching = predictor(batch_size=4)
-    export(batching, plan(root, tmp_path / "together", "png16", "npy"))
-    # Groups of four in the list's order: 0 1 2 3 | 4 and three of the other size.
-    assert batching.model.seen == [(4, 3, 12, 16), (1, 3, 12, 16), (3, 3, 9, 7)]
-    export(predictor(), plan(root, tmp_path / "alone", "png16", "npy"))
-    assert contents(tmp_path / "together") == contents(tmp_path / "alone")
-
-
 def test_one_bad_image_costs_one_line_and_mended_it_is_all_that_resuming_makes(tmp_path: Path) -> None:
     root = photos(tmp_path / "in")
     whole = (root / "4.png").read_bytes()
