@@ -9,8 +9,7 @@ import numpy as np
 from PIL import Image
 
 import densevit
-from densevit.ops.colormap import colorize, percentile_range
-from densevit.ops.palette import overlay, palette_for
+from densevit.ops.colors import colorize, overlay, palette_for, percentile_range
 from densevit.utils.network import PACKAGED
 
 EXAMPLES = ("corridor", "desk", "shelf")

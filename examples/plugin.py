@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from densevit.data.datasets.base import DATASETS, Dataset
-from densevit.losses.base import DEPTH_LOSSES, DepthLoss
+from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
 from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.structures import EncoderOutput, FeatureSpec, Sample
 

@@ -15,8 +15,7 @@ from torch import nn
 from densevit.data.datasets.motorcycle import Motorcycle
 from densevit.data.loading.collate import collate
 from densevit.data.transforms.geometric import Resize
-from densevit.losses.pixelwise import l1, mse
-from densevit.losses.silog import silog
+from densevit.losses.depth import l1, mse, silog
 from densevit.models.vit.vision_transformer import VisionTransformer
 
 LOSSES, SIZE, PATCH, DIM = {"l1": l1, "mse": mse, "silog": silog}, (128, 192), 16, 192

@@ -32,10 +32,10 @@ SLANT = dedent('''
     from densevit.scorers.base import Evaluation, input_of
     from densevit.inference.writers.arrays import Npy
     from densevit.inference.writers.base import DEPTH_FORMATS
-    from densevit.losses.base import DEPTH_LOSSES
+    from densevit.losses.depth import DEPTH_LOSSES
     from densevit.model_card import HeadSpec
     from densevit.models.heads.base import HEADS, Head
-    from densevit.models.layers.conv_head import ConvHead
+    from densevit.models.layers import ConvHead
     from densevit.output_kinds import OutputKind, register
     from densevit.tasks.base import NO_EXTRAS, TASKS, Task
 

@@ -43,7 +43,7 @@ def unregistered(monkeypatch: pytest.MonkeyPatch, run: Path) -> Path:
     import sys
 
     from densevit.data.datasets.base import DATASETS
-    from densevit.losses.base import DEPTH_LOSSES
+    from densevit.losses.depth import DEPTH_LOSSES
 
     for registry, name in ((DECODERS, "weighted_sum"), (DATASETS, "ramps"), (DEPTH_LOSSES, "charbonnier")):
         monkeypatch.delitem(registry.components, name)

@@ -32,7 +32,7 @@ from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.model_card import ModelCard
 from densevit.registry import Registry, schema
-from densevit.utils.signals import interruptible
+from densevit.utils.process import interruptible
 
 PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
 

@@ -28,21 +28,20 @@ from densevit.engine import distributed, run_folder, skipped_steps
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.early_stop import stop_when_stalled
 from densevit.engine.logger import describe_run, format_scores, read_csv
-from densevit.engine.replay import ReplayResult, replay
 from densevit.engine.run_folder import Found
+from densevit.engine.skipped_steps import ReplayResult, replay
+from densevit.engine.train_state import reseed, seed_everything
 from densevit.engine.trainer import Trainer
-from densevit.engine.trials.batch_size import choose_batch_size, images_per_second
-from densevit.engine.trials.overfit import overfit_config
-from densevit.engine.trials.overfit import overfit_one_batch as overfit
+from densevit.engine.trials import choose_batch_size, images_per_second, overfit_config
+from densevit.engine.trials import overfit_one_batch as overfit
 from densevit.errors import CheckpointError, ConfigError, Preempted
 from densevit.inference.predictor import Predictor
 from densevit.scorers import baselines
 from densevit.scorers.training_report import PAGE, write_training_report
 from densevit.structures import Row
-from densevit.utils import seed
 from densevit.utils.device import choose_device
 from densevit.utils.lock import FolderLock
-from densevit.utils.signals import poll
+from densevit.utils.process import poll
 from densevit.weights import checkpoint
 
 MOST_IMAGES = 1024  # that `batch_size: auto` tries in a step
@@ -222,12 +221,12 @@ def overfit_one_batch(draft: Draft) -> str:
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     """The trainer, with the seeds set: one for the weights, then one for each process. Warns of what looks wrong."""
-    seed.seed_everything(plan.run.seed)
+    seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     for warning in world.on_main(lambda: run_sanity_checks(plan, trainer.card, trainer.tasks)):
         if world.is_main:
             print(f"warning: {warning}", file=sys.stderr)
-    seed.reseed(plan.run.seed, world.rank)
+    reseed(plan.run.seed, world.rank)
     return trainer
 
 
@@ -240,7 +239,7 @@ def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence
     fixed.append(f"plugins=[{', '.join(map(str, allowed))}]")
     plan = planning.load_plan(folder / checkpoint.CONFIG, [*fixed, *words]).open()
     world = DistributedContext(choose_device(plan.run.device))
-    seed.seed_everything(plan.run.seed)
+    seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     features = cached_features(plan, trainer, world)
     batches = training.train_batches(plan, DistributedContext(world.device, rank, processes), features)

@@ -40,7 +40,7 @@ def app(
     from densevit.app.inputs import Limits
     from densevit.app.models import AppModel
     from densevit.app.server import serving
-    from densevit.utils.signals import interruptible
+    from densevit.utils.process import interruptible
 
     models = models or [packaged_model()]
     loaded = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from densevit.app.models import AppModel, ViewOptions
-from densevit.ops.colormap import ColorMap
+from densevit.ops.colors import ColorMap
 from densevit.output_kinds import DEPTH_KINDS
 
 WAITING = "<p>Drop an image or a clip, or choose one.</p>"

@@ -11,7 +11,7 @@ from densevit.app.inputs import Limits
 from densevit.app.models import AppModel
 from densevit.errors import ConfigError
 from densevit.utils.packages import require_packages
-from densevit.utils.signals import removed_at_exit
+from densevit.utils.process import removed_at_exit
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from densevit.models.decoders.base import DECODERS
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
-from densevit.models.skip_init import SkipInit
+from densevit.models.vit.init_weights import SkipInit
 from densevit.preprocess_config import PreprocessConfig
 from densevit.registry import ComponentSpec, Registry
 from densevit.utils.network import is_address

@@ -18,10 +18,9 @@ from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
 from densevit.data.transforms.photometric import compose
-from densevit.engine import freezing
 from densevit.engine.distributed import DistributedContext
-from densevit.engine.interfaces import Validation
-from densevit.engine.objective import TrainingSetup
+from densevit.engine.objective import TrainingSetup, Validation
+from densevit.engine.optim import freeze
 from densevit.engine.trainer import Trainer
 from densevit.engine.validation import Predict
 from densevit.errors import ConfigError
@@ -32,8 +31,7 @@ from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
-from densevit.utils.device import is_out_of_memory
-from densevit.utils.precision import Precision
+from densevit.utils.device import Precision, is_out_of_memory
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
@@ -51,7 +49,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         if world.is_main:
             print(loaded, file=sys.stderr)
     with plan.located():
-        freezing.freeze(model, run.model)
+        freeze(model, run.model)
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     card = training_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}

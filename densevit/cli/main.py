@@ -17,7 +17,7 @@ from densevit.cli.parser import call, find_function, make_parser
 from densevit.errors import DensevitError, PartialError, Preempted, StorageError
 from densevit.utils.docstrings import prose
 from densevit.utils.output import discard, error_prefix, open_standard_streams, print_once
-from densevit.utils.signals import interruptible
+from densevit.utils.process import interruptible
 from densevit.version import __version__
 
 

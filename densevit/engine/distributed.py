@@ -19,8 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from densevit.config.schema import Run
 from densevit.engine import fsdp
 from densevit.errors import ConfigError
-from densevit.utils.device import choose_device, device_of_process
-from densevit.utils.precision import DTYPES, Precision
+from densevit.utils.device import DTYPES, Precision, choose_device, device_of_process
 from densevit.utils.process_group import ProcessGroup
 
 TIMEOUT = timedelta(minutes=10)  # of one collective of tensors

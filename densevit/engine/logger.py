@@ -14,7 +14,7 @@ from jaxtyping import UInt8
 from torch.utils.tensorboard import SummaryWriter
 
 from densevit.config.schema import Run
-from densevit.engine.performance.throughput import format_speed
+from densevit.engine.performance import format_speed
 from densevit.engine.trackers import Trackers
 from densevit.engine.train_state import TrainState
 from densevit.utils import atomic_io

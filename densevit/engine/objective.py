@@ -1,9 +1,9 @@
-"""The interface of training objectives: what a training minimises, trains beside the model, and scores."""
+"""The interface of training objectives: what a training minimises, trains beside the model, scores; and of batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -15,7 +15,41 @@ from densevit.model_card import ModelCard
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
 from densevit.tasks.base import Task
-from densevit.utils.precision import Precision
+from densevit.utils.device import Precision
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """An endless iterator that may hold processes until it is closed; any generator is one."""
+
+    def __next__(self) -> Batch: ...
+    def __iter__(self) -> Iterator[Batch]: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class CountsDraws(Protocol):
+    """Batches of a mixture, which know how often each of its data sets was drawn."""
+
+    def drawn(self, samples: int) -> Mapping[str, int]:
+        """Of the first so many samples of the run, over all processes."""
+
+
+@runtime_checkable
+class Validation(Protocol):
+    """The validation images of this process, each once, and their number over all processes."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+    def __len__(self) -> int: ...
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """A part of a model that changes over a run; nothing of it is saved, a resumed run calls it anew."""
+
+    def on_train_step(self, progress: float) -> None:
+        """Called before each step with the share of the run's steps that is done, from 0 to 1."""
+
 
 AllReduceMean = Callable[[dict[str, float]], dict[str, float]]
 
@@ -62,7 +96,7 @@ class TrainingObjective(nn.Module, ABC):
 
     Submodules of an objective are trained and saved beside the model, and are not part of it: gradients are averaged
     over the processes, checkpoints hold them for resuming, and exported models do not. An objective with a method
-    `on_train_step` is told before each step how far the run is (`interfaces.Scheduled`).
+    `on_train_step` is told before each step how far the run is (`Scheduled`).
 
     Attributes:
         validates_start: whether the initial weights are scored before the first step.

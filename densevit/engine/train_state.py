@@ -1,9 +1,11 @@
 """What training changes: weights, optimiser, loss scale, moving average, random states and counters."""
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,8 +14,43 @@ from torch.nn.modules.batchnorm import _NormBase
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import distribute_like, full_state_dict
-from densevit.utils import seed
 from densevit.utils.state_dict import load_strict
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds python, numpy and torch: the same model on every process, and its dropout until `reseed`."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 (for the libraries that still draw from it)
+    torch.manual_seed(seed)
+
+
+def reseed(seed: int, rank: int, step: int = 0) -> None:
+    """Separate streams for dropout and stochastic depth on each process."""
+    seed_everything(int(np.random.SeedSequence((seed, rank, step)).generate_state(1, np.uint64)[0] >> 1))
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The states of all random generators of this process, as plain values and tensors."""
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002
+    state: dict[str, Any] = {
+        "python": [random.getstate()[0], list(random.getstate()[1]), random.getstate()[2]],
+        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
 
 Scores = dict[str, float]
 
@@ -64,7 +101,7 @@ class TrainState:
 
     def begin_step(self) -> None:
         """Remembers what the forward pass of a step changes: random states, and running statistics of BatchNorm."""
-        self.random_before = seed.random_state(self.world.device)
+        self.random_before = random_state(self.world.device)
         self._statistics_before = [buffer.clone() for buffer in self.running_statistics]
 
     @torch.no_grad()
@@ -75,7 +112,7 @@ class TrainState:
 
     def undo_step(self) -> None:
         """Sets random states and running statistics back to those at `begin_step`."""
-        seed.set_random_state(self.random_before, self.world.device)
+        set_random_state(self.random_before, self.world.device)
         self.restore_statistics(torch.ones((), device=self.world.device))
 
     def state_dict(self, *, gather: bool = True) -> dict[str, Any]:
@@ -90,7 +127,7 @@ class TrainState:
             "optimizer": self.optimizer.state_dict(),
             "objective": self.objective.state_dict(),
             "scaler": self.scaler.state_dict(),
-            "random": self.world.all_gather(seed.random_state(self.world.device)),
+            "random": self.world.all_gather(random_state(self.world.device)),
             **{name: getattr(self, name) for name in COUNTERS},
         }
         split_training_only(state, self.training_only)
@@ -128,9 +165,9 @@ class TrainState:
         for name in COUNTERS:
             setattr(self, name, state[name])
         if len(state["random"]) == self.world.size:
-            seed.set_random_state(state["random"][self.world.rank], self.world.device)
+            set_random_state(state["random"][self.world.rank], self.world.device)
         else:
-            seed.reseed(self.run_seed, self.world.rank, self.step)
+            reseed(self.run_seed, self.world.rank, self.step)
 
 
 def split_training_only(state: dict[str, Any], prefixes: tuple[str, ...]) -> None:

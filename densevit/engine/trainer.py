@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from densevit.engine import freezing
 from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
 from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip_grad_norm
-from densevit.engine.interfaces import Batches, CountsDraws, Scheduled, Validation
 from densevit.engine.logger import MetricLogger, format_scores
 from densevit.engine.monitors import (
     LossSpikeMonitor,
@@ -24,18 +22,17 @@ from densevit.engine.monitors import (
     explain_out_of_memory,
     first_names,
 )
-from densevit.engine.objective import Runtime, TrainingObjective
+from densevit.engine.objective import Batches, CountsDraws, Runtime, Scheduled, TrainingObjective, Validation
 from densevit.engine.optim import (
     build_optimizer,
     clipping_groups,
     learning_rates,
+    set_evaluation_mode,
     set_learning_rate,
     step_unless,
     training_groups,
 )
-from densevit.engine.performance.compilation import compile_blocks
-from densevit.engine.performance.profiling import profiled
-from densevit.engine.performance.throughput import Throughput
+from densevit.engine.performance import Throughput, compile_blocks, profiled
 from densevit.engine.skipped_steps import PendingStep, SkippedStepRecorder, StepRecord, StepTensors
 from densevit.engine.trackers import start_trackers
 from densevit.engine.train_state import Scores, TrainState
@@ -43,10 +40,9 @@ from densevit.engine.validation import Predict, validate
 from densevit.errors import Preempted
 from densevit.structures import Batch
 from densevit.tasks.base import default_selection_metric
-from densevit.utils.device import BatchUpload, DeviceNumbers
-from densevit.utils.precision import Sizes, autocast, gpu_products, resolve
+from densevit.utils.device import BatchUpload, DeviceNumbers, Sizes, autocast, gpu_products, resolve
+from densevit.utils.process import interruptible
 from densevit.utils.progress import tqdm
-from densevit.utils.signals import interruptible
 from densevit.utils.tuning import frozen_garbage
 
 
@@ -213,7 +209,7 @@ class Trainer:
 
     def _set_training_mode(self) -> None:
         self.parallel_model.train()
-        freezing.set_evaluation_mode(self.model, self.run.model)
+        set_evaluation_mode(self.model, self.run.model)
         self.objective.train()
 
     def forward_backward_step(self, batches: Batches) -> StepTensors:

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from densevit.engine.distributed import DistributedContext
-from densevit.engine.interfaces import Validation
 from densevit.engine.logger import MetricLogger
+from densevit.engine.objective import Validation
 from densevit.engine.train_state import Scores, TrainState
 from densevit.structures import Batch
 from densevit.tasks.base import Task
-from densevit.utils.precision import Precision, autocast, gpu_products
+from densevit.utils.device import Precision, autocast, gpu_products
 from densevit.utils.progress import tqdm
 
 Predict = Callable[[nn.Module, Batch, Precision], dict[str, Tensor]]

@@ -39,8 +39,7 @@ from densevit.ops.resize_uint8 import resize_uint8
 from densevit.output_kinds import OutputKind
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Box, Size
-from densevit.utils.device import upload
-from densevit.utils.precision import Precision, autocast
+from densevit.utils.device import Precision, autocast, upload
 
 NO_HEADS: Mapping[str, HeadSpec] = MappingProxyType({})
 

@@ -28,9 +28,8 @@ from densevit.model_inputs import NO_INPUTS, ModelInputs, take_inputs
 from densevit.ops.argmax import argmax_or_ignore
 from densevit.reporting.predicted_array import PredictedArray
 from densevit.structures import Box
-from densevit.utils import precision as precisions
-from densevit.utils.device import Pending, download, read_pending, upload
-from densevit.utils.precision import gpu_products
+from densevit.utils.device import Pending, download, gpu_products, read_pending, upload
+from densevit.utils.device import cast_weights as cast_in_place
 
 CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "camera", "assumed_fov", "tiling", "runtime")
 
@@ -86,7 +85,7 @@ class Predictor(HubMixin):
         self.window = window
         self.tiling = Tiling(tiling) if isinstance(tiling, int) else tiling
         if cast_weights and self.device.type != "cpu":
-            precisions.cast_weights(self.model, self.precision)
+            cast_in_place(self.model, self.precision)
         self.cast_weights = cast_weights
         if compile:
             self.model.compile(dynamic=False)  # as in training

@@ -1,19 +1,7 @@
 """Objectives. Importing this registers every loss."""
 
-from densevit.losses import (
-    dice_lovasz,
-    gradient,
-    laplace,
-    normals,
-    ohem_focal,
-    pixelwise,
-    segmentation,
-    set_criterion,
-    silog,
-    ssi,
-    temporal,
-)
-from densevit.losses.base import DEPTH_LOSSES, DepthLoss
+from densevit.losses import depth, dice_lovasz, gradient, normals, segmentation, set_criterion, ssi, temporal
+from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
 from densevit.losses.image_level import CLASS_LOSSES, ClassLoss
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss
 
@@ -24,15 +12,12 @@ __all__ = [
     "ClassLoss",
     "DepthLoss",
     "LabelLoss",
+    "depth",
     "dice_lovasz",
     "gradient",
-    "laplace",
     "normals",
-    "ohem_focal",
-    "pixelwise",
     "segmentation",
     "set_criterion",
-    "silog",
     "ssi",
     "temporal",
 ]

@@ -11,9 +11,8 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.masked_reduction import Pool
+from densevit.losses.reduction import Pool, over_step
 from densevit.losses.segmentation import LABEL_LOSSES, FunctionLoss, Labels, Logits, Scalar
-from densevit.losses.step_totals import over_step
 from densevit.structures import IGNORE
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.base import depth_loss
-from densevit.losses.masked_reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, pooled_mean, rows
+from densevit.losses.depth import depth_loss
+from densevit.losses.reduction import Depth, Eps, Pool, Scalar, Valid, log_ratio, pooled_mean, rows
 
 Stride = Annotated[int, Field(ge=1)]
 

@@ -11,8 +11,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.masked_reduction import PooledLoss
-from densevit.losses.step_totals import mean_over_step
+from densevit.losses.reduction import PooledLoss, mean_over_step
 from densevit.registry import Registry
 from densevit.structures import NO_LABEL
 

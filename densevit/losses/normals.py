@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from densevit.losses.masked_reduction import Pool, PooledLoss, Scalar, Valid, masked_mean
+from densevit.losses.reduction import Pool, PooledLoss, Scalar, Valid, masked_mean
 from densevit.registry import Registry
 
 Normals: TypeAlias = Float[Tensor, "b 3 h w"]

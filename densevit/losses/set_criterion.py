@@ -16,8 +16,8 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.losses.point_sampling import VOID, point_sample, random_points, sample_label_masks, uncertain_points
+from densevit.losses.reduction import mean_over_step
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss, Labels, Logits, Scalar
-from densevit.losses.step_totals import mean_over_step
 from densevit.registry import Registry
 from densevit.structures import IGNORE
 from densevit.utils.device import upload

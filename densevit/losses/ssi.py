@@ -11,9 +11,20 @@ from jaxtyping import Bool, Float, Shaped
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.base import depth_loss
+from densevit.losses.depth import depth_loss
 from densevit.losses.gradient import Stride, roughness
-from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, pooled_mean, rows
+from densevit.losses.reduction import (
+    MIN_DEPTH,
+    Depth,
+    Pool,
+    Scalar,
+    Valid,
+    log_ratio,
+    masked_mean,
+    measured,
+    pooled_mean,
+    rows,
+)
 from densevit.structures import DepthKind
 
 Space = Literal["disparity", "depth"]
@@ -135,3 +146,29 @@ def _or_one(spread: Float[Tensor, "b 1"], size: Float[Tensor, "b 1"]) -> Float[T
     """A spread to divide by; 1 where it is no more than rounding leaves of a constant of that size."""
     eps = torch.finfo(spread.dtype).eps
     return torch.where(spread > eps * size + eps**2, spread, 1.0)
+
+
+LOWEST = -7.0  # the smallest logarithm of a scale; added, so that the loss is never below 0
+
+
+def laplace(
+    pred: Depth,
+    scale: Depth,
+    target: Depth,
+    valid: Valid,
+    *,
+    kind: Literal["metric", "affine", "disparity"],
+    pool: Pool = "image",
+) -> Scalar:
+    """Mean of |e| / b + ln b + 7 (Kendall and Gal 2017), with e the error of `pred` and b its predicted scale.
+
+    e is the difference of natural logarithms for metric depth; for depth and disparity without unit it is that of the
+    prediction and the ground truth after each lost its median and was divided by its mean absolute deviation.
+    """
+    if kind == "metric":
+        errors, mask = log_ratio(pred, target, valid)
+    else:
+        space: Literal["depth", "disparity"] = "disparity" if kind == "disparity" else "depth"
+        errors, mask = aligned_error(pred, target, valid, space=space, align="median")
+    b = torch.where(mask, scale.to(errors.dtype), 1.0)
+    return masked_mean(torch.where(mask, errors.abs() / b + b.log() - LOWEST, 0.0), mask, pool)

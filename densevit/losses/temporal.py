@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.base import depth_loss
-from densevit.losses.masked_reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, pooled_mean
+from densevit.losses.depth import depth_loss
+from densevit.losses.reduction import MIN_DEPTH, Depth, Pool, Scalar, Valid, measured, pooled_mean
 from densevit.losses.ssi import KINDS, as_clips, fitted
 from densevit.structures import DepthKind
 

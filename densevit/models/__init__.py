@@ -11,9 +11,8 @@ from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
 from densevit.models.heads.base import HEADS, Head
 from densevit.models.heads.bins import BinsHead
-from densevit.models.heads.classification import Classifier
 from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
-from densevit.models.heads.focal import FocalHead
+from densevit.models.heads.image_level import Classifier, FocalHead
 from densevit.models.heads.normals import NormalsHead
 from densevit.models.heads.segmentation import LabelsHead, MasksHead
 from densevit.models.heads.segments import InstancesHead, PanopticHead

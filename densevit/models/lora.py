@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from densevit.config.schema import Run
 from densevit.errors import ConfigError
-from densevit.ops import lora
+from densevit.ops.matrices import merge_lora
 
 # Linear layers of attention and MLP in all our encoders. The names begin with a block's, so that neither a patch
 # embedding's `proj` nor the MLP of Swin V2's position biases is among them.
@@ -79,7 +79,7 @@ class LoraLinear(nn.Linear):
         if self.lora_magnitude is None:
             return F.linear(x, self.weight, self.bias) + update
         # The norm is taken as a constant, section 4.3 of the paper.
-        norm = lora.merge(self.weight.detach(), self.lora_a.detach(), self.lora_b.detach(), self.scale).norm(dim=1)
+        norm = merge_lora(self.weight.detach(), self.lora_a.detach(), self.lora_b.detach(), self.scale).norm(dim=1)
         gain = self.lora_magnitude / norm
         rescaled = (gain - 1) * F.linear(dropped, self.weight) + gain * update
         return F.linear(x, self.weight, self.bias) + rescaled

@@ -13,7 +13,7 @@ from densevit.config.schema import Run
 from densevit.data.datasets.base import MixtureSource
 from densevit.engine.objective import Runtime, model_inputs
 from densevit.structures import Batch
-from densevit.utils.precision import autocast
+from densevit.utils.device import autocast
 
 
 def misplaced(sources: Sequence[MixtureSource], run: Run) -> Iterator[str]:

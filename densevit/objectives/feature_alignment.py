@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from densevit.config.nested_options import AlignFeatures
 from densevit.errors import ConfigError
 from densevit.structures import Batch, EncoderOutput, FeatureSpec
-from densevit.utils.precision import Precision, autocast
+from densevit.utils.device import Precision, autocast
 
 
 class FeatureAlignment:

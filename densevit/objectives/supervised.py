@@ -1,24 +1,63 @@
 """Supervised training: the losses of all tasks, weighted, with those of unlabelled images and of a frozen encoder."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from densevit.config.nested_options import AlignFeatures
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import check_source_names
 from densevit.engine.objective import AllReduceMean, Runtime, TrainingObjective, TrainingSetup
-from densevit.losses.step_totals import StepTotals
+from densevit.losses.reduction import StepTotals
 from densevit.model_card import HeadSpec
 from densevit.objectives.base import OBJECTIVES
 from densevit.objectives.consistency import ConsistencyTeacher
 from densevit.objectives.feature_alignment import FeatureAlignment
-from densevit.objectives.loss_weighting import LOSS_WEIGHTINGS
 from densevit.objectives.sources import SourceRouter, source_policies
 from densevit.structures import Batch
 from densevit.tasks.base import SupportsPseudoLabels, extras_of
+
+Terms = Mapping[str, Tensor]
+
+
+class LossWeighting(nn.Module):
+    """Fixed weights: the losses come with them already."""
+
+    def forward(self, terms: Mapping[str, Terms]) -> dict[str, Tensor]:
+        """{task: {name: loss}} becomes {name: loss}, with several tasks {task/name: loss}."""
+        if len(terms) == 1:
+            return dict(next(iter(terms.values())))
+        return {f"{task}/{name}": loss for task, losses in terms.items() for name, loss in losses.items()}
+
+
+class UncertaintyWeighting(LossWeighting):
+    """exp(-s) * loss + s / 2 for each task, s = ln(sigma^2) learned with the weights (Kendall et al. 2018, eq. 10).
+
+    The paper halves the losses of regression, which moves their s by ln 2 and nothing else. At the minimum
+    exp(-s) * loss is 1/2 for every task, so that none outweighs the others.
+
+    A task whose loss is exactly 0 has no ground truth in the batch, and its s gets no gradient.
+    """
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        super().__init__()
+        self.index = {name: i for i, name in enumerate(tasks)}
+        self.log_variances = nn.Parameter(torch.zeros(len(self.index)))
+
+    def forward(self, terms: Mapping[str, Terms]) -> dict[str, Tensor]:
+        weighted = {}
+        for task, losses in terms.items():
+            s = self.log_variances[self.index[task]]
+            weight = torch.exp(-s)
+            present = torch.stack(list(losses.values())).detach().sum() != 0
+            weighted[task] = {name: weight * loss for name, loss in losses.items()} | {"uncertainty": present * s / 2}
+        return super().forward(weighted)
+
+
+LOSS_WEIGHTINGS = {"fixed": lambda tasks: LossWeighting(), "uncertainty": UncertaintyWeighting}
 
 
 @OBJECTIVES.register("supervised")

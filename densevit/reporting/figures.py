@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image
 
 from densevit.model_card import Palette
-from densevit.ops.colormap import colorize, colorize_normals, percentile_range, table
-from densevit.ops.palette import paint
+from densevit.ops.colors import colorize, colorize_normals, paint, percentile_range, table
 from densevit.structures import IGNORE
 
 MAX_WIDTH = 480  # pixels of an image in the page

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from jaxtyping import UInt8
 
-from densevit.ops.colormap import table
+from densevit.ops.colors import table
 
 SIDE = 112  # pixels that an image is wide at least: smaller ones are repeated
 LINE, LETTER, INK, PAPER = 16, 7, (30, 30, 30), 255

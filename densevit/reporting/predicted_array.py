@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import colorize, percentile_range
-from densevit.ops.palette import paint, palette_for
+from densevit.ops.colors import colorize, paint, palette_for, percentile_range
 from densevit.reporting.figures import color_bar, lossless, shrink
 
 TOP = 5  # classes of an image that are listed

@@ -20,7 +20,7 @@ from densevit.evaluation.segmentation.metrics import Ids
 from densevit.evaluation.segmentation.scores import SegScores
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
-from densevit.ops.palette import palette_for, usual_palette
+from densevit.ops.colors import palette_for, usual_palette
 from densevit.reporting.figures import Figure, segmentation_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.structures import IGNORE, Row, Sample

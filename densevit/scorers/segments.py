@@ -20,7 +20,7 @@ from densevit.evaluation.segments.panoptic import QualityStats
 from densevit.evaluation.segments.scores import SegmentScores, summarise
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
-from densevit.ops.palette import usual_palette
+from densevit.ops.colors import usual_palette
 from densevit.ops.segments import (
     PanopticPrediction,
     SegmentPrediction,

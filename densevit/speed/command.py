@@ -62,9 +62,8 @@ def benchmark(
     from densevit.speed.report import HARDWARE, Report, regressions, summarize_overlap
     from densevit.speed.settings import Settings
     from densevit.utils.atomic_io import check_can_create
-    from densevit.utils.device import choose_device
+    from densevit.utils.device import choose_device, resolve
     from densevit.utils.output import Outcome
-    from densevit.utils.precision import resolve
 
     check_can_create(folder)
     before = Report.read(Path(baseline)) if baseline else None

@@ -12,7 +12,7 @@ import torch
 import densevit
 from densevit.speed.report import HARDWARE, Row
 from densevit.speed.timing import Spread, Work, time_interleaved
-from densevit.utils.precision import DTYPES, resolve
+from densevit.utils.device import DTYPES, resolve
 
 SIDE = 2048  # of the matrices: larger than any cache, and what the rate no longer grows with
 SIDE_CUDA = 8192

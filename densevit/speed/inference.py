@@ -23,7 +23,7 @@ from densevit.speed.reference_models import UNTUNED, ReferenceModel, Unavailable
 from densevit.speed.report import Row, rows_by_clock, three_digits
 from densevit.speed.settings import Settings
 from densevit.speed.timing import Spread, Work, time_in_subprocess, time_interleaved, time_once
-from densevit.utils.precision import Precision, autocast
+from densevit.utils.device import Precision, autocast
 
 Forward = Callable[[], Tensor]
 

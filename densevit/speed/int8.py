@@ -14,8 +14,8 @@ from densevit.inference.backends.onnx_runtimes import RUNTIMES, Run, RuntimeName
 from densevit.inference.onnx import quantize
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.models.dense import DenseModel
+from densevit.utils.device import Precision
 from densevit.utils.packages import is_installed
-from densevit.utils.precision import Precision
 
 
 def int8_forwards(

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from densevit.speed.reference_models import Unavailable
-from densevit.utils.precision import Precision
+from densevit.utils.device import Precision
 
 T = TypeVar("T")
 

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from densevit.config.schema import Optim
 from densevit.engine.optim import build_optimizer, parameter_groups
-from densevit.engine.performance.compilation import compile_blocks
-from densevit.losses.silog import silog
+from densevit.engine.performance import compile_blocks
+from densevit.losses.depth import silog
 from densevit.models.dense import DenseModel
 from densevit.speed import reference_models
 from densevit.speed.reference_models import UNTUNED, our_network, single_output
 from densevit.speed.report import Row, rows_by_clock
 from densevit.speed.settings import Settings
 from densevit.speed.timing import Spread, Work, peak_memory_growth, time_in_subprocess, time_interleaved
-from densevit.utils.precision import Precision, autocast
+from densevit.utils.device import Precision, autocast
 
 BATCH, HEIGHT, WIDTH = 2, 392, 518  # an NYU crop, as multiples of 14
 RATE = 1e-6

@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from densevit.losses.base import DEPTH_LOSSES, DepthLoss
-from densevit.losses.laplace import laplace
-from densevit.losses.masked_reduction import best_pixels, log_ratio
-from densevit.losses.ssi import Space, aligned_error
+from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
+from densevit.losses.reduction import best_pixels, log_ratio
+from densevit.losses.ssi import Space, aligned_error, laplace
 from densevit.ops.align import as_ground_truth
 from densevit.ops.camera import Camera, canonical_scale
-from densevit.ops.colormap import colorize
+from densevit.ops.colors import colorize
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.panels import ColorBar, panel
 from densevit.structures import Batch, DepthKind, Row

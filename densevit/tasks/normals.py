@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from densevit.losses.normals import NORMAL_LOSSES
-from densevit.ops.colormap import colorize, colorize_normals
+from densevit.ops.colors import colorize, colorize_normals
 from densevit.ops.surfaces.normals import normals_from_depth
 from densevit.reporting.panels import ColorBar, panel
 from densevit.structures import Batch, Row

@@ -18,8 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from densevit.errors import ConfigError, StorageError
-from densevit.utils.process import machine_id, process_exists, process_start
-from densevit.utils.signals import poll, request_stop
+from densevit.utils.process import machine_id, poll, process_exists, process_start, request_stop
 
 NAME = ".lock"
 HEARTBEAT = 10.0  # seconds between two touches

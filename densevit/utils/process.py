@@ -1,8 +1,22 @@
-"""Whether a process that left its number in a file still runs, and whether it ran on this machine."""
+"""Processes: whether one of this machine runs, and graceful stopping by the first SIGINT or SIGTERM.
+
+`timeout`, torchrun and job schedulers signal a process and its group, so that one request comes twice within
+milliseconds. A second signal counts only after `GRACE` seconds, and ends the process at once.
+"""
 
 import os
+import shutil
+import signal
 import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+
+from densevit.errors import Preempted
 
 
 def process_exists(pid: int) -> bool:
@@ -44,3 +58,107 @@ def _stat(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
+
+
+OURS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 1.5
+"""Seconds after the first signal in which further ones are taken for the same request."""
+_REMOVED_AT_EXIT: set[Path] = set()
+
+
+class SignalHandler:
+    """The handler of both signals; the first sets `asked`. `_end_at_second` acts on later ones."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.asked.is_set():
+            return
+        self.asked.set()
+        # os.write: a signal may come in the middle of a print.
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping soon, and saving (again: at once).\n")
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Yields an event that the first SIGINT or SIGTERM sets; one after `GRACE` seconds ends the process at once.
+
+    Inside another such block it is that block's event. Outside the main thread, where Python allows no handlers, the
+    event is never set.
+    """
+    if (outer := _listener()) is not None:
+        yield outer.asked
+        return
+    listener = SignalHandler()
+    if threading.current_thread() is not threading.main_thread():
+        yield listener.asked
+        return
+    before = {number: signal.signal(number, listener) for number in OURS}
+    try:
+        with _second_signal_ends():
+            yield listener.asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def removed_at_exit(folder: Path) -> Iterator[None]:
+    """Remove a folder also if a second signal ends the process inside the block."""
+    _REMOVED_AT_EXIT.add(folder)
+    try:
+        yield
+    finally:
+        _REMOVED_AT_EXIT.discard(folder)
+
+
+def poll(message: str) -> None:
+    """To be called in long loops, where nothing is half done. Raises Preempted: with `message`, if a signal came to the
+    `interruptible` block around the caller."""
+    listener = _listener()
+    if listener is not None and listener.asked.is_set():
+        raise Preempted(message)
+
+
+def request_stop() -> None:
+    """Ask the work in an `interruptible` block of the main thread to stop, as a first signal does."""
+    if (listener := _listener()) is not None:
+        listener.asked.set()
+
+
+def _listener() -> SignalHandler | None:
+    handler = signal.getsignal(signal.SIGTERM)
+    return handler if isinstance(handler, SignalHandler) else None
+
+
+@contextmanager
+def _second_signal_ends() -> Iterator[None]:
+    """Python runs handlers only between its own instructions: a process that waits in a collective, or for a disk,
+    would not react to the second signal. A thread does."""
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=_end_at_second, args=(reader,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        writer.send(b"\0")
+        thread.join()
+        reader.close()
+        writer.close()
+
+
+def _end_at_second(signals: socket.socket) -> None:
+    """Reads the numbers of the signals that came, until a zero."""
+    first = None
+    while number := signals.recv(1)[0]:
+        if number not in OURS:
+            continue
+        first = first or time.monotonic()
+        if time.monotonic() - first >= GRACE:
+            for folder in _REMOVED_AT_EXIT:
+                shutil.rmtree(folder, ignore_errors=True)
+            os._exit(128 + number)

@@ -11,8 +11,7 @@ from torch import Tensor
 from densevit.depth_corrections import Calibration
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.preprocess_config import PreprocessConfig
-from densevit.utils.device import choose_device
-from densevit.utils.precision import resolve
+from densevit.utils.device import choose_device, resolve
 from densevit.weights import checkpoint, detect
 from densevit.weights.external import RawCheckpoint
 from densevit.weights.families.base import FAMILIES

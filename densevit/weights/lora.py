@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.ops import lora
+from densevit.ops.matrices import merge_lora
 from densevit.weights.external import ConvertedCheckpoint
 
 A, B, MAGNITUDE = ".lora_a", ".lora_b", ".lora_magnitude"
@@ -32,7 +32,7 @@ def merge(tensors: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]:
         if name.endswith(A):
             layer = name.removesuffix(A)
             update = (tensors[name], tensors[layer + B], scale, tensors.get(layer + MAGNITUDE))
-            merged[f"{layer}.weight"] = lora.merge(tensors[f"{layer}.weight"], *update)
+            merged[f"{layer}.weight"] = merge_lora(tensors[f"{layer}.weight"], *update)
     return merged
 
 

@@ -14,8 +14,7 @@ from PIL import Image
 import densevit
 from densevit.cli.main import main as command
 from densevit.data.datasets.base import open_dataset
-from densevit.ops.colormap import colorize, colorize_normals, percentile_range
-from densevit.ops.palette import paint
+from densevit.ops.colors import colorize, colorize_normals, paint, percentile_range
 from densevit_rooms import generate
 
 STEPS = 240

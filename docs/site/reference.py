@@ -44,7 +44,7 @@ API = {
         "What a component of your own derives from; [Components of your own](../../plugins.md) shows one.",
         [
             "densevit.structures", "densevit.models.encoders.base.Encoder", "densevit.models.decoders.base.Decoder",
-            "densevit.models.heads.base.Head", "densevit.losses.base", "densevit.data.datasets.base.Dataset",
+            "densevit.models.heads.base.Head", "densevit.losses.depth", "densevit.data.datasets.base.Dataset",
             "densevit.registry.Registry",
         ],
     ),

@@ -28,7 +28,7 @@ from densevit.app.views import legend_of, map_view, map_views, scale_of_video
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import colorize, percentile_range
+from densevit.ops.colors import colorize, percentile_range
 from densevit.ops.geometry import field_of_view, focal_length
 from densevit.ops.segments import InstancePrediction, PanopticPrediction, draw_segments
 from densevit.utils.network import PACKAGED, PUBLISHED

@@ -20,7 +20,7 @@ from web_sites import CHROMIUM, SIZE, save_model
 
 from densevit.api import load
 from densevit.api.predict import predict
-from densevit.ops.colormap import colorize
+from densevit.ops.colors import colorize
 
 playwright = pytest.importorskip("playwright.sync_api")
 

@@ -17,7 +17,7 @@ from densevit.cli.main import main
 from densevit.config import json_schema, validation
 from densevit.config.parser import Draft
 from densevit.errors import ConfigError
-from densevit.losses.base import DEPTH_LOSSES
+from densevit.losses.depth import DEPTH_LOSSES
 from densevit.registries import REGISTRIES
 from densevit.registry import Registry, schema
 

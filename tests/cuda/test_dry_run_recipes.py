@@ -31,16 +31,16 @@ def test_the_recipe_stays_within_its_budget(recipe: str, tmp_path: Path) -> None
 
 
 def test_a_number_that_is_read_in_a_step_exceeds_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from densevit.losses import silog
+    from densevit.losses.depth import SILog
 
-    original = silog.SILog.forward
+    original = SILog.forward
 
     def looking(self, pred, target, valid):
         loss = original(self, pred, target, valid)
         loss.item()
         return loss
 
-    monkeypatch.setattr(silog.SILog, "forward", looking)
+    monkeypatch.setattr(SILog, "forward", looking)
     found = dry_run(plan_of("depth/rooms"), tmp_path, shapes_only=True, images=IMAGES)
     with pytest.raises(AssertionError, match="1 x item at"):
         check(found, json.loads(BUDGETS.read_text())["depth/rooms"])

@@ -9,7 +9,7 @@ from small import small_config
 from densevit.api import training
 from densevit.api.training import Run
 from densevit.cli.main import main
-from densevit.engine.trials.batch_size import choose_batch_size
+from densevit.engine.trials import choose_batch_size
 from densevit.errors import ConfigError
 
 

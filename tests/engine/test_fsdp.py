@@ -15,7 +15,7 @@ from densevit.engine.optim import build_optimizer, step_unless
 from densevit.models import DECODERS, HEADS
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.utils.precision import autocast
+from densevit.utils.device import autocast
 
 CPU = torch.device("cpu")
 

@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 from small import small_config
 
 import densevit
-from densevit.engine.trackers import TRACKERS, Tracker, Trackers
-from densevit.engine.trackers.base import PROJECT
+from densevit.engine.trackers import PROJECT, TRACKERS, Tracker, Trackers
 from densevit.errors import ConfigError
 
 SHORT = {"steps": 2, "validate_every": 2}

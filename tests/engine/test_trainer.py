@@ -18,13 +18,13 @@ from densevit.engine import run_folder, train_state
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.objective import TrainingSetup
+from densevit.engine.train_state import reseed, seed_everything
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, DataError, Diverged, Preempted, StorageError
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.objectives import Supervised
 from densevit.structures import Batch
 from densevit.tasks.base import Task
-from densevit.utils import seed
 from densevit.utils.state_dict import load_strict
 from densevit.weights import checkpoint
 
@@ -124,9 +124,9 @@ def some_run(output: Path, **changes) -> Run:
 
 
 def some_trainer(run: Run, task: ToyTask | None = None) -> Trainer:
-    seed.seed_everything(run.seed)
+    seed_everything(run.seed)
     trainer = toy_trainer(run, Toy(), task or ToyTask())
-    seed.reseed(run.seed, 0)
+    reseed(run.seed, 0)
     return trainer
 
 

@@ -17,8 +17,7 @@ from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import DepthScores
 from densevit.evaluation.segmentation.evaluate import count, summarise
 from densevit.evaluation.segmentation.scores import SegScores
-from densevit.ops.colormap import UNKNOWN
-from densevit.ops.palette import usual_palette
+from densevit.ops.colors import UNKNOWN, usual_palette
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
 from densevit.reporting.html_page import duration, with_contents
 from densevit.reporting.svg_charts import line_chart

@@ -19,7 +19,7 @@ from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.preprocess_config import PreprocessConfig
-from densevit.utils.precision import autocast, cast_weights, resolve
+from densevit.utils.device import autocast, cast_weights, resolve
 
 CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
 

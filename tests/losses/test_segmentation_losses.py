@@ -10,8 +10,7 @@ from torch import Tensor
 from densevit.errors import ConfigError
 from densevit.losses import LABEL_LOSSES, LabelLoss
 from densevit.losses.dice_lovasz import dice, lovasz
-from densevit.losses.ohem_focal import focal, ohem
-from densevit.losses.segmentation import CrossEntropy, cross_entropy
+from densevit.losses.segmentation import CrossEntropy, cross_entropy, focal, ohem
 from densevit.structures import IGNORE
 
 OURS = ("cross_entropy", "ohem", "focal", "dice", "lovasz")

@@ -12,7 +12,7 @@ from torch import Tensor
 from densevit.losses import CLASS_LOSSES, DEPTH_LOSSES, LABEL_LOSSES
 from densevit.losses.image_level import FOCAL_LOSSES
 from densevit.losses.normals import NORMAL_LOSSES
-from densevit.losses.step_totals import StepTotals
+from densevit.losses.reduction import StepTotals
 from densevit.structures import IGNORE, NO_LABEL
 
 IMAGES, K = 8, 3

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.models.decoders import DPT, ConvTranspose, Linear
 from densevit.models.decoders.readout import READOUTS, Project
-from densevit.models.layers.norms import LayerNorm2d
+from densevit.models.layers import LayerNorm2d
 from densevit.structures import EncoderOutput, FeatureSpec
 
 

@@ -11,8 +11,8 @@ from densevit.errors import ConfigError
 from densevit.models.heads.base import HEADS
 from densevit.models.heads.bins import BinsHead
 from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
-from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
-from densevit.models.layers.conv_head import ConvHead
+from densevit.models.heads.depth_base import ACTIVATIONS, clamp_ste
+from densevit.models.layers import ConvHead
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]
 

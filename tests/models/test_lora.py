@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.models.lora import Lora, LoraLinear, add_lora
-from densevit.ops import lora
+from densevit.ops.matrices import merge_lora
 from densevit.weights.lora import is_update, merge
 
 SMALL = {"type": "vit", "dim": 32, "depth": 2, "heads": 2, "image_size": 64}
@@ -75,15 +75,15 @@ def test_the_update_is_the_formula_of_the_papers() -> None:
     whole = linear.weight + 3 * layer.lora_b @ layer.lora_a  # alpha / rank = 3
     rows = layer.lora_magnitude[:, None] * whole / whole.norm(dim=1, keepdim=True)
     assert torch.allclose(layer(x), x @ rows.T + linear.bias, atol=1e-5)
-    assert torch.allclose(lora.merge(linear.weight, layer.lora_a, layer.lora_b, 3.0, layer.lora_magnitude), rows)
-    assert torch.allclose(lora.merge(linear.weight, layer.lora_a, layer.lora_b, 3.0), whole)
+    assert torch.allclose(merge_lora(linear.weight, layer.lora_a, layer.lora_b, 3.0, layer.lora_magnitude), rows)
+    assert torch.allclose(merge_lora(linear.weight, layer.lora_a, layer.lora_b, 3.0), whole)
 
 
 def test_bf16_weights_are_merged_in_fp32() -> None:
     torch.manual_seed(0)
     w, a, b = torch.randn(64, 64).bfloat16(), torch.randn(4, 64), torch.randn(64, 4)
     exact = w.double() + 0.01 * b.double() @ a.double()
-    assert (lora.merge(w, a, b, 0.01) - exact).abs().max() <= (exact.bfloat16() - exact).abs().max()
+    assert (merge_lora(w, a, b, 0.01) - exact).abs().max() <= (exact.bfloat16() - exact).abs().max()
 
 
 def test_rank_8_trains_three_percent_of_a_vit_s() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from densevit.losses.laplace import laplace
+from densevit.losses.ssi import laplace
 from densevit.models.decoders.base import DecoderOutput
 from densevit.models.dense import as_decoder_output
 from densevit.models.heads.base import HEADS

@@ -9,9 +9,8 @@ from torch import nn
 
 from densevit.errors import ConfigError
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.vit.configs import SIZES
-from densevit.models.vit.pos_embed import resample_pos_embed, sincos_pos_embed
-from densevit.models.vit.vision_transformer import VisionTransformer
+from densevit.models.vit.embeddings import resample_pos_embed, sincos_pos_embed
+from densevit.models.vit.vision_transformer import SIZES, VisionTransformer
 from densevit.registry import choices
 
 PLAIN = {"embed_dim": 48, "depth": 3, "num_heads": 3, "img_size": 64, "patch_size": 16}

@@ -7,10 +7,8 @@ import timm
 import torch
 
 from densevit.errors import ConfigError, DensevitError
-from densevit.models.vit.attention import Attention
-from densevit.models.vit.block import Block, DropPath
-from densevit.models.vit.mlp import MLPS
-from densevit.models.vit.patch_embed import ConvStem, PatchEmbed
+from densevit.models.vit.block import MLPS, Attention, Block, DropPath
+from densevit.models.vit.embeddings import ConvStem, PatchEmbed
 from densevit.models.vit.vision_transformer import VisionTransformer
 
 

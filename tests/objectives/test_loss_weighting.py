@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from densevit.objectives.loss_weighting import LOSS_WEIGHTINGS, LossWeighting, UncertaintyWeighting
+from densevit.objectives.supervised import LOSS_WEIGHTINGS, LossWeighting, UncertaintyWeighting
 
 
 def terms(depth: float, labels: float) -> dict[str, dict[str, torch.Tensor]]:

@@ -14,8 +14,8 @@ from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
+from densevit.engine.train_state import seed_everything
 from densevit.engine.trainer import Trainer
-from densevit.utils import seed
 from densevit.weights import checkpoint
 
 WORLD = DistributedContext(torch.device("cpu"))
@@ -37,7 +37,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def step(config: Path, *words: str) -> tuple[Trainer, Tensor, Tensor]:
     """The trainer after forward and backward of its first step, its loss and its gradient."""
-    seed.seed_everything(0)
+    seed_everything(0)
     trainer = training.build_trainer(plan := planning.load_plan(config, list(words)).open(), WORLD)
     batches = training.train_batches(plan, WORLD)(0)
     tensors = trainer.forward_backward_step(batches)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from densevit.errors import ConfigError
-from densevit.ops.colormap import UNKNOWN, colorize, table
+from densevit.ops.colors import UNKNOWN, colorize, table
 
 MAPS = ("turbo", "magma", "inferno", "viridis", "spectral")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from densevit.ops.palette import BACKGROUND, overlay, paint, usual_palette
+from densevit.ops.colors import BACKGROUND, overlay, paint, usual_palette
 from densevit.structures import IGNORE
 
 

@@ -24,7 +24,7 @@ from densevit.builder import training  # noqa: E402
 from densevit.engine import run_folder  # noqa: E402
 from densevit.engine.distributed import DistributedContext  # noqa: E402
 from densevit.engine.logger import read_csv  # noqa: E402
-from densevit.utils import seed  # noqa: E402
+from densevit.engine.train_state import reseed, seed_everything  # noqa: E402
 from densevit.weights import checkpoint  # noqa: E402
 
 GOLDEN = HERE / "golden"
@@ -94,9 +94,9 @@ def run_here(task: str) -> dict[str, Any]:
     config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
     plan, world = planning.load_plan(config, [f"output={task}"]).open(), DistributedContext(torch.device("cpu"))
     run_folder.find_checkpoint(plan.run, None, world)
-    seed.seed_everything(plan.run.seed)
+    seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
-    seed.reseed(plan.run.seed, 0)
+    reseed(plan.run.seed, 0)
     scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
     return {
         "losses": [row["loss"] for row in read_csv(Path(task) / "train.csv")],

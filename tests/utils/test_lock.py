@@ -17,7 +17,7 @@ import pytest
 from densevit.errors import ConfigError, Preempted, StorageError
 from densevit.utils import lock as locks
 from densevit.utils.lock import NAME, FolderLock, Owner
-from densevit.utils.signals import interruptible
+from densevit.utils.process import interruptible
 
 
 @pytest.fixture

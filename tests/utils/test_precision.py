@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from densevit.errors import ConfigError
-from densevit.utils.precision import autocast, gpu_products, resolve
+from densevit.utils.device import autocast, gpu_products, resolve
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from densevit.errors import Preempted
-from densevit.utils.signals import interruptible, poll
+from densevit.utils.process import interruptible, poll
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -59,7 +59,7 @@ def test_another_thread_gets_an_event_that_no_signal_sets() -> None:
 WAITING = """
 import sys, time
 from pathlib import Path
-from densevit.utils import signals
+from densevit.utils import process as signals
 signals.GRACE = 0.5
 with signals.interruptible() as stop, signals.removed_at_exit(Path(sys.argv[1])):
     print("ready", flush=True)

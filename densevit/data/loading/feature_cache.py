@@ -24,7 +24,7 @@ from densevit.config.schema import Run
 from densevit.errors import DataError
 from densevit.structures import EncoderOutput
 from densevit.utils import atomic_io
-from densevit.utils.signals import poll
+from densevit.utils.process import poll
 
 SHARD_BYTES = 2**28
 Shapes = dict[str, Any]

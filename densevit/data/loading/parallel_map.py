@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from densevit.data.loading.prefetch import prefetch
 from densevit.data.loading.workers import Progress, run_jobs
-from densevit.utils.signals import poll
+from densevit.utils.process import poll
 
 Result = TypeVar("Result")
 Work = Callable[[int], Result]

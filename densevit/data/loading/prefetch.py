@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from densevit.data.datasets.base import Dataset
 from densevit.structures import Sample
-from densevit.utils.signals import poll
+from densevit.utils.process import poll
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -12,7 +12,7 @@ from densevit.data.validation.issues import ISSUE_TYPES, LEVELS, Issue
 from densevit.data.validation.report import issues_by_type, summary_lines, verdict
 from densevit.data.validation.validator import ValidationReport
 from densevit.errors import DataError
-from densevit.ops.colormap import colorize
+from densevit.ops.colors import colorize
 from densevit.reporting.figures import Figure, jpeg
 from densevit.reporting.html_page import write_page
 

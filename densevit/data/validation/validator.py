@@ -21,7 +21,7 @@ from densevit.data.validation.rules import apply_rules
 from densevit.data.validation.sample_stats import InspectedSample, SampleStats, label_pixels
 from densevit.errors import DensevitError
 from densevit.structures import IGNORE
-from densevit.utils.signals import poll
+from densevit.utils.process import poll
 
 TRAIN = "train"
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from densevit.evaluation.scores import Cards, Scores
 from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol, mean_scores
-from densevit.ops.colormap import colorize, percentile_range
+from densevit.ops.colors import colorize, percentile_range
 from densevit.reporting.figures import MAX_WIDTH, Figure, jpeg, lossless, shrink
 from densevit.reporting.tables import rows_csv
 from densevit.structures import Row

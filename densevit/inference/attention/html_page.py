@@ -10,7 +10,7 @@ from jaxtyping import Float32, UInt8
 
 from densevit.data.io.writers import encode
 from densevit.inference.attention.maps import Attention
-from densevit.ops.colormap import colorize
+from densevit.ops.colors import colorize
 from densevit.reporting.figures import jpeg
 from densevit.reporting.html_page import write_page
 from densevit.utils.atomic_io import make_folder, write_bytes

@@ -17,7 +17,7 @@ from densevit.inference.forward import preprocess
 from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.vit.attention_rollout import rollout
+from densevit.models.timm_adapters.attention_weights import rollout
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import Size
 

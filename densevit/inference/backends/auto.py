@@ -18,8 +18,8 @@ from densevit.inference.backends.onednn import prepack
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule, Sizes
 from densevit.model_inputs import ModelInputs
 from densevit.structures import Size
+from densevit.utils.device import Precision
 from densevit.utils.packages import is_installed
-from densevit.utils.precision import Precision
 
 log = logging.getLogger(__name__)
 

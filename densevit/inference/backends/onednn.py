@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.models.decoders.dpt import ResidualUnit
-from densevit.models.vit.mlp import ACTIVATIONS, Mlp
-from densevit.utils.precision import DTYPES, Precision
+from densevit.models.vit.block import ACTIVATIONS, Mlp
+from densevit.utils.device import DTYPES, Precision
 
 X86 = ("x86_64", "AMD64")
 GELU = {"none": ACTIVATIONS["gelu"], "tanh": ACTIVATIONS["gelu_tanh"]}

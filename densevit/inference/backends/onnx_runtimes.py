@@ -24,9 +24,8 @@ from densevit.inference.backends.onednn import prepack
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.model_inputs import NO_INPUTS, ModelInputs
 from densevit.structures import Size
-from densevit.utils.device import choose_device
+from densevit.utils.device import Precision, choose_device, resolve
 from densevit.utils.packages import require_packages
-from densevit.utils.precision import Precision, resolve
 from densevit.weights.fingerprint import model_fingerprint, versions
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from densevit.inference.writers.arrays import attributes
 from densevit.inference.writers.base import PredictedMap
 from densevit.inference.writers.png import LIMIT, metric_scale
 from densevit.model_card import HeadSpec, Kind
-from densevit.ops.colormap import UNKNOWN, ColorMap, table
+from densevit.ops.colors import UNKNOWN, ColorMap, table
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.registry import Registry
 

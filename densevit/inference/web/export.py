@@ -16,8 +16,7 @@ from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.web.runtime import check_runtime, copy_runtime
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.ops.colormap import ColorMap, table
-from densevit.ops.palette import palette_for
+from densevit.ops.colors import ColorMap, palette_for, table
 from densevit.ops.resize import network_size
 from densevit.reporting.html_page import render
 from densevit.structures import Size

@@ -18,7 +18,7 @@ from densevit.data.io.writers import encode, encode_palette
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import MapWriter, PredictedMap
 from densevit.model_card import HeadSpec, Palette
-from densevit.ops.palette import BACKGROUND, overlay, palette_for
+from densevit.ops.colors import BACKGROUND, overlay, palette_for
 from densevit.registry import Registry
 from densevit.structures import IGNORE
 from densevit.utils.atomic_io import write_bytes, write_text

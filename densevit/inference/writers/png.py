@@ -15,7 +15,7 @@ from densevit.data.io.writers import encode, to_uint16
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import ColorMap, colorize, percentile_range
+from densevit.ops.colors import ColorMap, colorize, percentile_range
 from densevit.utils.atomic_io import write_bytes
 
 LIMIT = 65535  # the largest 16-bit number

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from densevit.errors import ConfigError, DataError
 from densevit.inference.writers.base import MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
-from densevit.ops.colormap import percentile_range
+from densevit.ops.colors import percentile_range
 from densevit.ops.geometry import Matrix, backproject
 from densevit.ops.intervals import confidence
 

@@ -20,8 +20,8 @@ from densevit.config.schema import Run
 from densevit.errors import ConfigError
 from densevit.model_inputs import InputKind, ModelInputs, register_input
 from densevit.models.conditioning.base import CONDITIONINGS, ConditionedParts, Conditioning, FirstPass
-from densevit.models.layers.norms import build_norm
-from densevit.models.vit.attention import Attention
+from densevit.models.layers import build_norm
+from densevit.models.vit.block import Attention
 from densevit.structures import Batch, EncoderOutput, MapAdapter
 
 RESIDUALS = 2  # attentions in a block

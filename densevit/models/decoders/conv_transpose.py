@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.models.decoders.base import DECODERS, Decoder
-from densevit.models.decoders.multi_level import Fuse, fuse_maps, fused_spec
-from densevit.models.layers.norms import Norm, build_norm
+from densevit.models.layers import Fuse, Norm, build_norm, fuse_maps, fused_spec
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]

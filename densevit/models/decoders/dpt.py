@@ -17,9 +17,7 @@ from densevit.errors import ConfigError
 from densevit.models.decoders.base import DECODERS, Decoder, DecoderOutput
 from densevit.models.decoders.readout import READOUTS, Readout, ReadoutKind
 from densevit.models.heads.segmentation import LabelsHead
-from densevit.models.layers.class_names import Classes
-from densevit.models.layers.conv_head import upsample
-from densevit.models.layers.norms import Norm, build_norm
+from densevit.models.layers import Classes, Norm, build_norm, upsample
 from densevit.structures import EncoderOutput, FeatureSpec, MapAdapter
 
 Positive = Annotated[int, Field(gt=0)]

@@ -17,10 +17,8 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.decoders.base import DECODERS, Decoder, DecoderOutput
-from densevit.models.layers.class_names import Classes, class_names
-from densevit.models.layers.conv_head import upsample
-from densevit.models.layers.norms import LayerNorm2d
-from densevit.models.vit.intermediate_layers import as_map
+from densevit.models.layers import Classes, LayerNorm2d, class_names, upsample
+from densevit.models.vit.vision_transformer import as_map
 from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks
 
 Positive = Annotated[int, Field(gt=0)]

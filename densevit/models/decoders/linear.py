@@ -9,9 +9,7 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.decoders.base import DECODERS, Decoder
-from densevit.models.decoders.multi_level import fused_spec, resize_to_first
-from densevit.models.layers.conv_head import upsample
-from densevit.models.layers.norms import build_norm
+from densevit.models.layers import build_norm, fused_spec, resize_to_first, upsample
 from densevit.structures import EncoderOutput, FeatureSpec
 
 

@@ -13,10 +13,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.models.decoders.base import DECODERS, Decoder
-from densevit.models.decoders.multi_level import Fuse, fuse_maps, fused_spec
-from densevit.models.layers.class_names import Classes, class_names
+from densevit.models.layers import Classes, Fuse, class_names, fuse_maps, fused_spec
 from densevit.models.vit.block import Block
-from densevit.models.vit.intermediate_layers import as_map
+from densevit.models.vit.vision_transformer import as_map
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]

@@ -10,11 +10,8 @@ from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.decoders.base import DECODERS, Decoder, DecoderOutput
-from densevit.models.decoders.multi_level import resize_to_first
 from densevit.models.heads.segmentation import LabelsHead
-from densevit.models.layers.class_names import Classes
-from densevit.models.layers.conv_head import upsample
-from densevit.models.layers.norms import Norm, build_norm
+from densevit.models.layers import Classes, Norm, build_norm, resize_to_first, upsample
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]

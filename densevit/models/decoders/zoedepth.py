@@ -22,7 +22,7 @@ from densevit.models.decoders.metric_bins import (
     SeedBinRegressor,
 )
 from densevit.models.decoders.readout import ReadoutKind
-from densevit.models.layers.conv_head import upsample
+from densevit.models.layers import upsample
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]

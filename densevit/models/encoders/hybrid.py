@@ -19,11 +19,9 @@ from densevit.models import state_dict
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
 from densevit.models.lora import Lora
-from densevit.models.vit.checkpoint_filter import convert
-from densevit.models.vit.configs import choose_grid
-from densevit.models.vit.intermediate_layers import as_map
-from densevit.models.vit.pos_embed import Resampling
-from densevit.models.vit.vision_transformer import VisionTransformer
+from densevit.models.vit.checkpoints import convert
+from densevit.models.vit.embeddings import Resampling
+from densevit.models.vit.vision_transformer import VisionTransformer, as_map, choose_grid
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import EncoderOutput, FeatureSpec
 

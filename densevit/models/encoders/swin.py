@@ -57,9 +57,8 @@ class SwinEncoder(Encoder):
         super().__init__()
         check_one_weight_source(pretrained, weights)
         from densevit.models.timm_adapters import factory
-        from densevit.models.timm_adapters import swin as timm_swin
 
-        swin = timm_swin.create(name, pretrained, factory.create_model_kwargs(arguments, drop_path, image_size))
+        swin = factory.create_swin(name, pretrained, factory.create_model_kwargs(arguments, drop_path, image_size))
         self.weights, self.lora, self.prefix_tokens = weights, lora, 0
         self.licence = factory.licence_of(name, pretrained, weights)
         card = swin.pretrained_cfg
@@ -74,7 +73,7 @@ class SwinEncoder(Encoder):
         self.swin: Any = swin
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
-        from densevit.models.timm_adapters.swin import forward_stages
+        from densevit.models.timm_adapters.factory import forward_stages
 
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
         found = forward_stages(self.swin, x)

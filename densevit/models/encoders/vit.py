@@ -12,15 +12,18 @@ from densevit.errors import ConfigError
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
 from densevit.models.lora import Lora
-from densevit.models.vit.attention import EPS
-from densevit.models.vit.checkpoint_filter import convert
-from densevit.models.vit.configs import SIZES, choose_grid
+from densevit.models.vit.block import EPS, MlpKind
+from densevit.models.vit.checkpoints import convert
+from densevit.models.vit.embeddings import ConvStem, Positions, Resampling
 from densevit.models.vit.init_weights import Init
-from densevit.models.vit.intermediate_layers import as_map, keep_patches
-from densevit.models.vit.mlp import MlpKind
-from densevit.models.vit.patch_embed import ConvStem
-from densevit.models.vit.pos_embed import Positions, Resampling
-from densevit.models.vit.vision_transformer import BlockOutput, VisionTransformer
+from densevit.models.vit.vision_transformer import (
+    SIZES,
+    BlockOutput,
+    VisionTransformer,
+    as_map,
+    choose_grid,
+    keep_patches,
+)
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import BlockFunction, EncoderOutput, FeatureSpec
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.models import state_dict
 from densevit.models.encoders.base import Encoder
-from densevit.models.vit.intermediate_layers import BlockOutput, as_map
+from densevit.models.vit.vision_transformer import BlockOutput, as_map
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import BlockFunction, EncoderOutput, FeatureSpec, RemainingBlocks
 

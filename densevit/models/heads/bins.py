@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Width
 from densevit.models.heads.depth import Count, Metres, checked_range
-from densevit.models.heads.depth_activations import clamp_ste
-from densevit.models.heads.uncertainty import DepthHead, Uncertainty
-from densevit.models.layers.conv_head import ConvHead, upsample
+from densevit.models.heads.depth_base import DepthHead, Uncertainty, clamp_ste
+from densevit.models.layers import ConvHead, upsample
 
 Spacing = Literal["linear", "log", "mixed"]
 

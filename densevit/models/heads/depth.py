@@ -11,9 +11,8 @@ from torch.nn import functional as F
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Width
-from densevit.models.heads.depth_activations import ACTIVATIONS, clamp_ste
-from densevit.models.heads.uncertainty import DepthHead, Uncertainty
-from densevit.models.layers.conv_head import ConvHead, UpsampleMode, upsample
+from densevit.models.heads.depth_base import ACTIVATIONS, DepthHead, Uncertainty, clamp_ste
+from densevit.models.layers import ConvHead, UpsampleMode, upsample
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]

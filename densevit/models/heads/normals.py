@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head, Width
-from densevit.models.layers.conv_head import ConvHead
+from densevit.models.layers import ConvHead
 
 
 @HEADS.register("normals")

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head, Width
-from densevit.models.layers.class_names import Classes, class_names
-from densevit.models.layers.conv_head import upsample
-from densevit.models.layers.norms import Norm, build_norm
+from densevit.models.layers import Classes, Norm, build_norm, class_names, upsample
 
 
 @HEADS.register("segmentation")

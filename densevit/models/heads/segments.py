@@ -11,8 +11,7 @@ from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
 from densevit.models.decoders.base import Decoder
 from densevit.models.heads.base import HEADS, Head
-from densevit.models.layers.class_names import Classes, class_names
-from densevit.models.layers.conv_head import upsample
+from densevit.models.layers import Classes, class_names, upsample
 from densevit.ops.segments import THRESHOLD
 
 Things = tuple[Annotated[int, Field(ge=0)], ...] | None

@@ -11,9 +11,8 @@ from densevit.model_card import HeadSpec, Kind
 from densevit.models.decoders.base import DecoderOutput
 from densevit.models.heads.base import HEADS, Width
 from densevit.models.heads.depth import Metres
-from densevit.models.heads.depth_activations import clamp_ste
-from densevit.models.heads.uncertainty import DepthHead, Uncertainty
-from densevit.models.layers.conv_head import ConvHead, upsample
+from densevit.models.heads.depth_base import DepthHead, Uncertainty, clamp_ste
+from densevit.models.layers import ConvHead, upsample
 
 MIN_PIXELS = 10  # of sky and of ground; with no more, the sky is not filled
 SKY_PERCENT = 99  # the quantile of the ground's depth that the sky is given

@@ -1,7 +1,7 @@
 """Creates timm models by name, with published weights from a local cache or the network, and converts checkpoints.
 
 Imported, as timm is, when a model is built. Without a network, huggingface_hub retries for most of a minute; here
-loading fails at once.
+loading fails at once. b images, h x w pixels.
 """
 
 import difflib
@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 
 import timm
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from timm.models import SwinTransformer, SwinTransformerV2
+from torch import Tensor, nn
 
 from densevit.errors import CheckpointError, ConfigError
 from densevit.utils.network import hub, is_reachable
@@ -100,3 +102,28 @@ def find_cached(cfg: Any) -> Path | None:
 def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """timm's `checkpoint_filter_fn`, which reads original files and interpolates position embeddings."""
     return dict(inspect.getmodule(type(model)).checkpoint_filter_fn(dict(state), model))  # type: ignore[union-attr]
+
+
+def create_swin(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
+    """A Swin of timm that takes any image size, without classifier and final norm. `given`: arguments of
+    `timm.create_model`. Raises ConfigError: no such model, one of another kind, or arguments it does not take. Raises
+    CheckpointError: weights that are neither in a cache nor reachable."""
+    known = pretrained_cfg_of(name)
+    given = {**given, "strict_img_size": False}
+    if not name.startswith("swin"):
+        raise ConfigError(f"encoder.name: '{name}' is no Swin Transformer; for plain ViTs use encoder 'timm'.")
+    meta_model = create_on_meta(name, given)
+    if not isinstance(meta_model, SwinTransformer | SwinTransformerV2):
+        raise ConfigError(f"encoder.name: '{name}' is a {type(meta_model).__name__}; would fit: swin_*, swinv2_*.")
+    swin = create_model(name, known, with_weights, given)
+    swin.norm = swin.head = nn.Identity()
+    return swin
+
+
+def forward_stages(swin: Any, image: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
+    """Return the map after each stage."""
+    x, maps = swin.patch_embed(image), []
+    for stage in swin.layers:
+        x = stage(x)
+        maps.append(x.permute(0, 3, 1, 2))
+    return maps

@@ -15,8 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
 from densevit.models.timm_adapters import beit, factory
-from densevit.models.vit.intermediate_layers import keep_patches
-from densevit.models.vit.vision_transformer import BlockOutput
+from densevit.models.vit.vision_transformer import BlockOutput, keep_patches
 from densevit.ops.resize import is_symbolic
 from densevit.structures import BlockFunction
 

@@ -1,13 +1,137 @@
-"""Transformer blocks. b images, n tokens, d channels; timm's parameter names."""
+"""Transformer blocks: attention, MLP, norms and residuals. b images, n tokens, d channels; timm's parameter names."""
 
-from typing import TypedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, TypedDict
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from densevit.models.vit.attention import EPS, Attention
-from densevit.models.vit.mlp import MLPS, MlpKind
+from densevit.errors import ConfigError
+from densevit.ops.attention import attend
+
+EPS = 1e-6  # of every LayerNorm, as in timm, DINOv2 and MAE; CLIP and torch have 1e-5
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention (Vaswani et al. 2017); `qk_norm` keeps logits small (Dehghani et al. 2023)."""
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        qkv_bias: bool = True,
+        qk_norm: bool = False,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+        eps: float = EPS,
+    ) -> None:
+        super().__init__()
+        if dim % heads:
+            raise ConfigError(f"attention: {dim} channels are not divisible by {heads} heads.")
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.q_norm = nn.LayerNorm(dim // heads, eps=eps) if qk_norm else nn.Identity()
+        self.k_norm = nn.LayerNorm(dim // heads, eps=eps) if qk_norm else nn.Identity()
+        self.attn_drop = nn.Dropout(attn_drop)
+        self.proj = nn.Linear(dim, dim)
+        self.proj_drop = nn.Dropout(proj_drop)
+
+    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
+        """`mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
+        q, k, v = self.project(x)
+        x = attend(q, k, v, mask=mask, dropout=self.attn_drop.p if self.training else 0.0)
+        return self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
+
+    def project(self, x: Float[Tensor, "b n d"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each b heads n d/heads."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.q_norm(q), self.k_norm(k), v
+
+    def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b heads n n"]:
+        """Attention weights (batch, heads, query, key); rows sum to one."""
+        q, k, _ = self.project(x)
+        return (q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)).softmax(dim=-1)
+
+
+MlpKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu", "swiglu_packed"]
+
+
+def quick_gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """OpenAI CLIP's approximation of GELU, off by up to 0.02."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),  # SigLIP
+    "quick_gelu": quick_gelu,
+}
+
+
+class Mlp(nn.Module):
+    """Linear, activation, linear."""
+
+    def __init__(self, dim: int, hidden: int, *, activation: str = "gelu", drop: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.act = ACTIVATIONS[activation]
+        self.fc2 = nn.Linear(hidden, dim)
+        self.drop = nn.Dropout(drop)
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
+
+
+class SwiGLU(nn.Module):
+    """Gated MLP, silu(gate) * value (Shazeer 2020)."""
+
+    def __init__(self, dim: int, hidden: int, *, drop: float = 0.0) -> None:
+        super().__init__()
+        self.fc1_g = nn.Linear(dim, hidden)
+        self.fc1_x = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, dim)
+        self.drop = nn.Dropout(drop)
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        return self.drop(self.fc2(self.drop(F.silu(self.fc1_g(x)) * self.fc1_x(x))))
+
+    def init_gate(self) -> None:
+        """Initialises the gate to silu(1) for every input, as timm does."""
+        nn.init.ones_(self.fc1_g.bias)
+        nn.init.normal_(self.fc1_g.weight, std=1e-6)
+
+
+class PackedSwiGLU(nn.Module):
+    """SwiGLU with gate and value in one matrix, gate first, as in DINOv2's giant; `hidden` counts both."""
+
+    def __init__(self, dim: int, hidden: int, *, drop: float = 0.0) -> None:
+        super().__init__()
+        if hidden % 2:
+            raise ConfigError(f"mlp 'swiglu_packed' needs an even number of hidden channels, not {hidden}.")
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden // 2, dim)
+        self.drop = nn.Dropout(drop)
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        gate, value = self.fc1(x).chunk(2, dim=-1)
+        return self.drop(self.fc2(self.drop(F.silu(gate) * value)))
+
+    def init_gate(self) -> None:
+        """Initialises the value to 1 for every input, as timm does: an MLP with SiLU."""
+        half = len(self.fc1.bias) // 2
+        nn.init.ones_(self.fc1.bias[half:])
+        nn.init.normal_(self.fc1.weight[half:], std=1e-6)
+
+
+MLPS: dict[str, Callable[..., nn.Module]] = {
+    **{name: partial(Mlp, activation=name) for name in ACTIVATIONS},
+    "swiglu": SwiGLU,
+    "swiglu_packed": PackedSwiGLU,
+}
 
 
 class LayerScale(nn.Module):

@@ -7,13 +7,14 @@ skip: torch's defaults, for weights that are loaded afterwards.
 """
 
 import math
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from densevit.models.vit.mlp import PackedSwiGLU, SwiGLU
+from densevit.models.vit.block import PackedSwiGLU, SwiGLU
 
 Init = Literal["", "jax", "jax_nlhb", "moco", "skip"]
 
@@ -79,3 +80,22 @@ INIT_FUNCTIONS: dict[str, Callable[[nn.Module, str], None]] = {
     "jax_nlhb": init_jax,
     "moco": init_moco,
 }
+
+
+RANDOM = ("uniform_", "normal_", "trunc_normal_", "erfinv_")
+
+
+class SkipInit(TorchFunctionMode):
+    """Within `with SkipInit():` no random numbers are drawn; parameters are zero or uninitialised."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else given["tensor"]
+        if getattr(func, "__name__", "") in RANDOM:
+            return (
+                args[0].zero_()
+            )  # trunc_normal_ redraws until all numbers are within its bounds, which uninitialised ones may never be
+        return func(*args, **given)

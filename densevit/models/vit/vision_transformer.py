@@ -5,19 +5,66 @@ timm's names, so that timm's weights load by name.
 """
 
 from collections.abc import Collection, Iterator
-from typing import Literal, Unpack
+from typing import Literal, NamedTuple, Unpack
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from densevit.models.vit.attention import EPS
-from densevit.models.vit.block import Block, BlockOptions
+from densevit.errors import ConfigError, DensevitError
+from densevit.models.vit.block import EPS, Block, BlockOptions
+from densevit.models.vit.embeddings import STEMS, Positions, Resampling, resample_pos_embed, sincos_pos_embed
 from densevit.models.vit.init_weights import Init, initialise, rescale_by_depth
-from densevit.models.vit.intermediate_layers import BlockOutput
-from densevit.models.vit.patch_embed import STEMS
-from densevit.models.vit.pos_embed import Positions, Resampling, resample_pos_embed, sincos_pos_embed
+
+
+class Size(NamedTuple):
+    dim: int
+    depth: int
+    heads: int
+
+
+SIZES = {
+    "nano": Size(32, 2, 2),  # for tests and images of 8 pixels
+    "mini": Size(64, 4, 4),  # for digits of 28 pixels, with patches of 4
+    "tiny": Size(192, 12, 3),
+    "small": Size(384, 12, 6),
+    "base": Size(768, 12, 12),
+    "large": Size(1024, 24, 16),
+    "huge": Size(1280, 32, 16),
+    "giant": Size(1536, 40, 24),
+}
+
+
+def choose_grid(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, int]:
+    """Cells (h, w) that cover an image. Raises ConfigError if the image is smaller than a patch."""
+    h, w = (image_size, image_size) if isinstance(image_size, int) else image_size
+    if min(h, w) < patch_size:
+        raise ConfigError(f"encoder.image_size: {h}x{w} holds no patch of {patch_size}x{patch_size}.")
+    return -(-h // patch_size), -(-w // patch_size)
+
+
+class BlockOutput(NamedTuple):
+    """The tokens after one block."""
+
+    patches: Float[Tensor, "b cells d"]  # row by row
+    prefix: Float[Tensor, "b p d"]  # class token, then registers
+
+
+def keep_patches(
+    tokens: Float[Tensor, "b n d"], kept: Int64[Tensor, "b kept"], prefix_tokens: int
+) -> Float[Tensor, "b visible d"]:
+    """The prefix, and some patches of each image in the order of `kept`."""
+    prefix, patches = tokens[:, :prefix_tokens], tokens[:, prefix_tokens:]
+    return torch.cat([prefix, patches.gather(1, kept[..., None].expand(-1, -1, tokens.shape[-1]))], dim=1)
+
+
+def as_map(tokens: Float[Tensor, "b cells d"], grid: tuple[int, int]) -> Float[Tensor, "b d gh gw"]:
+    """Tokens as a feature map: a view in channels-last memory."""
+    if tokens.shape[1] != grid[0] * grid[1]:
+        raise DensevitError(f"{tokens.shape[1]} patches are no {grid[0]}x{grid[1]} grid.")
+    return tokens.reshape(tokens.shape[0], *grid, tokens.shape[-1]).permute(0, 3, 1, 2)
+
 
 __all__ = ["BlockOutput", "VisionTransformer"]
 

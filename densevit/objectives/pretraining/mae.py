@@ -11,9 +11,8 @@ from densevit.errors import ConfigError
 from densevit.losses.pretraining import masked_patch_mse, normalise_patches, patchify
 from densevit.models.encoders.base import Encoder
 from densevit.models.encoders.vit_base import TokenEncoder
-from densevit.models.vit.attention import EPS
-from densevit.models.vit.block import Block
-from densevit.models.vit.pos_embed import sincos_pos_embed
+from densevit.models.vit.block import EPS, Block
+from densevit.models.vit.embeddings import sincos_pos_embed
 from densevit.objectives.base import OBJECTIVES
 from densevit.objectives.pretraining.base import PretrainingMethod
 from densevit.ops.resize import pad_to_multiple

@@ -20,7 +20,7 @@ from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.structures import Batch, EncoderOutput, Sample, Size
 from densevit.tasks.base import Task, extras_of
-from densevit.utils.precision import Precision, autocast
+from densevit.utils.device import Precision, autocast
 
 COLLAPSED = 0.01  # of the features' norm: what is left of their differences when all images look alike
 MOST_TOKENS = 2048  # whose spread is measured

@@ -35,7 +35,7 @@ from densevit.ops.camera import Camera, canonical_scale
 from densevit.structures import Batch
 from densevit.tasks.base import task_class
 from densevit.tasks.depth import DepthTask
-from densevit.utils.precision import gpu_products
+from densevit.utils.device import gpu_products
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from densevit.model_card import HeadSpec
-from densevit.ops.palette import palette_for
+from densevit.ops.colors import palette_for
 from densevit.ops.segments.measure import measure
 from densevit.ops.segments.predictions import PanopticPrediction, SegmentPrediction, masks_of
 

@@ -9,7 +9,7 @@ import torch
 from densevit.data.loading.cutmix import AREA, cutmix
 from densevit.errors import DataError
 from densevit.losses import DEPTH_LOSSES
-from densevit.losses.masked_reduction import best_pixels
+from densevit.losses.reduction import best_pixels
 from densevit.model_card import HeadSpec
 from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.depth import DepthTask

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from densevit.inference.backends.onednn import PackedConv, PackedLinear, prepack
 from densevit.models.decoders.dpt import ResidualUnit
-from densevit.models.vit.mlp import MLPS, Mlp
-from densevit.utils.precision import Precision
+from densevit.models.vit.block import MLPS, Mlp
+from densevit.utils.device import Precision
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
 TOLERANCE = {"fp32": 1e-6, "bf16": 1e-2}

@@ -22,7 +22,7 @@ from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.preprocess_config import PreprocessConfig
 from densevit.utils import packages
-from densevit.utils.precision import autocast
+from densevit.utils.device import autocast
 
 HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "segmentation", "classes": 3}}
 

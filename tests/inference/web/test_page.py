@@ -20,9 +20,8 @@ from densevit.api import load
 from densevit.cli.main import main
 from densevit.inference.predictor import Predictor
 from densevit.inference.web.export import at_size
-from densevit.ops.colormap import colorize
+from densevit.ops.colors import colorize, overlay, usual_palette
 from densevit.ops.geometry import backproject, pinhole_from_fov
-from densevit.ops.palette import overlay, usual_palette
 
 playwright = pytest.importorskip("playwright.sync_api")
 

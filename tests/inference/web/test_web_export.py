@@ -17,7 +17,7 @@ from densevit.errors import ConfigError
 from densevit.inference.web.export import at_size, describe
 from densevit.inference.web.runtime import FILES, PACKAGE, copy_runtime
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.ops.colormap import table
+from densevit.ops.colors import table
 from densevit.preprocess_config import PreprocessConfig
 
 

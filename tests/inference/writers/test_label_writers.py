@@ -15,7 +15,7 @@ from densevit.inference.predictor import Predictor
 from densevit.inference.writers import LABEL_FORMATS, MapWriter, PredictedMap
 from densevit.inference.writers.labels import CLASSES, LEGEND
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.ops.palette import BACKGROUND, usual_palette
+from densevit.ops.colors import BACKGROUND, usual_palette
 from densevit.structures import IGNORE
 
 NAMES = ("wall", "floor", "box")

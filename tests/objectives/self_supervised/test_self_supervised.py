@@ -18,6 +18,7 @@ from densevit.builder import training
 from densevit.config import parser
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
+from densevit.engine.train_state import seed_everything
 from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, DataError
 from densevit.objectives.self_supervised import evaluation
@@ -25,7 +26,6 @@ from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
 from densevit.objectives.self_supervised.pose_network import PoseNetwork
 from densevit.structures import Batch
-from densevit.utils import seed
 from densevit.weights import checkpoint
 
 WORLD = DistributedContext(torch.device("cpu"))
@@ -50,7 +50,7 @@ def whole(config: Path) -> Path:
 
 def built(config: Path, *words: str) -> tuple[Trainer, Batch]:
     """A trainer before its first step, and its first batch."""
-    seed.seed_everything(0)
+    seed_everything(0)
     plan = planning.load_plan(config, list(words)).open()
     trainer = training.build_trainer(plan, WORLD)
     batches = training.train_batches(plan, WORLD)(0)
@@ -91,7 +91,7 @@ def test_a_mirrored_clip_has_the_same_losses(config: Path) -> None:
 
 
 def gradient(config: Path, *words: str) -> tuple[Tensor, Tensor]:
-    seed.seed_everything(0)
+    seed_everything(0)
     plan = planning.load_plan(config, list(words)).open()
     trainer = training.build_trainer(plan, WORLD)
     batches = training.train_batches(plan, WORLD)(0)

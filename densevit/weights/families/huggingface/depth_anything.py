@@ -11,7 +11,7 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
-from densevit.ops.qkv import fuse_qkv, split_qkv
+from densevit.ops.matrices import fuse_qkv, split_qkv
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
 from densevit.weights.families.base import FAMILIES, Family

@@ -1,13 +1,15 @@
-"""Colour maps, the same on every machine. h x w pixels."""
+"""Colours of maps and classes."""
 
 from functools import cache
 from typing import Literal
 
 import cv2
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 
 from densevit.errors import ConfigError
+from densevit.model_card import HeadSpec, Palette
+from densevit.structures import IGNORE
 
 ColorMap = Literal["turbo", "magma", "inferno", "viridis", "spectral"]
 
@@ -87,3 +89,36 @@ def table(cmap: str) -> UInt8[np.ndarray, "256 3"]:
         raise ConfigError(f"no colour map '{cmap}'. Known: {', '.join([*_OPENCV, 'spectral'])}.")
     colors.setflags(write=False)  # shared by every caller
     return colors
+
+
+Rgb = UInt8[np.ndarray, "h w 3"]
+BACKGROUND = (255, 255, 255)  # of pixels without a class
+
+
+def usual_palette(count: int) -> Palette:
+    """PASCAL VOC's colours: the bits of an id go to red, green and blue in turn, to their highest bits first."""
+    return tuple(_voc(i) for i in range(1, count + 1))  # VOC's first is black, for its background
+
+
+def _voc(index: int) -> tuple[int, int, int]:
+    channels = [sum(((index >> 3 * bit + c) & 1) << (7 - bit) for bit in range(8)) for c in range(3)]
+    return channels[0], channels[1], channels[2]
+
+
+def palette_for(output: HeadSpec) -> Palette:
+    """The colours of a head's classes: those of its data set, else the usual ones."""
+    return output.palette or usual_palette(len(output.classes))
+
+
+def paint(labels: Int[np.ndarray, "h w"], palette: Palette) -> Rgb:
+    """Each pixel in the colour of its class; white where it has none."""
+    table = np.array([*palette, BACKGROUND], np.uint8)
+    known = (labels >= 0) & (labels < len(palette)) & (labels != IGNORE)
+    return table[np.where(known, labels, len(palette))]
+
+
+def overlay(image: Rgb, labels: Int[np.ndarray, "h w"], palette: Palette, opacity: float = 0.6) -> Rgb:
+    """The colours over the image; pixels without a class show the image alone."""
+    mixed = (1 - opacity) * image + opacity * paint(labels, palette)
+    unknown = (labels < 0) | (labels >= len(palette)) | (labels == IGNORE)
+    return np.where(unknown[..., None], image, mixed.round()).astype(np.uint8)

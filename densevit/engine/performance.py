@@ -1,21 +1,40 @@
-"""How fast a training runs: images a second, the share of time that it waits for data, use of the device, memory."""
+"""The speed of a training: compiled blocks, images a second, waiting for data, memory, and profiles."""
 
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from densevit.config.schema import Run
-from densevit.engine.interfaces import Batches
+from densevit.engine.distributed import DistributedContext
+from densevit.engine.fsdp import transformer_blocks
+from densevit.engine.objective import Batches
 from densevit.structures import Batch
-from densevit.utils.precision import Precision
+from densevit.utils import atomic_io
+from densevit.utils.device import Precision
+from densevit.utils.progress import tqdm
+
+MOST_GRAPHS = 64  # of one function: each rate of stochastic depth, one a block, has its own
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Compile each repeated block in place, or a whole model that has none; before DDP or FSDP wrap it.
+
+    FSDP's hooks then lie between the graphs, and the gradients of one block are averaged while those of the next are
+    computed. Blocks that are alike share one graph.
+    """
+    for block in list(transformer_blocks(model)) or [model]:
+        block.compile(dynamic=False, recompile_limit=MOST_GRAPHS)  # padding: torch 2.10 fails on symbolic sizes
+
 
 WARMUP = 2  # steps
 COLUMNS = ("images_per_s", "data_wait", "mfu", "peak_memory_gb")
@@ -135,3 +154,34 @@ def peak_memory(device: torch.device) -> int:
     except ImportError:  # Windows
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+BEFORE, WARMUP, STEPS = 3, 2, 5
+
+
+@contextmanager
+def profiled(run: Run, world: DistributedContext, start: int) -> Iterator[Callable[[], object]]:
+    """Yield what is called after each step. The first process writes five steps, after five others,
+    to `profile/from-step-6.json` in the run's folder.
+
+    Args:
+        start: steps that were taken before.
+    """
+    if not world.is_main:
+        yield lambda: None
+        return
+    first = start + BEFORE + WARMUP + 1
+    path = run.output / "profile" / f"from-step-{first}.json"
+    path.unlink(missing_ok=True)
+
+    def write(trace: profile) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_io.atomic_path(path) as unfinished:
+            trace.export_chrome_trace(str(unfinished))
+
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if world.device.type == "cuda" else [])]
+    when = schedule(wait=BEFORE, warmup=WARMUP, active=STEPS, repeat=1)
+    with profile(activities=kinds, schedule=when, on_trace_ready=write) as trace:
+        yield trace.step
+    written = f"{path}  (open in https://ui.perfetto.dev)"
+    tqdm.write(f"profile     {written if path.exists() else f'none: the run ended before step {first}'}")

@@ -1,1 +1,0 @@
-"""What a training says of its speed."""

@@ -1,0 +1,100 @@
+"""Steps on the images of one batch, which write nothing: `batch_size: auto`, and overfitting as a check of new data."""
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import replace
+from itertools import cycle, islice
+from statistics import fmean
+from threading import Event
+from time import perf_counter
+
+from densevit.config.schema import Run, Schedule
+from densevit.engine.objective import Batches
+from densevit.engine.train_state import Scores
+from densevit.engine.trainer import Trainer
+from densevit.errors import ConfigError, Diverged, Preempted
+from densevit.structures import Batch
+from densevit.utils.device import is_out_of_memory
+from densevit.utils.process import interruptible
+from densevit.utils.progress import tqdm
+
+TIMED_STEPS = 3  # with each size; the first warms up
+GAIN = 1.05  # times the images per second that twice the images must give on a CPU
+
+
+def choose_batch_size(measure: Callable[[int], float], first: int, most: int, *, fastest: bool) -> int:
+    """Double a batch while it pays, and return the last size that did.
+
+    Args:
+        measure: images of a step -> images per second; raises ConfigError from an error of memory if they do not fit.
+        first: the smallest size.
+        most: what no size exceeds, but for the first.
+        fastest: stop where images per second no longer rise, not only where memory ends.
+
+    Raises:
+        ConfigError: not even the first size fits.
+    """
+    chosen, best, size = first, measure(first), 2 * first
+    while size <= most:
+        try:
+            rate = measure(size)
+        except ConfigError as error:
+            if error.__cause__ is None or not is_out_of_memory(error.__cause__):
+                raise
+            break
+        if fastest and rate < GAIN * best:
+            break
+        chosen, best, size = size, max(best, rate), 2 * size
+    return chosen
+
+
+def images_per_second(trainer: Trainer, train: Callable[[int], Batches]) -> float:
+    """Take some steps on the images of the first one."""
+    with closing(train(0)) as batches:
+        repeated = forever(list(islice(batches, trainer.run.grad_accum_steps)))
+    for step in range(TIMED_STEPS):
+        if step == 1:
+            began = perf_counter()
+        trainer.train_step(repeated, Event())
+    return trainer.run.batch_size * (TIMED_STEPS - 1) / (perf_counter() - began)
+
+
+def forever(batches: list[Batch]) -> Generator[Batch, None, None]:
+    yield from cycle(batches)
+
+
+STEPS = 200  # at most; a run of fewer gives its own
+LEARNED = 0.3  # the share of the first loss that may be left
+LAST = 10  # steps whose mean is the last loss
+
+
+def overfit_config(run: Run) -> Run:
+    """The run with a constant learning rate and no moving average, for at most `STEPS` steps."""
+    steps = min(run.steps or STEPS, STEPS)
+    return replace(run, steps=steps, schedule=Schedule(type="constant", warmup=0.0), ema=None)
+
+
+def overfit_one_batch(
+    train_step: Callable[[Batches, Event], tuple[Scores, bool]], run: Run, train: Callable[[int], Batches]
+) -> str:
+    """Takes all steps of the run on the images of the first one, with the same augmentation. `train_step`:
+    `Trainer.train_step`. Raises Diverged if the loss did not fall to `LEARNED` of what it was. Returns the verdict, as
+    text."""
+    with closing(train(0)) as batches:
+        first = list(islice(batches, run.grad_accum_steps))
+    repeated = forever(first)
+    losses: list[float] = []
+    with interruptible() as stop:
+        for _ in tqdm(range(run.steps or STEPS), desc="overfit", unit="step", disable=None):
+            values, stopping = train_step(repeated, stop)
+            losses.append(values["loss"])
+            if stopping:
+                raise Preempted("stopped; --overfit-one-batch saves nothing.")
+    last = fmean(losses[-LAST:])
+    course = f"{losses[0]:.4g} -> {last:.4g} in {len(losses)} steps ({last / losses[0]:.0%})"
+    if not last <= LEARNED * losses[0]:
+        raise Diverged(
+            f"one batch is not learned: loss {course}. Check the ground truth (`densevit check-data`), the "
+            "range of the head, and optim.lr; or give it more steps."
+        )
+    return f"one batch is learned: loss {course}. Model, losses and data fit together."

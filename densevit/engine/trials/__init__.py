@@ -1,1 +1,0 @@
-"""Steps on the images of one batch, which write nothing."""

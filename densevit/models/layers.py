@@ -1,0 +1,139 @@
+"""Layers of decoders and heads: norms, DPT's convolutional head, fused levels. b images, c channels, h x w pixels."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from densevit.errors import ConfigError
+from densevit.structures import EncoderOutput, FeatureSpec
+
+Norm = Literal["none", "batch", "layer", "group"]
+
+
+class LayerNorm2d(nn.LayerNorm):
+    """LayerNorm over the channels of each pixel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=1e-6)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        # Both permutes are views; layer_norm is fast on channels-last memory.
+        x = x.permute(0, 2, 3, 1)
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps).permute(0, 3, 1, 2)
+
+
+def build_norm(norm: Norm, channels: int) -> nn.Module:
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    if norm == "layer":
+        return LayerNorm2d(channels)
+    if norm == "group":
+        return nn.GroupNorm(math.gcd(32, channels), channels)
+    return nn.Identity()
+
+
+UpsampleMode = Literal["bilinear", "bicubic"]
+
+
+class ConvHead(nn.Module):
+    """3x3 convolution, upsampling, 3x3 convolution, ReLU, 1x1. With `hidden` 0 a single 1x1, then upsampling.
+
+    A 1x1 convolution commutes with bilinear upsampling, so it comes first.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        out: int,
+        *,
+        hidden: int,
+        align_corners: bool,
+        scale: float | None = None,
+        mid_channels: int | None = None,
+    ) -> None:
+        """
+        Args:
+            hidden: channels of the second 3x3 convolution.
+            mid_channels: of the first; by default half of `channels`, at least `hidden`.
+            scale: upsampling factor between the convolutions; None upsamples to `size`.
+        """
+        super().__init__()
+        # Not a float where it is whole: a graph for images of any size has no Python rounding.
+        self.scale = int(scale) if scale is not None and scale == int(scale) else scale
+        self.align_corners = align_corners
+        last = nn.Conv2d(hidden or channels, out, 1)
+        if hidden:
+            mid = mid_channels or max(channels // 2, hidden)
+            self.before: nn.Module = nn.Conv2d(channels, mid, 3, padding=1)
+            self.after: nn.Module = nn.Sequential(nn.Conv2d(mid, hidden, 3, padding=1), nn.ReLU(inplace=True), last)
+        else:
+            self.before, self.after = last, nn.Identity()
+
+    @property
+    def last(self) -> nn.Conv2d:
+        """The last 1x1 convolution."""
+        last = self.after[-1] if isinstance(self.after, nn.Sequential) else self.before
+        assert isinstance(last, nn.Conv2d)
+        return last
+
+    def init_output(self, value: float) -> None:
+        """Initialises the last layer so that the output is about `value` everywhere."""
+        last = self.last
+        nn.init.normal_(last.weight, std=0.1 / last.in_channels**0.5)
+        assert last.bias is not None
+        nn.init.constant_(last.bias, value)
+
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
+        if self.scale is not None:
+            (h, w), scale = x.shape[-2:], self.scale
+            size = (scale * h, scale * w) if isinstance(scale, int) else (round(scale * h), round(scale * w))
+        return self.after(upsample(self.before(x), size, self.align_corners))
+
+
+def upsample(
+    x: Float[Tensor, "b c h w"], size: tuple[int, int], align_corners: bool = False, how: UpsampleMode = "bilinear"
+) -> Float[Tensor, "b c height width"]:
+    if tuple(x.shape[-2:]) == tuple(size):
+        return x
+    return F.interpolate(x, size=size, mode=how, align_corners=align_corners)
+
+
+Names = Annotated[tuple[str, ...], Field(min_length=2)]
+Classes = Annotated[int, Field(ge=2)] | Names | None
+"""Names of classes in the order of their ids, or their number; None takes those of the training data."""
+
+
+def class_names(classes: Classes) -> tuple[str, ...]:
+    """Raises ConfigError: None, where no data set names the classes."""
+    if classes is None:
+        raise ConfigError("classes: missing, and the data set names none; give them, or a classes.json in its folder.")
+    return tuple(map(str, range(classes))) if isinstance(classes, int) else classes
+
+
+Fuse = Literal["concat", "sum"]
+
+
+def fused_spec(features: list[FeatureSpec], fuse: Fuse) -> FeatureSpec:
+    """Channels and stride of the result of `fuse_maps`. Raises ConfigError: a sum of maps with different channels."""
+    channels = [spec.channels for spec in features]
+    if fuse == "sum" and len(set(channels)) > 1:
+        raise ConfigError(f"decoder.fuse: 'sum' needs maps of one width, not {channels}; 'concat' fits.")
+    return FeatureSpec(sum(channels) if fuse == "concat" else channels[0], features[0].stride)
+
+
+def fuse_maps(features: EncoderOutput, fuse: Fuse) -> Float[Tensor, "b c h w"]:
+    if len(features.maps) == 1:
+        return features.maps[0]
+    maps = resize_to_first(features.maps)
+    return torch.cat(maps, dim=1) if fuse == "concat" else torch.stack(maps).sum(0)
+
+
+def resize_to_first(maps: Sequence[Float[Tensor, "b _ _ _"]]) -> list[Float[Tensor, "b _ h w"]]:
+    """Resizes all maps to the first, bilinear, as mmseg's `resize_concat`."""
+    return [upsample(map_, (maps[0].shape[-2], maps[0].shape[-1])) for map_ in maps]
