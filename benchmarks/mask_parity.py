@@ -26,7 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.builder.checkpoint import restore
-from densevit.models import DenseModel, EoMT, MasksHead, MaskTransformer, TimmEncoder
+from densevit.models.decoders.eomt import EoMT
+from densevit.models.decoders.mask_transformer import MaskTransformer
+from densevit.models.dense import DenseModel
+from densevit.models.encoders.timm_vit import TimmEncoder
+from densevit.models.heads.segmentation import MasksHead
 from densevit.structures import EncoderOutput, FeatureSpec
 from densevit.utils.atomic_io import write_text
 

@@ -33,7 +33,7 @@ from densevit.builder.plan import Plan
 from densevit.config.schema import Run
 from densevit.config.validation import ModelSpec
 from densevit.errors import DensevitError
-from densevit.models import DenseModel
+from densevit.models.dense import DenseModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/cuda"))
 import dry_run

@@ -10,12 +10,12 @@ import densevit.tasks
 import densevit.weights.families  # noqa: F401 (the eight imports register components)
 from densevit.data.datasets.base import DATASETS
 from densevit.data.transforms.base import TRANSFORMS
+from densevit.engine.objective import OBJECTIVES
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.models.decoders.base import DECODERS
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.heads.base import HEADS
-from densevit.objectives.base import OBJECTIVES
 from densevit.registry import Registries
 from densevit.tasks.base import TASKS
 

@@ -5,6 +5,8 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
@@ -267,3 +269,9 @@ class Registries:
     datasets: Registry[Any]
     protocols: Collection[str]
     conditionings: Registry[Any]
+
+
+def import_all(package: str) -> None:
+    """Import every module of a package and of those in it, so that their components register."""
+    for module in walk_packages(import_module(package).__path__, f"{package}."):
+        import_module(module.name)

@@ -75,7 +75,7 @@ def test_the_pages_config_is_one(tmp_path: Path) -> None:
 def test_the_page_names_every_loss_score_and_format() -> None:
     from densevit.evaluation.segmentation.metrics import FORMULAE
     from densevit.inference.writers import LABEL_FORMATS
-    from densevit.losses import LABEL_LOSSES
+    from densevit.losses.segmentation import LABEL_LOSSES
 
     for name in (*LABEL_LOSSES.components, *FORMULAE, *LABEL_FORMATS.components):
         assert f"`{name}`" in PAGE, name

@@ -12,7 +12,7 @@ from densevit.config.validation import TaskSpec
 from densevit.engine.train_state import Scores, TrainState
 from densevit.errors import ConfigError
 from densevit.model_card import ModelCard
-from densevit.registry import ComponentConfig
+from densevit.registry import ComponentConfig, Registry
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.utils.device import Precision
@@ -191,3 +191,6 @@ def model_inputs(model: nn.Module, batch: Batch) -> dict[str, Any]:
     inputs = known.inputs_of(batch) if hasattr(model, "inputs_of") else {}
     given = {"inputs": inputs, "features": batch.features}
     return {name: value for name, value in given.items() if value}
+
+
+OBJECTIVES = Registry[TrainingObjective]("objective")

@@ -18,7 +18,7 @@ from jaxtyping import Float32, UInt8
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import HeadSpec, Kind
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, ModelInputs, crop_inputs, join_inputs, resize_inputs
-from densevit.ops.align import by_least_squares, by_log_scale
+from densevit.ops.align import ALIGNMENTS
 from densevit.output_kinds import DEPTH_KINDS, output_kind
 from densevit.structures import Box
 
@@ -182,7 +182,7 @@ def align_tile(
     step = tuple(slice(None, None, max(1, side // SAMPLES)) for side in tile.shape)
     samples, target = tile[step].ravel(), guide[step].ravel()
     try:
-        fit = by_log_scale if output_kind(kind).is_metric else by_least_squares
+        fit = ALIGNMENTS["log_scale" if output_kind(kind).is_metric else "lstsq"]
         align = fit(samples, target, np.inf)
     except DataError:
         return guide

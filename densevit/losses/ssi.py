@@ -11,8 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from pydantic import Field
 from torch import Tensor
 
-from densevit.losses.depth import depth_loss
-from densevit.losses.gradient import Stride, roughness
+from densevit.losses.depth import Stride, depth_loss, roughness
 from densevit.losses.reduction import (
     MIN_DEPTH,
     Depth,

@@ -1,6 +1,6 @@
 """What a training minimises, imported so that each objective registers."""
 
-from densevit.objectives.base import OBJECTIVES as OBJECTIVES
+from densevit.engine.objective import OBJECTIVES as OBJECTIVES
 from densevit.objectives.pretraining.dino import SelfDistillation as SelfDistillation
 from densevit.objectives.pretraining.mae import MaskedAutoencoder as MaskedAutoencoder
 from densevit.objectives.self_supervised.objective import SelfSupervised as SelfSupervised

@@ -10,13 +10,11 @@ from densevit.config.nested_options import AlignFeatures
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import check_source_names
-from densevit.engine.objective import AllReduceMean, Runtime, TrainingObjective, TrainingSetup
+from densevit.engine.objective import OBJECTIVES, AllReduceMean, Runtime, TrainingObjective, TrainingSetup
 from densevit.losses.reduction import StepTotals
 from densevit.model_card import HeadSpec
-from densevit.objectives.base import OBJECTIVES
-from densevit.objectives.consistency import ConsistencyTeacher
 from densevit.objectives.feature_alignment import FeatureAlignment
-from densevit.objectives.sources import SourceRouter, source_policies
+from densevit.objectives.sources import ConsistencyTeacher, SourceRouter, source_policies
 from densevit.structures import Batch
 from densevit.tasks.base import SupportsPseudoLabels, extras_of
 

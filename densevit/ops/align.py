@@ -162,50 +162,10 @@ def lower_median(values: Values) -> float:
     return float(np.partition(values.ravel(), at)[at])
 
 
-def by_median(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """Depth from depth known up to a scale."""
-    return _line(median_scale(prediction, depth))
-
-
-def by_lower_median(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """Median scaling with torch's lower medians, as UniDepth is scored."""
-    return _line(median_scale(prediction, depth, lower_median))
-
-
-def by_log_scale(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """Depth from depth known up to a scale: the one that is best in log depth (Eigen et al. 2014)."""
-    x, y = _finite(_log(prediction), _log(depth))
-    return _line(math.exp(float((y - x).mean())))
-
-
-def by_least_squares(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """Depth from depth known up to scale and shift, as Marigold is scored."""
-    return _line(*least_squares(prediction, depth))
-
-
 def by_log_least_squares(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
     """Depth from depth whose logarithm is known up to scale and shift."""
     line = _line(*least_squares(_log(prediction), np.log(depth)))
     return lambda values: np.exp(line(_log(values)))
-
-
-def by_disparity(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """Depth from disparity known up to scale and shift, as MiDaS, DPT and Depth Anything are scored.
-
-    Fitted to 1 / depth, then floored at 1 / `furthest` before it is inverted.
-    """
-    return _inverse(*least_squares(prediction, 1 / depth), floor=1 / furthest)
-
-
-def by_positive_disparity(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """As Marigold's program aligns disparity: fitted where the prediction is over 0, then floored at 1e-3."""
-    over = prediction > 0
-    return _inverse(*least_squares(prediction[over], 1 / depth[over]), floor=1e-3)
-
-
-def by_disparity_to_largest_ground_truth(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """As MoGe's program aligns disparity: floored at 1 / the largest ground truth of the image."""
-    return _inverse(*least_squares(prediction, 1 / depth), floor=1 / float(depth.max()))
 
 
 def by_least_absolute_scale(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
@@ -214,22 +174,22 @@ def by_least_absolute_scale(prediction: Pixels, depth: Pixels, furthest: float) 
     return _line(weighted_median(y / np.maximum(x, 1e-7), x / y))
 
 
-def by_least_absolute(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """Depth from depth known up to scale and shift, by weighted absolute errors: MoGe's affine-invariant depth."""
-    return _line(*least_absolute(prediction, depth, 1 / depth))
-
-
 ALIGNMENTS: dict[str, Callable[[Pixels, Pixels, float], Aligned]] = {
-    "median": by_median,
-    "median_lower": by_lower_median,
-    "log_scale": by_log_scale,
-    "lstsq": by_least_squares,
+    # Known up to a scale: by medians, by torch's lower medians (UniDepth), best in log depth (Eigen et al. 2014).
+    "median": lambda p, d, far: _line(median_scale(p, d)),
+    "median_lower": lambda p, d, far: _line(median_scale(p, d, lower_median)),
+    "log_scale": lambda p, d, far: _line(math.exp(float(np.subtract(*_finite(_log(d), _log(p))).mean()))),
+    # Depth, and log depth, known up to scale and shift, as Marigold is scored.
+    "lstsq": lambda p, d, far: _line(*least_squares(p, d)),
     "lstsq_log": by_log_least_squares,
-    "lstsq_disparity": by_disparity,
-    "lstsq_disparity_positive": by_positive_disparity,
-    "lstsq_disparity_truth": by_disparity_to_largest_ground_truth,
+    # Disparity known up to scale and shift, fitted to 1 / depth and floored before it is inverted: at 1 / the furthest
+    # depth (MiDaS, DPT, Depth Anything); over 0 alone, at 1e-3 (Marigold); at 1 / the largest ground truth (MoGe).
+    "lstsq_disparity": lambda p, d, far: _inverse(*least_squares(p, 1 / d), floor=1 / far),
+    "lstsq_disparity_positive": lambda p, d, far: _inverse(*least_squares(p[p > 0], 1 / d[p > 0]), floor=1e-3),
+    "lstsq_disparity_truth": lambda p, d, far: _inverse(*least_squares(p, 1 / d), floor=1 / float(d.max())),
+    # Depth known up to a scale, or up to scale and shift, by weighted absolute errors (MoGe).
     "l1_scale": by_least_absolute_scale,
-    "l1": by_least_absolute,
+    "l1": lambda p, d, far: _line(*least_absolute(p, d, 1 / d)),
 }
 """Aligned depth in metres from (prediction, true depth, the furthest depth there may be)."""
 

@@ -12,7 +12,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from densevit.engine import fsdp
 from densevit.engine.performance import compile_blocks
-from densevit.models import ENCODERS
+from densevit.models.encoders.base import ENCODERS
 from densevit.models.encoders.vit import ViTEncoder
 
 compile_module = nn.Module.compile

@@ -12,9 +12,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from densevit.config.schema import Optim
 from densevit.engine import fsdp
 from densevit.engine.optim import build_optimizer, step_unless
-from densevit.models import DECODERS, HEADS
+from densevit.models.decoders.base import DECODERS
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.vit import ViTEncoder
+from densevit.models.heads.base import HEADS
 from densevit.utils.device import autocast
 
 CPU = torch.device("cpu")

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses import DEPTH_LOSSES
-from densevit.losses.depth import berhu, l1, log_l1, mse, silog
-from densevit.losses.gradient import gradient
+from densevit.losses.depth import DEPTH_LOSSES, berhu, gradient, l1, log_l1, mse, silog
 from densevit.losses.ssi import ssi, ssi_gradient
 
 E = math.e

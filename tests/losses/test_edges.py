@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from densevit.losses import DEPTH_LOSSES, DepthLoss
+from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
 
 Maps = tuple[Tensor, Tensor, Tensor]
 NAN, INF = float("nan"), float("inf")

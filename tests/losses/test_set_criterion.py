@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses import LABEL_LOSSES, LabelLoss, point_sampling, set_criterion
+from densevit.losses import point_sampling, set_criterion
 from densevit.losses.point_sampling import VOID
+from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss
 from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, Segments, SetCriterion, class_segments
 from densevit.structures import IGNORE
 

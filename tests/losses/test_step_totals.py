@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from densevit.losses import CLASS_LOSSES, DEPTH_LOSSES, LABEL_LOSSES
-from densevit.losses.image_level import FOCAL_LOSSES
+from densevit.losses.depth import DEPTH_LOSSES
+from densevit.losses.image_level import CLASS_LOSSES, FOCAL_LOSSES
 from densevit.losses.normals import NORMAL_LOSSES
 from densevit.losses.reduction import StepTotals
+from densevit.losses.segmentation import LABEL_LOSSES
 from densevit.structures import IGNORE, NO_LABEL
 
 IMAGES, K = 8, 3

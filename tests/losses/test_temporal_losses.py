@@ -12,7 +12,7 @@ import yaml
 from test_edges import EDGES
 from torch import Tensor
 
-from densevit.losses import DEPTH_LOSSES
+from densevit.losses.depth import DEPTH_LOSSES
 from densevit.losses.ssi import ssi, ssi_gradient
 from densevit.losses.temporal import temporal_gradient
 

@@ -17,9 +17,10 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from densevit.engine import fsdp
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
-from densevit.models import DECODERS, ENCODERS, HEADS, DenseModel
-from densevit.models.decoders.base import Decoder
-from densevit.models.dense import as_decoder_output
+from densevit.models.decoders.base import DECODERS, Decoder
+from densevit.models.dense import DenseModel, as_decoder_output
+from densevit.models.encoders.base import ENCODERS
+from densevit.models.heads.base import HEADS
 from densevit.registry import ComponentConfig
 from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks
 

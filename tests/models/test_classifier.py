@@ -5,7 +5,10 @@ import torch
 
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
-from densevit.models import Classifier, DenseModel, PoolTokens, ViTEncoder
+from densevit.models.decoders.pool import PoolTokens
+from densevit.models.dense import DenseModel
+from densevit.models.encoders.vit import ViTEncoder
+from densevit.models.heads.image_level import Classifier
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import EncoderOutput, FeatureSpec
 

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.decoders import DPT, ConvTranspose, Linear
+from densevit.models.decoders.conv_transpose import ConvTranspose
+from densevit.models.decoders.dpt import DPT
+from densevit.models.decoders.linear import Linear
 from densevit.models.decoders.readout import READOUTS, Project
 from densevit.models.layers import LayerNorm2d
 from densevit.structures import EncoderOutput, FeatureSpec

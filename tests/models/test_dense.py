@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from densevit.models import ConvTranspose, DenseModel, DisparityHead, MetricHead, ViTEncoder
+from densevit.models.decoders.conv_transpose import ConvTranspose
+from densevit.models.dense import DenseModel
+from densevit.models.encoders.vit import ViTEncoder
+from densevit.models.heads.depth import DisparityHead, MetricHead
 
 
 def small() -> DenseModel:

@@ -4,9 +4,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from densevit.models import DPT, BinsHead, ConvTranspose, DenseModel, MetricHead, SkyDepthHead, ViTEncoder
 from densevit.models.decoders.base import DecoderOutput
-from densevit.models.heads.sky import fill_sky
+from densevit.models.decoders.conv_transpose import ConvTranspose
+from densevit.models.decoders.dpt import DPT
+from densevit.models.dense import DenseModel
+from densevit.models.encoders.vit import ViTEncoder
+from densevit.models.heads.bins import BinsHead
+from densevit.models.heads.depth import MetricHead
+from densevit.models.heads.sky import SkyDepthHead, fill_sky
 from densevit.structures import EncoderOutput, FeatureSpec
 
 SPECS = [FeatureSpec(16, 16)] * 4

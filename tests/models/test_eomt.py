@@ -10,8 +10,12 @@ from torch import Tensor
 
 from densevit.errors import ConfigError
 from densevit.losses.set_criterion import SetCriterion
-from densevit.models import DECODERS, DPT, ENCODERS, DenseModel, Encoder, EoMT, LabelsHead, MasksHead
-from densevit.models.decoders.eomt import MaskAnnealing, default_spans
+from densevit.models.decoders.base import DECODERS
+from densevit.models.decoders.dpt import DPT
+from densevit.models.decoders.eomt import EoMT, MaskAnnealing, default_spans
+from densevit.models.dense import DenseModel
+from densevit.models.encoders.base import ENCODERS, Encoder
+from densevit.models.heads.segmentation import LabelsHead, MasksHead
 from densevit.registry import ComponentConfig
 
 TOWERS: dict[str, ComponentConfig] = {

@@ -3,8 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from densevit.models import ConvTranspose, DenseModel, ViTEncoder
 from densevit.models.decoders.base import Decoder, DecoderOutput
+from densevit.models.decoders.conv_transpose import ConvTranspose
+from densevit.models.dense import DenseModel
+from densevit.models.encoders.vit import ViTEncoder
 from densevit.models.heads.segmentation import LabelsHead
 from densevit.structures import EncoderOutput
 from densevit.tasks.base import extras_of

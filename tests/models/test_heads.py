@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from densevit.errors import ConfigError
-from densevit.models.heads.base import HEADS
+from densevit.models.heads.base import ACTIVATIONS, HEADS, clamp_ste
 from densevit.models.heads.bins import BinsHead
 from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
-from densevit.models.heads.depth_base import ACTIVATIONS, clamp_ste
 from densevit.models.layers import ConvHead
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]

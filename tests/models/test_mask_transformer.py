@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.models import DECODERS, MasksHead, MaskTransformer
+from densevit.models.decoders.base import DECODERS
+from densevit.models.decoders.mask_transformer import MaskTransformer
+from densevit.models.heads.segmentation import MasksHead
 from densevit.structures import EncoderOutput, FeatureSpec
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 from toy_models import toy_network
 
 from densevit.errors import ConfigError
-from densevit.models import DenseModel
 from densevit.models.conditioning.motion import MotionBlock, frames_of_clips, sinusoids
+from densevit.models.dense import DenseModel
 
 ENCODER = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
 

@@ -11,7 +11,11 @@ from timm.layers import HybridEmbed, StdConv2dSame
 from timm.models.resnetv2 import ResNetV2
 
 from densevit.errors import CheckpointError, ConfigError
-from densevit.models import HybridEncoder, Linear, PoolTokens, SwinEncoder, ViTEncoder
+from densevit.models.decoders.linear import Linear
+from densevit.models.decoders.pool import PoolTokens
+from densevit.models.encoders.hybrid import HybridEncoder
+from densevit.models.encoders.swin import SwinEncoder
+from densevit.models.encoders.vit import ViTEncoder
 from densevit.structures import FeatureSpec
 
 SMALL = {"dim": 64, "depth": 2, "heads": 1, "widths": (128, 128, 256), "depths": (1, 2, 1), "image_size": 96}

@@ -9,8 +9,11 @@ from torch import nn
 
 from densevit.errors import ConfigError
 from densevit.losses.segmentation import Auxiliary, CrossEntropy
-from densevit.models import DPT, ConvTranspose, LabelsHead, Linear
 from densevit.models.decoders.base import DecoderOutput
+from densevit.models.decoders.conv_transpose import ConvTranspose
+from densevit.models.decoders.dpt import DPT
+from densevit.models.decoders.linear import Linear
+from densevit.models.heads.segmentation import LabelsHead
 from densevit.structures import IGNORE, EncoderOutput, FeatureSpec
 
 

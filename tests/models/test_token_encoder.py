@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from densevit.errors import ConfigError
+from densevit.models.encoders.base import resolve_out_indices
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.encoders.vit_base import resolve_out_indices
 
 # Depth Anything V2 and DINOv2 publish these for 12, 24 and 40 blocks.
 PUBLISHED = {12: (2, 5, 8, 11), 24: (4, 11, 17, 23), 40: (9, 19, 29, 39), 3: (0, 1, 2), 1: (0,)}

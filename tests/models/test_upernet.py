@@ -6,9 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models import UPerNet
 from densevit.models.decoders.base import DecoderOutput
-from densevit.models.decoders.upernet import adaptive_mean
+from densevit.models.decoders.upernet import UPerNet, adaptive_mean
 from densevit.structures import EncoderOutput, FeatureSpec
 
 

@@ -9,8 +9,7 @@ import torch
 
 from densevit.errors import ConfigError, DataError
 from densevit.losses.pretraining import masked_patch_mse, normalise_patches, patchify
-from densevit.models.encoders.base import ENCODERS, Encoder
-from densevit.models.encoders.vit_base import TokenEncoder
+from densevit.models.encoders.base import ENCODERS, Encoder, TokenEncoder
 from densevit.objectives.pretraining import views
 from densevit.objectives.pretraining.dino import SelfDistillation
 from densevit.objectives.pretraining.mae import MaskedAutoencoder, blank_patches, random_mask

@@ -9,9 +9,6 @@ from densevit.errors import DataError
 from densevit.ops.align import (
     ALIGNMENTS,
     OF_DISPARITY,
-    by_disparity,
-    by_least_squares,
-    by_median,
     least_absolute,
     least_squares,
     lower_median,
@@ -44,17 +41,17 @@ def test_what_is_not_finite_is_left_out_of_the_fit() -> None:
     x = X.copy()
     x[:3] = [np.nan, np.inf, -np.inf]
     assert least_squares(x, Y) == least_squares(X[3:], Y[3:])
-    assert np.isnan(by_least_squares(x, Y, 10.0)(x)[0])
+    assert np.isnan(ALIGNMENTS["lstsq"](x, Y, 10.0)(x)[0])
 
 
 def test_median_scale_by_hand() -> None:
     assert median_scale(np.array([1.0, 2.0, 9.0]), np.array([6.0, 6.0, 1.0])) == 3
     x = np.array([1.0, 2.0, 9.0])
-    np.testing.assert_array_equal(by_median(x, np.array([6.0, 6.0, 1.0]), 80.0)(x), [3, 6, 27])
+    np.testing.assert_array_equal(ALIGNMENTS["median"](x, np.array([6.0, 6.0, 1.0]), 80.0)(x), [3, 6, 27])
 
 
 def fitted(x: np.ndarray, depth: np.ndarray) -> np.ndarray:
-    return by_disparity(x, depth, 80.0)(x)
+    return ALIGNMENTS["lstsq_disparity"](x, depth, 80.0)(x)
 
 
 def test_disparity_is_inverted_and_floored_at_the_furthest_depth() -> None:
@@ -107,6 +104,13 @@ def test_least_absolute_errors_are_least(count: int) -> None:
             best = min(best, float((w * np.abs(scale * (x - x[i]) + y[i] - y)).sum()))
         scale, shift = least_absolute(x, y, w)
         assert (w * np.abs(scale * x + shift - y)).sum() == pytest.approx(best, rel=1e-9)
+
+
+def test_disparity_under_the_floor_becomes_the_furthest_depth() -> None:
+    depth = np.array([1.0, 2.0, 4.0])
+    assert ALIGNMENTS["lstsq_disparity"](1 / depth, depth, 80.0)(np.array([-9.0, 0.001, 0.5])) == pytest.approx(
+        [80, 80, 2]
+    )
 
 
 def test_least_absolute_errors_ignore_a_few_wild_pixels() -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from densevit.models.conditioning.base import ConditionedParts
 from densevit.models.conditioning.rays import Rays
-from densevit.models.decoders import Linear
+from densevit.models.decoders.linear import Linear
 from densevit.ops import geometry
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.structures import EncoderOutput, FeatureSpec

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("embreex")
 
-from densevit.data import Kitti, Nyu
+from densevit.data.datasets.depth.kitti import Kitti
+from densevit.data.datasets.depth.nyu.dataset import Nyu
 from densevit.errors import DataError
 from densevit_rooms import render_scene
 from densevit_rooms.layouts import FOV, write_as

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PLUGIN = """
 import os, signal
 from pathlib import Path
-from densevit.losses import DEPTH_LOSSES, DepthLoss
+from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
 
 
 @DEPTH_LOSSES.register("hit_once")

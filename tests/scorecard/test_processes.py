@@ -22,7 +22,7 @@ PLUGIN = """
 import os
 from pathlib import Path
 
-from densevit.losses import DEPTH_LOSSES, DepthLoss
+from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
 
 
 class Counted(DepthLoss):

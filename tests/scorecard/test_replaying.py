@@ -14,7 +14,7 @@ from densevit.engine.logger import read_csv
 PLUGIN = """
 import torch
 
-from densevit.losses import DEPTH_LOSSES, DepthLoss
+from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
 
 
 @DEPTH_LOSSES.register("moody")

@@ -9,7 +9,10 @@ from torch import Tensor
 
 from densevit.builder.checkpoint import restore
 from densevit.errors import CheckpointError
-from densevit.models import DECODERS, ENCODERS, DenseModel, MasksHead
+from densevit.models.decoders.base import DECODERS
+from densevit.models.dense import DenseModel
+from densevit.models.encoders.base import ENCODERS
+from densevit.models.heads.segmentation import MasksHead
 from densevit.registry import ComponentConfig
 
 VIT: ComponentConfig = {

@@ -149,7 +149,7 @@ class Protocol:
 
         Args:
             intrinsics: of the frame, in pixels; for point clouds and fields of view.
-            uncertainty: the predicted Laplace scale (densevit.models.heads.depth_base), of the prediction's size.
+            uncertainty: the predicted Laplace scale (densevit.models.heads.base), of the prediction's size.
             interval: as calibrated.
             metrics: names of further sets (`METRIC_SETS`).
         """

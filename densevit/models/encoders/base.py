@@ -1,17 +1,22 @@
-"""The interface of all encoders and their registry."""
+"""The interface of all encoders, their registry, and the base of those with plain ViT tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
+from densevit.models import state_dict
 from densevit.models.lora import Lora
+from densevit.models.vit.vision_transformer import BlockOutput, as_map
+from densevit.ops.resize import pad_to_multiple
 from densevit.registry import Registry
-from densevit.structures import EncoderOutput, FeatureSpec
+from densevit.structures import BlockFunction, EncoderOutput, FeatureSpec, RemainingBlocks
 
 
 class Encoder(nn.Module, ABC):
@@ -95,3 +100,126 @@ def check_one_weight_source(pretrained: bool, weights: Path | None) -> None:
 
 
 ENCODERS = Registry[Encoder]("encoder")
+
+
+OutIndices = tuple[int, ...] | int | None
+
+# Four evenly spaced blocks, the last among them. DINOv2 and Depth Anything V2 use 4, 11, 17, 23 of 24
+# where DPT uses 5, 11, 17, 23; at 12 and 40 blocks all agree.
+DEFAULT_OUT_INDICES = {24: (4, 11, 17, 23)}
+
+
+def resolve_out_indices(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
+    """0-based block indices; an int means the last so many, None four evenly spaced. Raises ConfigError: not
+    increasing, or beyond `depth`."""
+    if out_indices is None:
+        count = min(4, depth)
+        return DEFAULT_OUT_INDICES.get(depth, tuple(depth * i // count - 1 for i in range(1, count + 1)))
+    chosen = tuple(range(depth - out_indices, depth)) if isinstance(out_indices, int) else out_indices
+    rising = all(a < b for a, b in pairwise(chosen))
+    if not chosen or not rising or not 0 <= chosen[0] <= chosen[-1] < depth:
+        fit = f"rising numbers from 0 to {depth - 1}, or how many of the last {depth} blocks"
+        raise ConfigError(f"encoder.out_indices: {out_indices!r} does not fit; would fit: {fit}.")
+    return chosen
+
+
+class TokenEncoder(Encoder):
+    """An encoder around a ViT whose patch tokens are a plain grid.
+
+    Blocks after the last out index are dropped, and the final norm where `norm` is false, so that every parameter
+    gets a gradient. Subclasses build `vit`, then call `wrap_backbone`.
+    """
+
+    vit: Any  # the model, with `blocks` and `norm`
+    norm: bool  # whether the model's final LayerNorm is applied to the feature maps
+    num_detached: int = 0  # number of last blocks that a decoder runs
+    returns_maps: bool = True  # whether feature maps are needed beside these blocks
+
+    def wrap_backbone(
+        self, vit: nn.Module, *, dim: int, patch_size: int, prefix_tokens: int, out_indices: OutIndices, norm: bool
+    ) -> None:
+        blocks: Any = vit.blocks
+        self.vit, self.patch_size, self.prefix_tokens, self.norm = vit, patch_size, prefix_tokens, norm
+        self.out_indices = resolve_out_indices(out_indices, len(blocks))
+        self.features = [FeatureSpec(dim, patch_size) for _ in self.out_indices]
+        self.unused = set(vit.state_dict())
+        vit.blocks = blocks[: self.out_indices[-1] + 1]
+        if not norm:
+            vit.norm = nn.Identity()
+        self.unused -= set(vit.state_dict())
+
+    @abstractmethod
+    def block_outputs(
+        self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool
+    ) -> Sequence[BlockOutput]:
+        """The tokens after each of the `blocks`; `image` is normalised and padded."""
+
+    @abstractmethod
+    def remaining_blocks(self, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
+        """The blocks from `first` on, for a grid of patches and query tokens of a decoder. Raises ConfigError: these
+        blocks cannot take query tokens."""
+
+    @abstractmethod
+    def visible_tokens(
+        self, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor, "b kept"]
+    ) -> Float[Tensor, "b visible d"]:
+        """Prefix tokens, then those patches of each image that are kept, after all blocks and the norm; the others are
+        left out from the start. `image` is normalised and padded."""
+
+    def check_visible_tokens(self) -> None:
+        """Raises ConfigError: the blocks need all patches of an image."""
+
+    def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
+        x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
+        h, w = x.shape[-2:]
+        grid = (h // self.patch_size, w // self.patch_size)
+        outputs: Sequence[BlockOutput]
+        if self.num_detached:
+            outputs, remaining = self.forward_detached(x, grid)
+        else:
+            outputs, remaining = self.block_outputs(x, self.out_indices, self.norm), None
+        maps = tuple(as_map(output.patches, grid) for output in outputs)
+        return EncoderOutput(maps, tuple(output.prefix for output in outputs), (h, w), remaining)
+
+    def forward_detached(
+        self, x: Float[Tensor, "b 3 h w"], grid: tuple[int, int]
+    ) -> tuple[list[BlockOutput], RemainingBlocks]:
+        """The feature maps, if needed, and the tokens before the detached blocks; every block runs at most once."""
+        first = len(self.vit.blocks) - self.num_detached
+        out_indices = self.out_indices if self.returns_maps else ()
+        blocks = sorted({*out_indices, first - 1})
+        found = dict(zip(blocks, self.block_outputs(x, blocks, norm=False), strict=True))
+        tokens = torch.cat([found[first - 1].prefix, found[first - 1].patches], dim=1)
+        norm = self.vit.norm
+        normed = [BlockOutput(norm(found[index].patches), norm(found[index].prefix)) for index in out_indices]
+        return normed, RemainingBlocks(tokens, self.prefix_tokens, grid, self.remaining_blocks(first, grid), norm)
+
+    def detach_last_blocks(self, blocks: int, *, out_indices: bool) -> None:
+        depth = len(self.vit.blocks)
+        if not 0 < blocks < depth:
+            raise ConfigError(f"decoder.blocks: {blocks} of the encoder's {depth}; would fit: 1 to {depth - 1}.")
+        if not self.norm:
+            raise ConfigError("encoder.norm: a decoder that runs the last blocks reads normalised tokens; use true.")
+        self.remaining_blocks(depth - blocks, (1, 1))  # raises now what the first forward pass would raise
+        self.num_detached, self.returns_maps = blocks, out_indices
+
+    def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
+        """Loads the ViT in `state`, strictly except for classifiers; resamples position embeddings to our grid.
+        `source`: the file, for error messages. Raises CheckpointError if it does not fit; with counts and the first
+        five names."""
+        state_dict.load(self.vit, self.convert(state_dict.unwrap(state, source)), source, self.unused)
+
+    @abstractmethod
+    def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Converts other layouts to this ViT's parameter names and grid."""
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        blocks = [list(block.parameters()) for block in self.vit.blocks]
+        last = list(self.vit.norm.parameters())
+        known = {id(parameter) for group in [*blocks, last] for parameter in group}
+        stem = [parameter for parameter in self.parameters() if id(parameter) not in known]
+        return [stem, *blocks, *([last] if last else [])]
+
+    def no_weight_decay(self) -> set[str]:
+        embeddings = ("pos_embed", "cls_token", "reg_token", "dist_token", "relative_position_bias_table")
+        return {name for name, _ in self.named_parameters() if name.rpartition(".")[2] in embeddings}

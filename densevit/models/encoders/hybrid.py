@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
 from densevit.models import state_dict
-from densevit.models.encoders.base import ENCODERS, Encoder
-from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
+from densevit.models.encoders.base import ENCODERS, Encoder, OutIndices, resolve_out_indices
 from densevit.models.lora import Lora
 from densevit.models.vit.checkpoints import convert
 from densevit.models.vit.embeddings import Resampling

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
 from densevit.models import state_dict
-from densevit.models.encoders.base import ENCODERS, Encoder, check_one_weight_source
-from densevit.models.encoders.vit_base import OutIndices, resolve_out_indices
+from densevit.models.encoders.base import ENCODERS, Encoder, OutIndices, check_one_weight_source, resolve_out_indices
 from densevit.models.lora import Lora
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import EncoderOutput, FeatureSpec

@@ -13,8 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.models.encoders.base import ENCODERS, check_one_weight_source
-from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
+from densevit.models.encoders.base import ENCODERS, OutIndices, TokenEncoder, check_one_weight_source
 from densevit.models.lora import Lora
 from densevit.models.vit.vision_transformer import BlockOutput
 from densevit.structures import BlockFunction

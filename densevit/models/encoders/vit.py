@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.encoders.base import ENCODERS
-from densevit.models.encoders.vit_base import OutIndices, TokenEncoder
+from densevit.models.encoders.base import ENCODERS, OutIndices, TokenEncoder
 from densevit.models.lora import Lora
 from densevit.models.vit.block import EPS, MlpKind
 from densevit.models.vit.checkpoints import convert

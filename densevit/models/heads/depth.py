@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
-from densevit.models.heads.base import HEADS, Width
-from densevit.models.heads.depth_base import ACTIVATIONS, DepthHead, Uncertainty, clamp_ste
+from densevit.models.heads.base import ACTIVATIONS, HEADS, DepthHead, Uncertainty, Width, clamp_ste
 from densevit.models.layers import ConvHead, UpsampleMode, upsample
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]

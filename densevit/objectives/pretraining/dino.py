@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.engine.objective import OBJECTIVES
 from densevit.errors import ConfigError, DataError
 from densevit.losses.pretraining import dino_loss, ibot_loss, koleo_loss
 from densevit.models.encoders.base import Encoder
-from densevit.objectives.base import OBJECTIVES
 from densevit.objectives.pretraining.base import PretrainingMethod, average_into
 from densevit.objectives.pretraining.views import block_masks, distort, random_resized_crop
 from densevit.structures import Size

@@ -7,13 +7,12 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
+from densevit.engine.objective import OBJECTIVES
 from densevit.errors import ConfigError
 from densevit.losses.pretraining import masked_patch_mse, normalise_patches, patchify
-from densevit.models.encoders.base import Encoder
-from densevit.models.encoders.vit_base import TokenEncoder
+from densevit.models.encoders.base import Encoder, TokenEncoder
 from densevit.models.vit.block import EPS, Block
 from densevit.models.vit.embeddings import sincos_pos_embed
-from densevit.objectives.base import OBJECTIVES
 from densevit.objectives.pretraining.base import PretrainingMethod
 from densevit.ops.resize import pad_to_multiple
 

@@ -17,12 +17,10 @@ from torch import Tensor
 
 from densevit.config.schema import NonNegative, Run
 from densevit.config.validation import TaskSpec
-from densevit.engine.objective import AllReduceMean, TrainingSetup
+from densevit.engine.objective import OBJECTIVES, AllReduceMean, TrainingSetup
 from densevit.engine.train_state import Scores
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
-from densevit.objectives.base import OBJECTIVES
-from densevit.objectives.consistency import evaluating
 from densevit.objectives.self_supervised.evaluation import HeldOutVideos, mean_over, trajectory_scores
 from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane, inverse, scaled
 from densevit.objectives.self_supervised.monitor import Monitor
@@ -30,6 +28,7 @@ from densevit.objectives.self_supervised.parallax import check_video
 from densevit.objectives.self_supervised.photometric import smoothness
 from densevit.objectives.self_supervised.pose_network import PoseNetwork
 from densevit.objectives.self_supervised.views import ViewOptions, compare
+from densevit.objectives.sources import evaluating
 from densevit.objectives.supervised import Supervised
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.structures import Batch

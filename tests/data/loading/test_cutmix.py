@@ -8,7 +8,7 @@ import torch
 
 from densevit.data.loading.cutmix import AREA, cutmix
 from densevit.errors import DataError
-from densevit.losses import DEPTH_LOSSES
+from densevit.losses.depth import DEPTH_LOSSES
 from densevit.losses.reduction import best_pixels
 from densevit.model_card import HeadSpec
 from densevit.structures import IGNORE, Batch, Sample

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from densevit.data import DATASETS, download
+from densevit.data.datasets.base import DATASETS
 from densevit.data.prepare import download as module
 from densevit.data.prepare import fetch as fetching
-from densevit.data.prepare.download import BY_HAND, SOURCES, Archive, Source
+from densevit.data.prepare.download import BY_HAND, SOURCES, Archive, Source, download
 from densevit.data.prepare.fetch import fetch
 from densevit.errors import ConfigError, DataError, StorageError
 
