@@ -144,11 +144,7 @@ OUTPUT_KINDS: dict[str, OutputKind] = {}
 
 
 def register(*kinds: OutputKind) -> None:
-    """Add output kinds.
-
-    Raises:
-        ConfigError: a kind of that name exists.
-    """
+    """Add output kinds. Raises ConfigError: a kind of that name exists."""
     for kind in kinds:
         if kind.name in OUTPUT_KINDS:
             raise ConfigError(f"output kind '{kind.name}' is registered twice.")
@@ -174,11 +170,7 @@ DEPTH_KINDS = tuple(name for name, kind in OUTPUT_KINDS.items() if kind.is_depth
 
 
 def output_kind(name: str) -> OutputKind:
-    """Return the output kind of this name.
-
-    Raises:
-        ConfigError: there is none; a plug-in may have to be loaded.
-    """
+    """Return the output kind of this name. Raises ConfigError: there is none; a plug-in may have to be loaded."""
     if name not in OUTPUT_KINDS:
         raise ConfigError(f"no output kind '{name}'; it may come from a plug-in. Known: {', '.join(OUTPUT_KINDS)}.")
     return OUTPUT_KINDS[name]

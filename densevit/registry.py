@@ -69,10 +69,7 @@ class Registry(Generic[T]):
         self, name: str, build: Callable[..., T], *, inputs: Collection[str] = ()
     ) -> Callable[[P], P]:
         """Register what `build(function, **options)` makes of a function; its keyword-only parameters are options.
-
-        Args:
-            inputs: keyword-only parameters that are no options; the component gives them with the data.
-        """
+        `inputs`: keyword-only parameters that are no options; the component gives them with the data."""
 
         def add(function: P) -> P:
             parameters = inspect.signature(function, eval_str=True).parameters.values()
@@ -89,14 +86,9 @@ class Registry(Generic[T]):
         return add
 
     def check(self, spec: Mapping[str, Any], where: str, *, partial: bool = False) -> ComponentSpec[T]:
-        """Checks name, options and types before anything is built.
-
-        Args:
-            partial: missing options are no error, since a checkpoint may hold them; the result is not for building.
-
-        Raises:
-            ConfigError: naming every error of this component at once.
-        """
+        """Checks name, options and types before anything is built. `partial`: missing options are no error, since a
+        checkpoint may hold them; the result is not for building. Raises ConfigError: naming every error of this
+        component at once."""
         options = dict(spec)
         name = options.pop("type", None)
         if name is None:

@@ -150,11 +150,8 @@ class ComponentChecker:
         return self.conditioning(found)
 
     def encoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
-        """
-        Args:
-            stored: that of the checkpoint of `model.init_from`, updated with the config; None where it was not read, so
-                that what it would fill in is unknown.
-        """
+        """`stored`: that of the checkpoint of `model.init_from`, updated with the config; None where it was not read,
+        so that what it would fill in is unknown."""
         encoder = self._check_stored(self.registries.encoders, "encoder", model, stored)
         self._check_file(encoder.options.get("weights"), "model.encoder.weights")
         return encoder

@@ -32,11 +32,7 @@ class Field:
     mixed: bool = False
 
     def warp(self, value: Any, step: AffineStep, sample: Sample) -> Any:
-        """Return the value for the transformed image, None where it has none.
-
-        Args:
-            sample: before the transform.
-        """
+        """Return the value for the transformed image, None where it has none. `sample`: before the transform."""
         return value
 
     def missing(self, size: Size) -> np.ndarray:

@@ -33,10 +33,7 @@ class DistributedContext(ProcessGroup):
     local_size: int = 1  # processes on this machine, which share its cores
 
     def check(self, run: Run, precision: Precision) -> None:
-        """
-        Raises:
-            ConfigError: the processes of this context cannot train the run together.
-        """
+        """Raises ConfigError: the processes of this context cannot train the run together."""
         if run.parallel == "fsdp" and precision == "fp16":
             raise ConfigError(
                 "parallel: fsdp does not go with precision fp16, whose loss scale would differ; take bf16."

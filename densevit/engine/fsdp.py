@@ -14,12 +14,9 @@ M = TypeVar("M", bound=nn.Module)
 
 def shard(model: M, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> M:
     """Shards each transformer block by itself, and the rest together; gradients are averaged over the mesh, in fp32.
-
-    Args:
-        gathered: the blocks' weights are gathered as this, at half of the traffic in bf16. Autocast alone would make
-            copies of them that the backward pass keeps: the whole model, on every process. The rest is gathered in
-            fp32, so that the tokens between blocks are fp32 as without FSDP.
-    """
+    `gathered`: the blocks' weights are gathered as this, at half of the traffic in bf16. Autocast alone would make
+    copies of them that the backward pass keeps: the whole model, on every process. The rest is gathered in fp32, so
+    that the tokens between blocks are fp32 as without FSDP."""
     policy = MixedPrecisionPolicy(
         param_dtype=gathered,
         reduce_dtype=torch.float32,

@@ -80,10 +80,7 @@ HINTS = {"fp16": "try precision=bf16"}
 
 
 def check_max_skipped(in_row: int, limit: int | None, step: int, precision: str) -> None:
-    """
-    Raises:
-        Diverged: more skipped steps in a row than the limit.
-    """
+    """Raises Diverged: more skipped steps in a row than the limit."""
     if in_row > (limit or MAX_SKIPPED[precision]):
         hint = HINTS.get(precision, "try a lower optim.lr or a longer schedule.warmup")
         raise Diverged(
@@ -103,10 +100,7 @@ SPARE = 0.9  # share of the memory that tensors can fill before fragments of it 
 
 @contextmanager
 def explain_out_of_memory(run: Run, world: ProcessGroup) -> Iterator[None]:
-    """
-    Raises:
-        ConfigError: the step inside does not fit into memory; which options to change, and to what.
-    """
+    """Raises ConfigError: the step inside does not fit into memory; which options to change, and to what."""
     cuda = world.device.type == "cuda"
     fixed = 0
     if cuda:

@@ -118,11 +118,8 @@ class TrainingObjective(nn.Module, ABC):
 
     @classmethod
     def build(cls, setup: TrainingSetup, **options: Any) -> "TrainingObjective":
-        """Return the objective of a component that a config names.
-
-        Raises:
-            ConfigError: it does not fit the model or the data.
-        """
+        """Return the objective of a component that a config names. Raises ConfigError: it does not fit the model or the
+        data."""
         return cls(setup, **options)
 
     @classmethod
@@ -140,11 +137,8 @@ class TrainingObjective(nn.Module, ABC):
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
-        """Check a run and its open data sets before the model is built; by default, that none needs a teacher.
-
-        Raises:
-            ConfigError: the objective cannot learn from them.
-        """
+        """Check a run and its open data sets before the model is built; by default, that none needs a teacher. Raises
+        ConfigError: the objective cannot learn from them."""
         for i, source in enumerate(data["train"].sources):
             where, objective = f"data.train.sources.{i}", f"objective '{run.objective['type']}'"
             if source.strong is not None:
@@ -166,11 +160,7 @@ class TrainingObjective(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Return named and weighted losses of a micro-batch, whose sum is minimised.
-
-        Args:
-            step: optimiser steps done.
-        """
+        """Return named and weighted losses of a micro-batch, whose sum is minimised. `step`: optimiser steps done."""
 
     def predict(self, batch: Batch) -> dict[str, Tensor]:
         """Run the model in training on the images of a batch and all further inputs that it takes."""

@@ -161,12 +161,8 @@ BEFORE, WARMUP, STEPS = 3, 2, 5
 
 @contextmanager
 def profiled(run: Run, world: DistributedContext, start: int) -> Iterator[Callable[[], object]]:
-    """Yield what is called after each step. The first process writes five steps, after five others,
-    to `profile/from-step-6.json` in the run's folder.
-
-    Args:
-        start: steps that were taken before.
-    """
+    """Yield what is called after each step. The first process writes five steps, after five others, to
+    `profile/from-step-6.json` in the run's folder. `start`: steps that were taken before."""
     if not world.is_main:
         yield lambda: None
         return

@@ -107,10 +107,7 @@ class Trainer:
     def fit(self, train: Callable[[int], Batches], val: Validation | None) -> Scores:
         """Train from the step of `state` to the last; return the scores of the last validation. Raises Preempted when a
         signal came and everything is saved, Diverged after too many steps in a row with a non-finite loss or gradient.
-
-        Args:
-            train: start (images already seen) -> endless micro-batches, `grad_accum_steps` to a step.
-        """
+        `train`: start (images already seen) -> endless micro-batches, `grad_accum_steps` to a step."""
         state = self.state
         folder = self.run.output if self.world.is_main else None
         log = MetricLogger(folder, state.step, self.steps, start_trackers(self.run, folder))
@@ -155,10 +152,8 @@ class Trainer:
 
     def train_step(self, batches: Batches, stop: Event, *, wait: bool = True) -> tuple[Scores, bool]:
         """Forward and backward; then, if all processes have finite values, optimiser and EMA; else skip and count.
-
-        Args:
-            wait: for the step's numbers. Without, a GPU always has work queued: the host reads numbers one step later,
-                between the next step's backward pass and its optimiser.
+        `wait`: for the step's numbers. Without, a GPU always has work queued: the host reads numbers one step later,
+        between the next step's backward pass and its optimiser.
 
         Returns:
             the row of `train.csv`, and whether any process was asked to stop: of this step, or without `wait` of the

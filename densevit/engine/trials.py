@@ -23,16 +23,14 @@ GAIN = 1.05  # times the images per second that twice the images must give on a 
 
 
 def choose_batch_size(measure: Callable[[int], float], first: int, most: int, *, fastest: bool) -> int:
-    """Double a batch while it pays, and return the last size that did.
+    """Double a batch while it pays, and return the last size that did. Raises ConfigError: not even the first size
+    fits.
 
     Args:
         measure: images of a step -> images per second; raises ConfigError from an error of memory if they do not fit.
         first: the smallest size.
         most: what no size exceeds, but for the first.
         fastest: stop where images per second no longer rise, not only where memory ends.
-
-    Raises:
-        ConfigError: not even the first size fits.
     """
     chosen, best, size = first, measure(first), 2 * first
     while size <= most:

@@ -78,11 +78,8 @@ def over_step(sums: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def mean_over_step(total: Float[Tensor, "..."], count: Shaped[Tensor, "..."], least: float = 1) -> Float[Tensor, "..."]:
-    """Return total / count, whose mean over the parts of a step is that of the whole step.
-
-    Args:
-        count: of what the ground truth has, whatever is predicted; at least `least`.
-    """
+    """Return total / count, whose mean over the parts of a step is that of the whole step. `count`: of what the ground
+    truth has, whatever is predicted; at least `least`."""
     step = _step.get()
     if step is None:
         return total / count.clamp_min(least)

@@ -194,11 +194,8 @@ class SetCriterion(LabelLoss):
         segments: Int64[Tensor, "h w"],
         ids: Int64[Tensor, " t"],
     ) -> Float[Tensor, "l q t"]:
-        """The matching cost of each query and each of `ids`, at the same points for all.
-
-        Args:
-            shares: probabilities of the classes of `ids`.
-        """
+        """The matching cost of each query and each of `ids`, at the same points for all. `shares`: probabilities of the
+        classes of `ids`."""
         by_class, by_mask, by_dice = self.weights
         points = random_points(1, self.points, masks.device)
         first_image = torch.zeros_like(ids)

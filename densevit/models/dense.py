@@ -104,11 +104,8 @@ class DenseModel(nn.Module):
         return as_decoder_output(self.heads[head](shared, features.image_size)).map
 
     def _predictions(self, features: EncoderOutput, plain: EncoderOutput, size: Size) -> Iterator[tuple[str, Tensor]]:
-        """Predictions and extras by name; every decoder runs once.
-
-        Args:
-            plain: features of the image alone, from which a head estimates the camera.
-        """
+        """Predictions and extras by name; every decoder runs once. `plain`: features of the image alone, from which a
+        head estimates the camera."""
         shared = as_decoder_output(self.decoder(features))
         unadapted = replace(features, adapters=())
         for name, head in self.heads.items():

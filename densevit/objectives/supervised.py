@@ -75,13 +75,11 @@ class Supervised(TrainingObjective):
         loss_weighting: Literal["fixed", "uncertainty"] = "fixed",
         align_features: AlignFeatures | None = None,
     ) -> None:
-        """
+        """Raises ConfigError: the frozen encoder of `align_features` has other features than the model's.
+
         Args:
             loss_weighting: how several tasks are weighted: by their `weight`, or by weights that are learned.
             align_features: keep the encoder's features close to those of a frozen encoder.
-
-        Raises:
-            ConfigError: the frozen encoder of `align_features` has other features than the model's.
         """
         super().__init__(setup)
         run, tasks = setup.run, setup.tasks

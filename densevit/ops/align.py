@@ -47,10 +47,7 @@ def disparity_as_depth(
 def least_squares(prediction: Pixels, target: Pixels) -> tuple[float, float]:
     """Scale and shift that minimise the squared error to the target.
 
-    The scale of a constant prediction is 0, its shift the mean of the target.
-
-    Raises:
-        DataError: no pixel to fit.
+    The scale of a constant prediction is 0, its shift the mean of the target. Raises DataError: no pixel to fit.
     """
     x, y = _finite(prediction, target)
     x_mean, y_mean = x.mean(), y.mean()
@@ -67,10 +64,7 @@ def least_absolute(prediction: Pixels, target: Pixels, weights: Pixels) -> tuple
     """Scale and shift that minimise the weighted sum of absolute errors (MoGe aligns so, with weights 1 / depth).
 
     For a given scale the best shift is a weighted median of the residuals, and the remaining error is convex in the
-    scale: the sign of its derivative changes once, and bisection finds where.
-
-    Raises:
-        DataError: no pixel to fit.
+    scale: the sign of its derivative changes once, and bisection finds where. Raises DataError: no pixel to fit.
     """
     x, y, w = _finite(prediction, target, weights)
     centre = float(x.mean())
@@ -140,14 +134,9 @@ def least_median_line(x: Pixels, y: Pixels, weights: Pixels) -> tuple[float, flo
 
 
 def median_scale(prediction: Pixels, target: Pixels, median: Callable[[Any], Any] = np.median) -> float:
-    """median(target) / median(prediction), as in self-supervised depth estimation (Zhou et al. 2017).
-
-    Args:
-        median: of an even count; numpy takes the mean of the middle two.
-
-    Raises:
-        DataError: no pixel to fit, or a median that is not positive.
-    """
+    """median(target) / median(prediction), as in self-supervised depth estimation (Zhou et al. 2017). `median`: of an
+    even count; numpy takes the mean of the middle two. Raises DataError: no pixel to fit, or a median that is not
+    positive."""
     x, y = _finite(prediction, target)
     middle = float(median(x))
     if middle <= 0:

@@ -116,11 +116,8 @@ def canonical_scale(camera: Camera, canonical: float) -> Float[Tensor, "b 1 1 1"
 
 
 def in_head_unit(points: Float[Tensor, "b 1 h w"], camera: Camera, canonical: float | None) -> Float[Tensor, "b 1 h w"]:
-    """Measured metres, 0 where none, as a metric head counts them; those of unknown cameras are left out.
-
-    Args:
-        canonical: focal length for which the head gives metres; None where it knows no lens.
-    """
+    """Measured metres, 0 where none, as a metric head counts them; those of unknown cameras are left out. `canonical`:
+    focal length for which the head gives metres; None where it knows no lens."""
     if canonical is None:
         return points
     scale = canonical_scale(camera, canonical)

@@ -33,14 +33,8 @@ def colorize(
     vmax: float | None = None,
     cmap: str = "turbo",
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """RGB of each value: the map's first colour at `vmin` and below, its last at `vmax` and above.
-
-    Args:
-        vmin, vmax: default to the 2nd and 98th percentile of the finite values.
-
-    Raises:
-        ConfigError: an unknown colour map.
-    """
+    """RGB of each value: the map's first colour at `vmin` and below, its last at `vmax` and above. `vmin`, `vmax`:
+    default to the 2nd and 98th percentile of the finite values. Raises ConfigError: an unknown colour map."""
     known = np.isfinite(values)
     low, high = percentile_range(values) if vmin is None or vmax is None else (vmin, vmax)
     low, high = low if vmin is None else vmin, high if vmax is None else vmax
@@ -74,11 +68,7 @@ def percentile_range(values: Float[np.ndarray, "..."], share: float = 0.02) -> t
 
 @cache
 def table(cmap: str) -> UInt8[np.ndarray, "256 3"]:
-    """The 256 colours of a map, first to last.
-
-    Raises:
-        ConfigError: an unknown colour map.
-    """
+    """The 256 colours of a map, first to last. Raises ConfigError: an unknown colour map."""
     if cmap in _OPENCV:
         colors = cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], _OPENCV[cmap])[:, 0, ::-1].copy()
     elif cmap == "spectral":

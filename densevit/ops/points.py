@@ -99,11 +99,8 @@ def sample(values: Float[np.ndarray, "h w"], points: MeasuredPoints) -> Values:
 
 
 def move_points(points: Float32[np.ndarray, "h w"], matrix: Matrix, size: Size) -> Float32[np.ndarray, "height width"]:
-    """The points at their new pixels; of those in one pixel the nearest, and none outside.
-
-    Args:
-        matrix: 3x3, pixels before -> pixels after.
-    """
+    """The points at their new pixels; of those in one pixel the nearest, and none outside. `matrix`: 3x3, pixels before
+    -> pixels after."""
     v, u = np.nonzero(points)
     x, y, z = matrix @ np.stack([u, v, np.ones_like(u)]).astype(np.float64)
     columns, rows = (np.rint(place / z).astype(int) for place in (x, y))

@@ -70,11 +70,7 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS) -> dict[str, Tensor]:
-        """Named and weighted losses; exactly 0 where the batch has no ground truth.
-
-        Args:
-            step: optimiser steps done.
-        """
+        """Named and weighted losses; exactly 0 where the batch has no ground truth. `step`: optimiser steps done."""
 
     @abstractmethod
     def image_scores(self, prediction: Any, batch: Batch) -> list[Row]:
@@ -104,11 +100,8 @@ class SupportsPseudoLabels(Protocol):
     def with_pseudo_labels(
         self, batch: Batch, rows: Sequence[int], prediction: Tensor, confidences: Sequence[float]
     ) -> Batch:
-        """Return the batch with a teacher's prediction for the images of `rows` as their ground truth.
-
-        Args:
-            confidences: for each of these images, how sure the teacher must be of a class.
-        """
+        """Return the batch with a teacher's prediction for the images of `rows` as their ground truth. `confidences`:
+        for each of these images, how sure the teacher must be of a class."""
 
     def confident_fraction(self, batch: Batch) -> Float[Tensor, "b"] | None:
         """Return the share of each image's pixels of which a teacher was sure; None where that does not count."""

@@ -140,12 +140,9 @@ class DepthTask(Task):
     def ground_truth(
         self, batch: Batch, focal: float | None = None
     ) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
-        """Depth and its mask, which is empty for images without ground truth.
-
-        Args:
-            focal: divide depth by each camera's share of this focal length, in pixels: what a head for one focal length
-                is taught (Metric3D). Then images without a known camera have no ground truth.
-        """
+        """Depth and its mask, which is empty for images without ground truth. `focal`: divide depth by each camera's
+        share of this focal length, in pixels: what a head for one focal length is taught (Metric3D). Then images
+        without a known camera have no ground truth."""
         if batch.depth is None or batch.valid is None:
             empty = torch.zeros_like(batch.image[:, :1])
             return empty, empty.bool()

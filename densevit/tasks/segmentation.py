@@ -39,10 +39,7 @@ class SegmentationTask(Task):
     directions: ClassVar = {"miou": "max", "pixel_accuracy": "max"}
 
     def __init__(self, *given: Any) -> None:
-        """
-        Raises:
-            ConfigError: a loss has weights for another number of classes.
-        """
+        """Raises ConfigError: a loss has weights for another number of classes."""
         super().__init__(*given)
         for loss in self.criteria:
             if isinstance(loss, WeightedLoss):

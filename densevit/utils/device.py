@@ -133,11 +133,8 @@ def download(tensors: Mapping[str, Tensor]) -> Pending:
 
 def read_pending(started: Iterable[tuple[Pending, T]], *, ahead: bool = True) -> Iterator[tuple[Arrays, T]]:
     """Read the arrays of each batch after the next batch was started, so that a GPU always has work; those that are
-    complete at once. The error of a batch is raised after those before it.
-
-    Args:
-        ahead: False reads each batch before the next is started.
-    """
+    complete at once. The error of a batch is raised after those before it. `ahead`: False reads each batch before the
+    next is started."""
     before: tuple[Pending, T] | None = None
     batches = iter(started)
     while True:

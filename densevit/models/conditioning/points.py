@@ -118,12 +118,10 @@ class Points(Conditioning):
     input = "points"
 
     def __init__(self, parts: ConditionedParts, *, hidden: Annotated[int, Field(ge=1, lt=2**32)] = 32) -> None:
-        """
+        """Raises ConfigError: the decoder has no fusions, or none of its heads gives metres.
+
         Args:
             hidden: channels of the convolutions within.
-
-        Raises:
-            ConfigError: the decoder has no fusions, or none of its heads gives metres.
         """
         super().__init__()
         if not parts.decoder.fusion_channels:

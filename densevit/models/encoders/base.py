@@ -42,10 +42,7 @@ class Encoder(nn.Module, ABC):
     lora: Lora | None = None
 
     def set_normalisation(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        """
-        Raises:
-            ConfigError: a standard deviation of 0.
-        """
+        """Raises ConfigError: a standard deviation of 0."""
         if min(std) <= 0:
             raise ConfigError(f"encoder.std: three numbers over 0, got {list(std)}.")
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
@@ -57,14 +54,8 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
-        """Loads a state dict in any layout it knows.
-
-        Args:
-            source: the file, for error messages.
-
-        Raises:
-            CheckpointError: it does not fit; with counts and the first five names.
-        """
+        """Loads a state dict in any layout it knows. `source`: the file, for error messages. Raises CheckpointError: it
+        does not fit; with counts and the first five names."""
 
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
@@ -79,22 +70,14 @@ class Encoder(nn.Module, ABC):
         """Recomputes blocks in the backward pass, which saves memory and costs time."""
 
     def detach_last_blocks(self, blocks: int, *, out_indices: bool) -> None:
-        """Leaves its last blocks to a decoder, which gets them as `EncoderOutput.remaining`.
-
-        Args:
-            out_indices: whether its own feature maps are still needed, by other decoders.
-
-        Raises:
-            ConfigError: it has too few blocks, or none that take query tokens.
-        """
+        """Leaves its last blocks to a decoder, which gets them as `EncoderOutput.remaining`. `out_indices`: whether its
+        own feature maps are still needed, by other decoders. Raises ConfigError: it has too few blocks, or none that
+        take query tokens."""
         raise ConfigError(f"decoder: it needs the last blocks of a ViT encoder; {type(self).__name__} has none.")
 
 
 def check_one_weight_source(pretrained: bool, weights: Path | None) -> None:
-    """
-    Raises:
-        ConfigError: both published weights and a file are given.
-    """
+    """Raises ConfigError: both published weights and a file are given."""
     if pretrained and weights:
         raise ConfigError("encoder: pretrained and weights exclude each other; keep one.")
 

@@ -60,12 +60,8 @@ class PretrainingMethod(nn.Module, ABC):
 
     @classmethod
     def build(cls, setup: TrainingSetup, **options: Any) -> "Pretraining":
-        """Return the objective that trains an encoder by this method.
-
-        Raises:
-            ConfigError: it does not fit the encoder.
-            DataError: the images of the probe are unreadable, or have no ground truth.
-        """
+        """Return the objective that trains an encoder by this method. Raises ConfigError: it does not fit the encoder.
+        Raises DataError: the images of the probe are unreadable, or have no ground truth."""
         encoder = setup.model.get_submodule("encoder")
         if getattr(encoder, "num_detached", 0):
             raise ConfigError("model.decoder: runs blocks of the encoder, as no probe does; take linear, say.")
