@@ -1,4 +1,4 @@
-// Maps as pictures. The rules are those of densevit.ops.colormap and densevit.ops.palette.
+// Maps as pictures. The rules are those of densevit.ops.colors.
 
 const UNKNOWN = [128, 128, 128];
 
