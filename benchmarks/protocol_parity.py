@@ -29,8 +29,7 @@ import numpy as np
 import torch
 
 from densevit.data.io.readers import read_depth
-from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
-from densevit.evaluation.depth.point_cloud import point_metrics
+from densevit.evaluation.depth.geometry_metrics import boundary_depth_pro, boundary_moge, point_metrics
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 
 LIMIT = 1e-6

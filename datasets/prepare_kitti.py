@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--write-lists", action="store_true", help="list the complete pairs, for the option list_file")
     args = parser.parse_args()
 
-    from densevit.data.prepare.check_kitti import check
+    from densevit.data.prepare.completeness import check_kitti as check
     from densevit.errors import DensevitError
 
     try:

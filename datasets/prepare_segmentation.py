@@ -12,9 +12,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    from densevit.data.prepare.archives import ARCHIVES, unpack_all
-    from densevit.data.prepare.check_segmentation import check
+    from densevit.data.prepare.completeness import check_segmentation as check
     from densevit.data.prepare.convert_mat_labels import CONVERTERS
+    from densevit.data.prepare.fetch import ARCHIVES, unpack_all
     from densevit.errors import DensevitError
 
     parser = argparse.ArgumentParser(

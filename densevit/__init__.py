@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from densevit.data.datasets.pairs import Pairs
     from densevit.inference.image_input import ImageInput
     from densevit.inference.predictor import Predictor
-    from densevit.inference.pt2.load import load_pt2
+    from densevit.inference.pt2 import load_pt2
     from densevit.inference.video.predict import predict_frames, predict_video
     from densevit.scorers.base import Evaluation
     from densevit.structures import Sample
@@ -84,7 +84,7 @@ _MODULES = {
     "evaluate": "densevit.api.evaluate",
     "export": "densevit.api.models",
     "load": "densevit.api.models",
-    "load_pt2": "densevit.inference.pt2.load",
+    "load_pt2": "densevit.inference.pt2",
     "predict": "densevit.api.predict",
     "predict_frames": "densevit.inference.video.predict",
     "predict_video": "densevit.inference.video.predict",

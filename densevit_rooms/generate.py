@@ -13,9 +13,8 @@ import cv2
 import numpy as np
 
 from densevit.data.datasets.rooms import CLASSES, DEPTH_SCALE, VERSION, Meta, read_meta, scene_name
-from densevit.data.io.flow import encode_flow
 from densevit.data.io.normals import encode_normals
-from densevit.data.io.writers import encode, encode_depth
+from densevit.data.io.writers import encode, encode_depth, encode_flow
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
 from densevit.utils.json_files import checked

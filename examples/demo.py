@@ -27,7 +27,6 @@ from densevit.cli.main import main as command
 from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.engine.logger import read_csv
-from densevit.evaluation.depth.baseline import median_depth_map
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.depth.scores import DepthScores
@@ -35,7 +34,8 @@ from densevit.evaluation.segmentation.evaluate import count, summarise
 from densevit.evaluation.segmentation.scores import SegScores
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
-from densevit.reporting.svg_charts import line_chart
+from densevit.reporting.html_page import line_chart
+from densevit.scorers.baselines import median_depth_map
 from densevit.structures import Sample
 
 CONFIG = Path(__file__).parents[1] / "configs/multitask/rooms.yaml"

@@ -63,7 +63,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def uncorrected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps with measured points as the network gives them."""
-    from densevit.inference import measured_points
+    from densevit.inference import image_input
     from densevit.inference.point_fit import PointFit
 
-    monkeypatch.setattr(measured_points, "fit_to_points", lambda values, points, _: (values, PointFit(len(points))))
+    monkeypatch.setattr(image_input, "fit_to_points", lambda values, points, _: (values, PointFit(len(points))))

@@ -25,10 +25,10 @@ from densevit.builder.plan import load_plan
 from densevit.builder.training import build_trainer
 from densevit.cli.main import main
 from densevit.data.io.exif import exif_focal
-from densevit.data.io.point_cloud import read_ply_points
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.inference.image_input import ImageInput
+from densevit.inference.predict.point_files import read_ply_points
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.preprocess_config import PreprocessConfig

@@ -14,10 +14,10 @@ from small import small_config
 
 import densevit
 from densevit.cli.main import main
-from densevit.data.io.point_cloud import read_ply_points
 from densevit.inference.image_input import ImageInput
 from densevit.inference.onnx.export import check_options, example_inputs
 from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.predict.point_files import read_ply_points
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.losses.image_level import LogL1

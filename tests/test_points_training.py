@@ -18,8 +18,7 @@ from densevit.cli.main import main
 from densevit.config import parser
 from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
-from densevit.inference.image_input import ImageInput
-from densevit.inference.measured_points import points_are_input
+from densevit.inference.image_input import ImageInput, points_are_input
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
 from densevit.ops.calibration import calibrate

@@ -1,6 +1,7 @@
 """What stands behind `calibrate`: a checkpoint's metres or depth intervals, fitted to measured images."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from densevit.api.data_arguments import scored_spec
 from densevit.data.datasets.base import open_dataset
 from densevit.errors import ConfigError
 from densevit.inference.predictor import Predictor
-from densevit.scorers import calibration, intervals
+from densevit.scorers import calibration
 from densevit.utils.atomic_io import check_can_create
 
 
@@ -44,8 +45,10 @@ def calibrate(
         opened = None if spec is None else open_dataset(spec)
         return calibrate_scale(predictor, folder, opened, name, points, head)
     assert spec is not None
-    found, interval = intervals.calibrate_intervals(predictor, open_dataset(spec), level=level, head=head, name=name)
-    save(predictor, intervals.with_interval(predictor.card, found, interval), folder)
+    found, interval = calibration.calibrate_intervals(predictor, open_dataset(spec), level=level, head=head, name=name)
+    outputs = predictor.card.outputs
+    calibrated = {**outputs, found: replace(outputs[found], interval=interval)}
+    save(predictor, replace(predictor.card, outputs=calibrated), folder)
     return "\n".join([
         f"head {found}: intervals of {interval.level:.0%}, calibrated on {interval.images} images of {name}",
         "depth in metres   " + "".join(f"{depth:8.2f}" for depth in interval.depths),

@@ -13,8 +13,7 @@ from densevit import api
 from densevit.builder.checkpoint import describe, is_ours, restore
 from densevit.config import plugins as plugin_files
 from densevit.errors import CheckpointError, ConfigError
-from densevit.inference.attention.html_page import write_attention_page
-from densevit.inference.attention.maps import compute_attention
+from densevit.inference.attention import compute_attention, write_attention_page
 from densevit.inference.backends.onnx_runtimes import resolve_device_and_precision
 from densevit.inference.camera import CameraNumbers, Lens, assumed_fov
 from densevit.inference.onnx.load import load_onnx

@@ -1,5 +1,6 @@
-"""The data set that arguments name: to score, or split by split."""
+"""The data set that arguments name: to score, or split by split; and what a checkpoint records of its training data."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,9 +11,9 @@ from densevit.config.recipes import SUFFIXES, recipes
 from densevit.data.datasets.base import DATASETS, Dataset, open_dataset
 from densevit.data.datasets.named import SPLITS, named_spec, spec_to_score, split_folders
 from densevit.data.datasets.pairs import as_dataset
-from densevit.errors import ConfigError, DensevitError
+from densevit.errors import CheckpointError, ConfigError, DensevitError
 from densevit.registry import ComponentConfig, ComponentSpec, choices, default
-from densevit.weights.recorded_run import recorded_run, validation_spec
+from densevit.weights.checkpoint import locate, read_card
 
 Options = Mapping[str, Any] | None
 
@@ -125,3 +126,42 @@ def _splits_of_dataset(
 
 def _checked(split: str, spec: ComponentConfig, *, optional: bool = False) -> Split:
     return Split(split, DATASETS.check(spec, f"data.{split}"), optional)
+
+
+def recorded_run(checkpoint: str | Path) -> Mapping[str, Any]:
+    """The config that trained the checkpoint; empty where it records none."""
+    try:
+        locate(checkpoint)
+        return read_card(checkpoint).config
+    except CheckpointError:
+        if Path(checkpoint).exists():
+            return {}  # of others
+        raise
+
+
+def validation_spec(
+    checkpoint: str | Path,
+    root: Path | None = None,
+    split: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> ComponentConfig:
+    """What the checkpoint's training validated on, with the root, split and options that are given here. Raises
+    ConfigError: it records none, or validated on objects."""
+    recorded = (recorded_run(checkpoint).get("data") or {}).get("val")
+    if not recorded:
+        raise ConfigError(f"--data: {checkpoint} records no validation data; name a data set.")
+    tree = {**recorded, **(options or {})}
+    if root is not None:
+        tree["root"] = str(root.absolute())
+    if split is not None:
+        tree["split"] = split
+    where = "".join(f", {key} {tree[key]}" for key in ("root", "split") if tree.get(key))
+    print(f"data: the run's own validation data, {tree['type']}{where}", file=sys.stderr)
+    return tree
+
+
+def recorded_protocol(checkpoint: str | Path, head: str | None = None) -> str | None:
+    """What the checkpoint's training was validated by."""
+    tasks: Mapping[str, Mapping[str, str]] = recorded_run(checkpoint).get("tasks") or {}
+    task = tasks.get(head or "depth") or next(iter(tasks.values()), {})
+    return task.get("protocol")

@@ -13,7 +13,7 @@ from typing import Any
 
 from densevit import api
 from densevit.api.checkpoint import card_before_loading, load_plugins
-from densevit.api.data_arguments import open_data, training_warning
+from densevit.api.data_arguments import open_data, recorded_protocol, recorded_run, training_warning
 from densevit.config.objects import describe_object
 from densevit.data.datasets.base import Dataset
 from densevit.data.predictions import GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
@@ -21,7 +21,7 @@ from densevit.data.segment_predictions import SavedSegments, SegmentTask, task_o
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.extra_metrics import find_sets
 from densevit.evaluation.depth.ordinal import OrdinalScores, read_pairs
-from densevit.evaluation.normals.protocol import find_protocol
+from densevit.evaluation.normals import find_protocol
 from densevit.evaluation.video.clip import USUAL, VIDEO_DEPTH_ANYTHING, VideoProtocol
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.choose_runtime import choose_runtime
@@ -39,7 +39,6 @@ from densevit.scorers.video import evaluate_films, evaluate_video, kind_of
 from densevit.structures import Size
 from densevit.utils.atomic_io import check_can_create
 from densevit.utils.output import say_written
-from densevit.weights.recorded_run import recorded_protocol, recorded_run
 
 Scored = Evaluation | OrdinalScores
 

@@ -13,12 +13,12 @@ from densevit.api.data_arguments import scored_spec
 from densevit.builder.checkpoint import restore
 from densevit.data.datasets.base import open_dataset
 from densevit.errors import ConfigError
+from densevit.inference import pt2
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.export import ExportedModel
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import Predictor
-from densevit.inference.pt2 import export as pt2
-from densevit.inference.pt2.export import ExportedPackage
+from densevit.inference.pt2 import ExportedPackage
 from densevit.inference.web import export as web
 from densevit.inference.web.export import ExportedSite
 from densevit.model_card import ModelCard

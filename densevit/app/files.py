@@ -14,9 +14,9 @@ from densevit.data.io.video import Span, open_video
 from densevit.errors import DataError, DensevitError, PartialError
 from densevit.inference.camera import Lens, assumed_fov, focal_of_matrix
 from densevit.inference.image_input import ImageInput
-from densevit.inference.predict.ledger import LEDGER
 from densevit.inference.predict.output_plan import SETTINGS
 from densevit.inference.predict.pipeline import head_of_each_format
+from densevit.inference.predict.summary import LEDGER
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.inference.writers.surface import SurfaceWriter
@@ -67,11 +67,8 @@ def options_of(model: AppModel, format: str, options: ViewOptions) -> dict[str, 
 def write_image_files(
     model: AppModel, given: GivenImage, formats: Sequence[str], options: ViewOptions, folder: Path
 ) -> list[Path]:
-    """Writes the formats of one image, with the camera that the page shows it by.
-
-    Raises:
-        ConfigError, DataError, StorageError: see `densevit.export`.
-    """
+    """Writes the formats of one image, with the camera that the page shows it by. Raises ConfigError, DataError,
+    StorageError: see `densevit.export`."""
     lens, source = given.lens(model.predictor, options.fov)
     focal = lens.focal if source == "from EXIF" else None  # which the file of a reduced image no longer has
     fov = lens.fov if focal is None else field_of_view(given.image.shape[1], focal)
@@ -90,14 +87,8 @@ def write_image_files(
 def write_clip_files(
     model: AppModel, given: GivenClip, formats: Sequence[str], options: ViewOptions, folder: Path, end: float | None
 ) -> list[Path]:
-    """Writes the formats of a clip; those of single frames as one .zip.
-
-    Args:
-        end: seconds of the clip after which it stops.
-
-    Raises:
-        ConfigError, DataError, StorageError: see `densevit.predict`.
-    """
+    """Writes the formats of a clip; those of single frames as one .zip. `end`: seconds of the clip after which it
+    stops. Raises ConfigError, DataError, StorageError: see `densevit.predict`."""
     asked: Formats = {name: options_of(model, name, options) for name in formats}
     try:
         predict(
@@ -114,11 +105,8 @@ def write_clip_files(
 
 
 def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seconds: float) -> float | None:
-    """The second of the clip up to which its frames take no more than `seconds`; None if that is all of it.
-
-    Raises:
-        DataError: it cannot be read, or holds no frame.
-    """
+    """The second of the clip up to which its frames take no more than `seconds`; None if that is all of it. Raises
+    DataError: it cannot be read, or holds no frame."""
     source = open_video(given.path)
     first = next(source.frames(Span()), None)
     if first is None:

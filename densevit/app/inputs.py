@@ -66,14 +66,8 @@ class GivenClip:
 
 
 def open_given(path: Path, limits: Limits, folder: Path) -> GivenImage | GivenClip:
-    """Reads an image, or the beginning of a clip.
-
-    Args:
-        folder: for a reduced image, and a clip that is named otherwise.
-
-    Raises:
-        DataError: neither of them, damaged, or too large; the message names the file without its folder.
-    """
+    """Reads an image, or the beginning of a clip. `folder`: for a reduced image, and a clip that is named otherwise.
+    Raises DataError: neither of them, damaged, or too large; the message names the file without its folder."""
     try:
         return open_clip(path, folder) if is_clip(path) else open_image(path, limits, folder)
     except DataError as error:

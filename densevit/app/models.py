@@ -11,13 +11,13 @@ from jaxtyping import UInt8
 
 from densevit.app.inputs import GivenImage
 from densevit.errors import ConfigError
-from densevit.inference.attention.html_page import overlay
-from densevit.inference.attention.maps import compute_attention
+from densevit.inference.attention import compute_attention, overlay
 from densevit.inference.camera import focal_of_matrix
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import PredictedMap, Viewer
+from densevit.inference.writers import PredictedMap
 from densevit.inference.writers.labels import classes_of
+from densevit.inference.writers.viewer import Viewer
 from densevit.model_card import HeadSpec
 from densevit.ops.segments import PanopticPrediction, SegmentPrediction
 from densevit.ops.segments.drawing import exclusive
@@ -106,11 +106,7 @@ class AppModel:
         return classes_of(PredictedMap(values=plain, image=given.image, spec=spec))
 
     def cloud(self, given: GivenImage, maps: Mapping[str, Any], options: ViewOptions) -> str:
-        """The page of its point cloud, as format `viewer` writes it.
-
-        Raises:
-            ConfigError: no head gives depth.
-        """
+        """The page of its point cloud, as format `viewer` writes it. Raises ConfigError: no head gives depth."""
         head = self.head(options.head, DEPTH_KINDS)
         if head is None:
             kinds = ", ".join(self.heads)
@@ -125,14 +121,11 @@ class AppModel:
             return path.read_text(encoding="utf-8")
 
     def attention(self, given: GivenImage, at: tuple[float, float], layer: int, what: str) -> ShownAttention:
-        """The attention of the patch at a pixel.
+        """The attention of the patch at a pixel. Raises ConfigError: the encoder is no ViT.
 
         Args:
             layer: from 1; larger than there are is the last.
             what: "mean of heads", "rollout", or "head N"; a head that is not there is the mean.
-
-        Raises:
-            ConfigError: the encoder is no ViT.
         """
         seen = compute_attention(self.predictor, given.image, at)
         layers, heads = seen.weights.shape[:2]

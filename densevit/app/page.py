@@ -328,11 +328,7 @@ def options_from(
     far: str | None,
     stabilize: bool,
 ) -> ViewOptions:
-    """The values of the controls, in the order of `Layout.choices`.
-
-    Raises:
-        DataError: numbers that do not fit.
-    """
+    """The values of the controls, in the order of `Layout.choices`. Raises DataError: numbers that do not fit."""
     limits, angle = (number(low, "from"), number(high, "to")), number(fov, "field of view")
     ends = (number(near, "near") or 0.0, number(far, "far") or 0.0)
     if limits[0] is not None and limits[1] is not None and not limits[0] < limits[1]:

@@ -28,10 +28,9 @@ from densevit.preprocess_config import PreprocessConfig
 from densevit.registry import ComponentSpec, Registry
 from densevit.utils.network import is_address
 from densevit.utils.state_dict import load_strict
-from densevit.weights import backbone_and_head, checkpoint, detect, hub
+from densevit.weights import checkpoint, detect, hub, readers
 from densevit.weights.describe import describe_densevit, describe_third_party, ignored_tensors
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.finetune import PartialLoader
 from densevit.weights.lora import fitted_checkpoint, is_update, lora_of, merged_checkpoint
 
@@ -139,7 +138,7 @@ def is_ours(path: str | Path) -> bool:
     if path.is_dir():
         held = [path / name for name in detect.IN_FOLDER if (path / name).is_file()]
         if not held:
-            return not backbone_and_head.pair_in_folder(path)
+            return not readers.pair_in_folder(path)
         return (path / checkpoint.MANIFEST).exists() or checkpoint.has_card(held[0])
     return not path.exists() or checkpoint.has_card(path)
 

@@ -6,10 +6,10 @@ from densevit.builder.plan import Plan
 from densevit.config.validation import TaskSpec
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.errors import ConfigError
-from densevit.evaluation.classification import metrics as class_metrics
+from densevit.evaluation import classification as class_metrics
+from densevit.evaluation import normals as normal_metrics
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.depth.scores import mean_row
-from densevit.evaluation.normals import metrics as normal_metrics
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.evaluation.segments.validation import segment_scores
 from densevit.model_card import HeadSpec, ModelCard

@@ -40,10 +40,7 @@ class Bootstrap(NamedTuple):
         """Two-sided p of a statistic whose true value were 0: Student's t with the bootstrap's standard error.
 
         Of skewed differences t errs too often: the larger p counts of it and of t freed of its skewness (Hall 1992, "On
-        the removal of skewness by transformation").
-
-        Args:
-            value: the statistic of the things themselves.
+        the removal of skewness by transformation"). `value`: the statistic of the things themselves.
         """
         from scipy.special import stdtr
 

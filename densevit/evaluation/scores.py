@@ -1,5 +1,6 @@
 """What the scores of every task have in common: rows, means and intervals, and how they are printed and written."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -7,13 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from densevit.evaluation.bootstrap import Bootstrap, intervals, scenes_of
-from densevit.evaluation.metrics import Direction, find_metric
-from densevit.evaluation.records import examples
+from densevit.evaluation.metrics import Direction, examples, find_metric
 from densevit.reporting.figures import Figure
-from densevit.reporting.html_page import interval_text, write_evaluation_page
-from densevit.reporting.tables import Interval, finite, interval_lines, json_text, rows_csv, write_files
+from densevit.reporting.html_page import EVALUATION, interval_text, write_page
+from densevit.reporting.tables import Interval, finite, interval_lines, rows_csv
 from densevit.structures import Row
-from densevit.utils.atomic_io import write_bytes
+from densevit.utils.atomic_io import make_folder, write_bytes, write_text
 from densevit.version import versions
 
 SCHEMA = 1  # of metrics.json; a new number when a key changes its meaning
@@ -149,14 +149,15 @@ class Scores(ABC):
     def write(self, folder: str | Path, *, source: Mapping[str, Any] | None = None) -> list[Path]:
         """Write metrics.json and tables as CSV, making the folder; return their paths. Raises StorageError if the
         folder cannot be made or written to."""
-        files = self.files()
-        texts = {name: text for name, text in files.items() if isinstance(text, str)}
-        written = write_files(folder, {"metrics.json": json_text(self.tree(source or {})), **texts})
-        for name, data in files.items():
-            if isinstance(data, bytes):
-                write_bytes(Path(folder) / name, data)
-                written.append(Path(folder) / name)
-        return written
+        tree = json.dumps(self.tree(source or {}), indent=2, allow_nan=False) + "\n"
+        files = sorted({"metrics.json": tree, **self.files()}.items(), key=lambda file: isinstance(file[1], bytes))
+        folder = make_folder(folder)
+        for name, content in files:
+            if isinstance(content, str):
+                write_text(folder / name, content)
+            else:
+                write_bytes(folder / name, content)
+        return [folder / name for name, _ in files]
 
     def write_page(
         self,
@@ -171,11 +172,11 @@ class Scores(ABC):
         """Write the page of the scores. Raises StorageError if it cannot be written. `subtitle`: default: the
         protocol's name and the summary; `more`: of the template: warning, times, card, config, curves, further."""
         usual = ", ".join(part for part in (self.name, self.summary_sentence()) if part)
-        values = {
-            "cards": self.cards(), "protocol": self.protocol_text, "summary": self.summary_sentence(),
-            "skipped": self.skipped, **self.page(figures, baseline), **more,
+        values: dict[str, Any] = {
+            **EVALUATION, "template": "evaluation_report.html", "cards": self.cards(), "protocol": self.protocol_text,
+            "summary": self.summary_sentence(), "skipped": self.skipped, **self.page(figures, baseline), **more,
         }  # fmt: skip
-        return write_evaluation_page(path, title=title, subtitle=usual if subtitle is None else subtitle, **values)
+        return write_page(path, title=title, subtitle=usual if subtitle is None else subtitle, **values)
 
     def _named_intervals(self) -> dict[str, Mapping[str, Interval]]:
         return {"95% over images": self.intervals, "95% over scenes": self.scene_intervals}

@@ -19,8 +19,7 @@ from torch.nn import functional as F
 
 from densevit.errors import DataError
 from densevit.inference.camera import to_metres
-from densevit.inference.sliding_window import SlidingWindow
-from densevit.inference.tta import Outputs, merge_tta, scale_preprocessing
+from densevit.inference.tta import Outputs, SlidingWindow, merge_tta, scale_preprocessing
 from densevit.model_card import HeadSpec
 from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, mirror_inputs, resize_inputs, uncalibrate_inputs
 from densevit.ops.calibration import calibrate

@@ -45,13 +45,11 @@ class Figure:
 
 def depth_figure(
     *,
-    name: str,
-    label: str,
-    score: str,
     image: UInt8[np.ndarray, "h w 3"],
     depth: Float[np.ndarray, "h w"],
     valid: Bool[np.ndarray, "h w"],
     prediction: Float[np.ndarray, "h w"],
+    **fields: Any,
 ) -> Figure:
     """Ground truth and prediction share one colour scale, the error has its own. `prediction`: metres, at the size of
     the ground truth; what is not over 0 counts as no prediction."""
@@ -72,19 +70,17 @@ def depth_figure(
         (f"{near:.2f} m", color_bar("turbo"), f"{far:.2f} m"),
         ("0%", color_bar("magma"), f"{MAX_ERROR:.0%} error"),
     ]
-    return _figure(image, maps, name=name, label=label, score=score, scales=scales)
+    return _figure(image, maps, **fields, scales=scales)
 
 
 def segmentation_figure(
     *,
-    name: str,
-    label: str,
-    score: str,
     image: UInt8[np.ndarray, "h w 3"],
     labels: Int64[np.ndarray, "h w"],
     predicted: Int64[np.ndarray, "h w"],
     classes: Sequence[str],
     palette: Palette,
+    **fields: Any,
 ) -> Figure:
     """True classes, predicted ones, and where they differ; the legend has the classes that occur."""
     wrong = np.where((labels == predicted)[..., None], SAME, OTHER).astype(np.uint8)
@@ -96,7 +92,7 @@ def segmentation_figure(
     }
     occurring = [i for i in np.union1d(labels, predicted).tolist() if 0 <= i < len(palette)]
     legend = [(palette[i], classes[i]) for i in occurring]
-    return _figure(image, maps, name=name, label=label, score=score, legend=legend)
+    return _figure(image, maps, **fields, legend=legend)
 
 
 def segments_figure(
@@ -113,12 +109,10 @@ def segments_figure(
 
 def normals_figure(
     *,
-    name: str,
-    label: str,
-    score: str,
     image: UInt8[np.ndarray, "h w 3"],
     truth: Float[np.ndarray, "h w 3"],
     prediction: Float[np.ndarray, "h w 3"],
+    **fields: Any,
 ) -> Figure:
     """True and predicted normals in colours, and the angle between them."""
     angle = np.degrees(np.arccos((truth.astype(np.float64) * prediction).sum(2).clip(-1, 1)))
@@ -129,13 +123,13 @@ def normals_figure(
         "angle between them": colorize(shrink(error), 0, MAX_ANGLE, "magma"),
     }
     scales = [("0°", color_bar("magma"), f"{MAX_ANGLE:g}°")]
-    return _figure(image, maps, name=name, label=label, score=score, scales=scales)
+    return _figure(image, maps, **fields, scales=scales)
 
 
-def classification_figure(*, name: str, label: str, score: str, image: UInt8[np.ndarray, "h w 3"]) -> Figure:
+def classification_figure(image: UInt8[np.ndarray, "h w 3"], **fields: Any) -> Figure:
     """The image; `score` names its classes."""
     pixels = lossless(image) if max(image.shape) <= THUMBNAIL else jpeg(shrink(image, cv2.INTER_AREA))
-    return Figure(name=name, label=label, score=score, panels=[("image", pixels)], thumbnails=[])
+    return Figure(panels=[("image", pixels)], thumbnails=[], **fields)
 
 
 def _figure(image: Image8, maps: dict[str, Image8], **fields: Any) -> Figure:

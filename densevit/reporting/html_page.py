@@ -1,11 +1,12 @@
-"""HTML reports, by Jinja2. A page is one file: images lie in it, nothing is fetched."""
+"""HTML reports, by Jinja2, and their charts as inline SVG. A page is one file: images lie in it, nothing is fetched."""
 
+import math
 import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,7 +20,7 @@ EVALUATION: Mapping[str, object] = {
     "warning": "", "samples": (), "note": "", "columns": (), "metrics": (), "further": "", "times": {}, "protocol": "",
     "summary": "", "skipped": (), "card": {}, "config": "", "inference": {},
 }  # fmt: skip
-"""What the page of an evaluation may hold, and what stands for nothing."""
+"""What the page of an evaluation may hold, and what stands for nothing. Its `cards`: name, value, note."""
 
 
 def render(template: str, **values: object) -> Markup:
@@ -44,23 +45,6 @@ def with_contents(page: str) -> str:
     links = "".join(f'<a href="#section-{i}">{title}</a>' for i, title in enumerate(titles))
     page = re.sub("<h2>", lambda _: f'<span id="section-{next(numbers)}"></span><h2>', page)
     return page.replace("</code></p>\n", f"</code></p>\n<nav>{links}</nav>\n", 1)
-
-
-def write_evaluation_page(
-    path: str | Path,
-    *,
-    cards: Sequence[tuple[str, str, str]],
-    template: str = "evaluation_report.html",
-    **values: object,
-) -> Path:
-    """Writes the page of an evaluation; what is not given is left out. Raises StorageError if it cannot be written.
-
-    Args:
-        cards: the numbers to see first: name, value, note.
-        template: `evaluation_report.html`, or one that extends it.
-        values: of `write_page`, and of the template.
-    """
-    return write_page(path, template, cards=cards, **{**EVALUATION, **values})  # type: ignore[arg-type]
 
 
 def command_line() -> str:
@@ -95,3 +79,98 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters["duration"] = duration
+
+
+Points = Sequence[tuple[float, float]]
+Bar = tuple[str, float, Interval | None]
+"""Label, value, and its interval where one is known."""
+
+WIDTH, HEIGHT = 460, 240
+LEFT, RIGHT, TOP, BOTTOM = 56, 446, 14, 206  # of the plot area: tick labels need room on the left and below
+NOISY = 120  # points from which on a curve is noise, and a smoothed one is drawn over it
+MAX_POINTS = 500  # of a polyline: as many as the chart has pixels
+
+
+def line_chart(name: str, points: Points, *, reference: Points = ()) -> Markup:
+    """One curve over training steps; its non-finite points are left out, and counted in the caption. `reference`: a
+    second curve, drawn thin."""
+    finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    lost = len(points) - len(finite)
+    title = name + (f" ({lost} non-finite points not drawn)" if lost else "")
+    if not finite:
+        return render("chart.html", title=title, last=None, empty=True)
+    xs, ys = (axis([point[i] for point in (*finite, *reference)]) for i in (0, 1))
+    noisy = len(finite) >= NOISY
+    curve = smoothed(finite) if noisy else finite
+    curves = [("raw", reference)] * bool(reference) + [("raw", finite)] * noisy + [("curve", curve)]
+    x, y = curve[-1]
+    return _chart(
+        title,
+        ys,
+        last=(f"{y:.4g}", f"{x:,.0f}"),
+        x_ticks=[(_x(x, xs), f"{x:g}") for x in xs],
+        curves=[(kind, [(_x(x, xs), _y(y, ys)) for x, y in subsample(line)]) for kind, line in curves],
+        dot=(_x(x, xs), _y(y, ys)),
+    )
+
+
+def bar_chart(title: str, bars: Sequence[Bar]) -> Markup:
+    """A bar per label, with a whisker over its interval."""
+    ys = axis([0.0, *(max(value, interval[1] if interval else value) for _, value, interval in bars)])
+    step = (RIGHT - LEFT) / max(len(bars), 1)
+    middles = [round(LEFT + (i + 0.5) * step, 1) for i in range(len(bars))]
+    return _chart(
+        title,
+        ys,
+        x_ticks=[(x, label) for x, (label, *_) in zip(middles, bars, strict=True)],
+        bars=[(x - 0.38 * step, _y(value, ys), 0.76 * step) for x, (_, value, _) in zip(middles, bars, strict=True)],
+        whiskers=[
+            (x, *(_y(end, ys) for end in interval)) for x, (*_, interval) in zip(middles, bars, strict=True) if interval
+        ],
+    )
+
+
+def _chart(title: str, y_axis: Sequence[float], **parts: object) -> Markup:
+    nothing: dict[str, object] = {"last": None, "bars": (), "whiskers": (), "curves": (), "dot": None}
+    frame = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM, "empty": False}
+    y_ticks = [(_y(y, y_axis), f"{y:g}") for y in y_axis]
+    return render("chart.html", **{**nothing, **frame, "title": title, "y_ticks": y_ticks, **parts})
+
+
+def axis(values: Sequence[float], count: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten apart) from at or under the least value to at or over the largest.
+
+    >>> axis([0.13, 0.58])
+    [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    """
+    low, high = min(values), max(values)
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        reach = max(abs(low), abs(high)) / 2 or 0.5
+        low, high = low - reach, high + reach
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough * 0.8)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+
+
+def smoothed(points: Points, share: float = 0.04) -> Points:
+    """Running mean over a share of the points, cut off at the ends."""
+    reach = max(1, int(len(points) * share / 2))
+    sums = [0.0, *accumulate(y for _, y in points)]
+    windows = ((max(0, i - reach), min(len(points), i + reach + 1)) for i in range(len(points)))
+    return [(x, (sums[b] - sums[a]) / (b - a)) for (x, _), (a, b) in zip(points, windows, strict=True)]
+
+
+def subsample(points: Points) -> Points:
+    """At most MAX_POINTS of the points or little more, evenly, the last among them."""
+    step = max(1, len(points) // MAX_POINTS)
+    return [*points[: len(points) - 1 : step], points[-1]]
+
+
+def _x(x: float, ticks: Sequence[float]) -> float:
+    return round(LEFT + (x - ticks[0]) / (ticks[-1] - ticks[0]) * (RIGHT - LEFT), 1)
+
+
+def _y(y: float, ticks: Sequence[float]) -> float:
+    return round(BOTTOM - (y - ticks[0]) / (ticks[-1] - ticks[0]) * (BOTTOM - TOP), 1)

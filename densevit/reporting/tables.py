@@ -2,30 +2,12 @@
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
-from pathlib import Path
-from typing import Any
-
-from densevit.utils.atomic_io import make_folder, write_text
 
 Interval = tuple[float, float]
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # with the apostrophes that a name has itself, so that reading gives it back
-
-
-def write_files(folder: str | Path, content: Mapping[str, str]) -> list[Path]:
-    """Writes texts under their names, making the folder; returns their paths. Raises StorageError if the folder cannot
-    be made or written to."""
-    folder = make_folder(folder)
-    for name, text in content.items():
-        write_text(folder / name, text)
-    return [folder / name for name in content]
-
-
-def json_text(tree: Mapping[str, Any]) -> str:
-    return json.dumps(tree, indent=2, allow_nan=False) + "\n"
 
 
 def interval_lines(found: Mapping[str, Interval], names: Iterable[str], what: str, width: int) -> list[str]:

@@ -128,14 +128,8 @@ class Evaluation:
         return 3 if self.problems else 0
 
     def report(self, folder: str | Path) -> list[Path]:
-        """Write metrics.json, tables as CSV and report.html, with several protocols a folder for each.
-
-        Returns:
-            their paths.
-
-        Raises:
-            StorageError: the folder cannot be made or written to.
-        """
+        """Write metrics.json, tables as CSV and report.html, with several protocols a folder for each. Returns their
+        paths. Raises StorageError: the folder cannot be made or written to."""
         times = {"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {}
         written = []
         for number, (prefix, found) in enumerate(self._named()):

@@ -1,13 +1,13 @@
-"""Scores of depth data without a model: of one constant, and of each pixel's median over the training."""
+"""Baselines of depth without a model, which a model must beat: one constant, and the median of each pixel."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import cv2
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Bool, Float, Float32
 
 from densevit.data.datasets.base import Dataset, evenly_spaced, open_dataset
-from densevit.errors import DensevitError
+from densevit.errors import DataError, DensevitError
 from densevit.ops.align import weighted_median
 from densevit.registry import ComponentConfig
 
@@ -60,3 +60,25 @@ def depth_maps(data: Dataset, count: int) -> Iterator[Float32[np.ndarray, "h w"]
             return
         if (depth > 0).any():
             yield depth
+
+
+def median_depth_map(
+    depths: Iterable[Float[np.ndarray, "h w"]], valids: Iterable[Bool[np.ndarray, "h w"]]
+) -> Float32[np.ndarray, "h w"]:
+    """The per-pixel median of depth maps of one size, in metres, over the images that measured the pixel.
+
+    A pixel that no image measured takes the median of the map. All maps are held in memory, as float32. Raises
+    DataError: no map, maps of several sizes, or not one measured pixel.
+    """
+    stack = [np.where(valid, depth, np.nan).astype(np.float32) for depth, valid in zip(depths, valids, strict=True)]
+    sizes = sorted({depth.shape for depth in stack})
+    if len(sizes) != 1:
+        raise DataError(f"a constant map needs depth maps of one size, got {sizes or 'none'}.")
+    maps = np.stack(stack)
+    known = np.isfinite(maps).any(0)
+    if not known.any():
+        raise DataError(f"none of {len(stack)} depth maps has a measured pixel.")
+    median = np.empty(sizes[0], np.float32)
+    median[known] = np.nanmedian(maps[:, known], 0)
+    median[~known] = np.median(median[known])
+    return median

@@ -1,8 +1,9 @@
-"""`densevit calibrate`: the correction of a model's metres that measured images ask for, chosen by cross-validation.
+"""`densevit calibrate`: corrections of a model's metres, chosen by cross-validation, and intervals of its depth.
 
-n pixels of one image; metres.
+Both come from measured images that the model was not trained on. n pixels of one image; metres.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,19 +15,22 @@ from jaxtyping import Float64
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.manifest import read_table
 from densevit.data.loading.prefetch import prefetch_samples
-from densevit.depth_corrections import Calibration
+from densevit.depth_corrections import Calibration, Interval
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import FEWEST, intervals
+from densevit.evaluation.uncertainty import Scores, fit_interval, image_scores
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predict.point_files import from_table
 from densevit.inference.predictor import Predictor
-from densevit.model_card import ModelCard
+from densevit.model_card import ModelCard, uncertainty_of
 from densevit.ops.align import weighted_median
 from densevit.ops.calibration import FORMS, calibrate, fit_calibration
 from densevit.ops.points import sample
 from densevit.scorers.base import input_of
 from densevit.structures import Row
+from densevit.utils.progress import tqdm
 
+log = logging.getLogger(__name__)
 PIXELS = 500  # of each image
 FOLDS, BLOCKS = 5, 12
 CONSTANT = "constant"
@@ -83,11 +87,8 @@ def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured
 
 
 def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Measured]:
-    """Predictions at the points of a CSV: columns image (relative to its folder), u, v, depth.
-
-    Raises:
-        DataError: an image or a point that cannot be.
-    """
+    """Predictions at the points of a CSV: columns image (relative to its folder), u, v, depth. Raises DataError: an
+    image or a point that cannot be."""
     images = dict.fromkeys(str(cells.get("image") or "").strip() for _, cells in read_table(path))
     if "" in images or not images:
         raise DataError(f"{path}: every row needs an image, and u, v, depth.")
@@ -180,11 +181,7 @@ def interval(blocks: Sequence[Sequence[int]], differences: Values) -> tuple[floa
 
 
 def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, source: str) -> ModelCard:
-    """The card with the calibration and where it came from.
-
-    Raises:
-        ConfigError: the calibration does not help.
-    """
+    """The card with the calibration and where it came from. Raises ConfigError: the calibration does not help."""
     form = result.chosen.form
     if form == "identity":
         better = [name for name in result.gain if result.gain[name][0] > 0]
@@ -195,3 +192,32 @@ def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, sourc
         result.chosen, source=source, images=result.images, abs_rel=(before, after), gain=result.gain[form]
     )
     return replace(card, outputs={**card.outputs, head: replace(card.outputs[head], calibration=calibration)})
+
+
+def calibrate_intervals(
+    predictor: Predictor, data: Dataset, *, level: float = 0.9, head: str | None = None, name: str = ""
+) -> tuple[str, Interval]:
+    """The head and its interval that holds `level` of the pixels of `data`. `head`: of a model that has several that
+    give metric depth with uncertainty; `name`: of the data, for the card. Raises ConfigError: no such head, or a level
+    that is no share. Raises DataError: too few images."""
+    if not 0 < level < 1:
+        raise ConfigError(f"level is {level}; it is a share between 0 and 1, 0.9 say.")
+    chosen = predictor.card.head_for(("metric",), [head] if head else (), "intervals")
+    doubt = uncertainty_of(chosen)
+    if doubt not in predictor.card.outputs:
+        raise ConfigError(f"head '{chosen}' predicts no uncertainty; train it with `uncertainty: laplace`.")
+    near, far = data.depth_range
+
+    def scores() -> Iterator[Scores]:
+        for item in tqdm(prefetch_samples(data), desc="calibrate", unit="image", total=len(data), delay=1):
+            if item.depth is None or item.valid is None:
+                continue
+            maps = predictor.predict_all(input_of(predictor, item))
+            counted = item.valid & (item.depth > near) & (item.depth < far) & (maps[chosen] > 0)
+            p, d, b = (m[counted].astype(np.float64) for m in (maps[chosen], item.depth, maps[doubt]))
+            yield image_scores(p, d, b)
+
+    interval = fit_interval(scores(), level, name)
+    if warning := interval.warning():
+        log.warning("%s", warning)
+    return chosen, interval

@@ -7,8 +7,7 @@ from typing import Any
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.errors import ConfigError
-from densevit.evaluation.classification.metrics import score
-from densevit.evaluation.classification.scores import ClassScores, summarise
+from densevit.evaluation.classification import ClassScores, score, summarise
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, classification_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of
@@ -18,14 +17,8 @@ from densevit.utils.progress import tqdm
 
 
 def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> Evaluation:
-    """Scores a model that classifies images.
-
-    Args:
-        head: of a model that has several heads for classes of images.
-
-    Raises:
-        ConfigError: no head classifies images, or several do, or its classes are not those of the data.
-    """
+    """Scores a model that classifies images. `head`: of a model that has several heads for classes of images. Raises
+    ConfigError: no head classifies images, or several do, or its classes are not those of the data."""
     name = classification_head(predictor, head)
     spec = predictor.card.outputs[name]
     require_same_classes(name, spec, data)

@@ -69,7 +69,9 @@ def evaluate_depth(
     progress: bool = False,
     points: int | None = None,
 ) -> Evaluation:
-    """Score depth predictions for a data set under some protocols, in one pass over the images.
+    """Score depth predictions for a data set under some protocols, in one pass over the images. Raises ConfigError:
+    points, and no metres to predict from them. Raises DataError: a prediction does not fit its image, or nothing can be
+    scored.
 
     Args:
         protocols: see `select_protocols`. A model sees the crop of the first one.
@@ -80,10 +82,6 @@ def evaluate_depth(
         gt_cache: a folder that keeps decoded ground truth for further evaluations of saved maps.
         points: of each image's ground truth, drawn at random, always the same ones: given to the model as its input, or
             what the map of a model without is fitted to. All other pixels are scored.
-
-    Raises:
-        ConfigError: points, and no metres to predict from them.
-        DataError: a prediction does not fit its image, or nothing can be scored.
     """
     if not isinstance(predictions, Predictor):
         if points is not None:
@@ -206,16 +204,14 @@ def select_protocols(
     align: str | None = None,
     same_crop: bool = False,
 ) -> list[Protocol]:
-    """The protocol of a name, or with `all` every one that applies.
+    """The protocol of a name, or with `all` every one that applies. Raises ConfigError: no such protocol, or none that
+    fits.
 
     Args:
         name: None takes what the data set is usually scored by.
         kind: of the predictions.
         align: how predictions are fitted to the ground truth, in place of the protocol's own way.
         same_crop: only protocols that show a model the same part of an image, so that one pass serves all.
-
-    Raises:
-        ConfigError: no such protocol, or none that fits.
     """
     if name != "all":
         protocol = find_protocol(name or DEFAULT_PROTOCOLS.get(data_name, "plain"), data.depth_range, kind)
@@ -238,16 +234,13 @@ def evaluate_ordinal(
     *,
     head: str | None = None,
 ) -> OrdinalScores:
-    """Scores which of two points is closer, on pairs labelled by people (DA-2K).
+    """Scores which of two points is closer, on pairs labelled by people (DA-2K). Raises ConfigError: a head that gives
+    no depth. Raises DataError: files that are missing, or points outside of an image.
 
     Args:
         predictions: saved maps go by the images' paths without suffix.
         pairs: by the image's path below `folder`.
         head: of a model that has several depth heads.
-
-    Raises:
-        ConfigError: a head that gives no depth.
-        DataError: files that are missing, or points outside of an image.
     """
     check_inside(pairs, folder)
     if isinstance(predictions, Predictor):

@@ -9,9 +9,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.data.predictions import SavedNormals
 from densevit.errors import DataError
-from densevit.evaluation.normals.evaluate import evaluate
-from densevit.evaluation.normals.protocol import PROTOCOLS, NormalsProtocol
-from densevit.evaluation.normals.scores import NormalsScores
+from densevit.evaluation.normals import PROTOCOLS, NormalsProtocol, NormalsScores, evaluate
 from densevit.inference.predictor import Predictor
 from densevit.ops.surfaces.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
@@ -37,16 +35,10 @@ def evaluate_normals(
     *,
     head: str | None = None,
 ) -> Evaluation:
-    """Scores normals for a data set: of a head that gives them, or of the plane fits to a head's metric depth.
-
-    Args:
-        head: of a model that has several; None takes the one that gives normals, else the one that gives metric depth.
-
-    Raises:
-        ConfigError: the model gives neither.
-        DataError: a prediction does not fit its image, a depth head without the camera's intrinsics, or nothing can be
-            scored.
-    """
+    """Scores normals for a data set: of a head that gives them, or of the plane fits to a head's metric depth. `head`:
+    of a model that has several; None takes the one that gives normals, else the one that gives metric depth. Raises
+    ConfigError: the model gives neither. Raises DataError: a prediction does not fit its image, a depth head without
+    the camera's intrinsics, or nothing can be scored."""
     predict = normals_of(predictions, head)
     seconds: list[float] = []
 

@@ -38,16 +38,13 @@ def evaluate_segmentation(
     boundary: bool = True,
     workers: int = 2,
 ) -> Evaluation:
-    """Scores label maps for a data set.
+    """Scores label maps for a data set. Raises ConfigError: the data or the model has no classes, or they differ.
+    Raises DataError: a prediction does not fit its image, or nothing can be scored.
 
     Args:
         head: of a model that has several heads for classes of pixels.
         boundary: boundary IoU, too.
         workers: processes that read and score saved maps; the scores do not depend on it.
-
-    Raises:
-        ConfigError: the data or the model has no classes, or they differ.
-        DataError: a prediction does not fit its image, or nothing can be scored.
     """
     if not data.classes:
         raise ConfigError("data: this data set names no classes, so there is nothing to score.")
@@ -112,10 +109,7 @@ def draw(predict: Predict, palette: Palette, scores: SegScores, index: int, labe
 
 
 def _count(name: str, ids: AnySize, labels: AnySize | None, *, classes: int, boundary: bool) -> tuple[str, Counts]:
-    """
-    Raises:
-        DataError: the maps do not fit each other; with the name.
-    """
+    """Raises DataError: the maps do not fit each other; with the name."""
     labels = np.full(ids.shape, IGNORE) if labels is None else labels
     try:
         return name, count(ids, labels, classes, boundary=boundary)
@@ -124,10 +118,7 @@ def _count(name: str, ids: AnySize, labels: AnySize | None, *, classes: int, bou
 
 
 def require_same_classes(head: str, spec: HeadSpec, data: Dataset) -> None:
-    """
-    Raises:
-        ConfigError: a head has other classes than the data, or in another order.
-    """
+    """Raises ConfigError: a head has other classes than the data, or in another order."""
     if len(spec.classes) != len(data.classes):
         raise ConfigError(
             f"head '{head}' tells {len(spec.classes)} classes apart; the data has {len(data.classes) or 'none'}."
@@ -136,16 +127,10 @@ def require_same_classes(head: str, spec: HeadSpec, data: Dataset) -> None:
 
 
 def label_encoding(encoding: str, data: Dataset) -> ClassTable | None:
-    """What the numbers in saved label maps mean; None where they are the positions of the classes.
-
-    Args:
-        encoding: `classes`, positions among the data set's classes; `stored`, as in its label files; or a JSON or
-            text file that names them.
-
-    Raises:
-        ConfigError: the data set has no table of stored ids.
-        DataError: the file is not there, or names other classes than the data.
-    """
+    """What the numbers in saved label maps mean; None where they are the positions of the classes. `encoding`:
+    `classes`, positions among the data set's classes; `stored`, as in its label files; or a JSON or text file that
+    names them. Raises ConfigError: the data set has no table of stored ids. Raises DataError: the file is not there, or
+    names other classes than the data."""
     if encoding == "classes":
         return None
     if encoding == "stored":

@@ -44,15 +44,9 @@ DepthOf = Callable[[Sample], np.ndarray | None]
 def evaluate_segments(
     predictions: Predictor | SavedSegments, data: Dataset, task: SegmentTask, *, head: str | None = None
 ) -> Evaluation:
-    """Score segments for a data set.
-
-    Args:
-        head: of a model that has several of this kind.
-
-    Raises:
-        ConfigError: the data or the model has no segments, or they differ in their classes.
-        DataError: a prediction does not fit its image, or nothing can be scored.
-    """
+    """Score segments for a data set. `head`: of a model that has several of this kind. Raises ConfigError: the data or
+    the model has no segments, or they differ in their classes. Raises DataError: a prediction does not fit its image,
+    or nothing can be scored."""
     predict, depth_of, card, options = _source(predictions, data, task, head)
     seconds: list[float] = []
     pairs = predictions_of(prefetch_samples(data), len(data), predict, seconds)

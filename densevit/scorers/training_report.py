@@ -17,8 +17,7 @@ from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure
-from densevit.reporting.html_page import duration, write_page
-from densevit.reporting.svg_charts import line_chart
+from densevit.reporting.html_page import duration, line_chart, write_page
 from densevit.scorers.base import Evaluation
 from densevit.scorers.classification import evaluate_classification
 from densevit.scorers.depth import evaluate_depth
@@ -39,15 +38,13 @@ NO_CURVES = ("step", "seconds", "spikes", "skipped")  # columns of the logs that
 def write_training_report(
     plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torch.device | None = None
 ) -> Path | None:
-    """Writes the page from the logs of a run. Never raises: what goes wrong is a warning.
+    """Writes the page from the logs of a run. Never raises: what goes wrong is a warning. Returns the page, or None
+    where nothing was logged yet or it could not be written.
 
     Args:
         plan: with its data sets open.
         opening: the first lines of the run, each a key, two spaces or more, and a value.
         device: predicts validation images by the best checkpoint (the last where none is best); None leaves them out.
-
-    Returns:
-        the page, or None where nothing was logged yet or it could not be written.
     """
     try:
         return _write(plan, checkpoints, opening, device)

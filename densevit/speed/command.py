@@ -93,11 +93,8 @@ def benchmark(
 
 
 def check_options(sections: Sequence[str], image_sizes: Sequence[int], name: str, clone: Path | None) -> None:
-    """Check all that can be wrong before the first section is timed.
-
-    Raises:
-        ConfigError: no such section, or no such size, name or folder.
-    """
+    """Check all that can be wrong before the first section is timed. Raises ConfigError: no such section, or no such
+    size, name or folder."""
     from densevit.errors import ConfigError
 
     if unknown := [section for section in sections if section not in SECTIONS]:

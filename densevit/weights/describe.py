@@ -13,8 +13,7 @@ from densevit.model_card import HeadSpec, ModelCard
 from densevit.preprocess_config import PreprocessConfig
 from densevit.utils.device import choose_device, resolve
 from densevit.weights import checkpoint, detect
-from densevit.weights.external import RawCheckpoint
-from densevit.weights.families.base import FAMILIES
+from densevit.weights.external import FAMILIES, RawCheckpoint
 
 Description = dict[str, Any]
 

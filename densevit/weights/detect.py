@@ -8,10 +8,8 @@ from typing import Any
 
 from densevit.errors import CheckpointError
 from densevit.utils.json_files import read_object
-from densevit.weights import backbone_and_head
-from densevit.weights.external import RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.readers import PICKLED, SAFETENSORS, read_tensors
+from densevit.weights.external import FAMILIES, Family, RawCheckpoint
+from densevit.weights.readers import PICKLED, SAFETENSORS, pair_in_folder, read_pair, read_tensors
 
 # Names of the model in training modules, beside losses and metrics.
 MODULES = re.compile(r"((\w*model|model_ema|net|network|student|teacher|module|ema)\.)+")
@@ -27,8 +25,8 @@ def read_raw(path: Path) -> RawCheckpoint:
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder.")
     weights = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
-    if weights is None and (pair := backbone_and_head.pair_in_folder(path)):
-        return RawCheckpoint(path, backbone_and_head.read_pair(pair))
+    if weights is None and (pair := pair_in_folder(path)):
+        return RawCheckpoint(path, read_pair(pair))
     if weights is None:
         held = sorted(file.name for file in path.iterdir() if file.suffix in SAFETENSORS + PICKLED)
         hint = f" Or give one of its files: {', '.join(held[:5])}." if held else ""

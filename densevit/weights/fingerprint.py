@@ -35,7 +35,7 @@ def model_fingerprint(model: nn.Module) -> str:
     for name, buffer in model.named_buffers():  # also those that no state_dict holds
         digest.update(name.encode())
         digest.update(tensor_bytes(buffer))
-    for path in sorted({*package_files(), *source_files(model)}):
+    for path in sorted({*Path(densevit.__path__[0]).rglob("*.py"), *source_files(model)}):
         digest.update(file_hash(path).encode())
     return digest.hexdigest()[:32]
 
@@ -83,10 +83,6 @@ def qualified_name(value: Any) -> str:
 
 def tensor_bytes(value: Tensor) -> Any:
     return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
-def package_files() -> Iterator[Path]:
-    return Path(densevit.__path__[0]).rglob("*.py")
 
 
 def source_files(model: nn.Module) -> Iterator[Path]:

@@ -69,10 +69,7 @@ def mapped(tree: Any, function: Callable[[str, Tensor], Any], path: str = "") ->
 
 def stage(tree: Any, *, whole: bool) -> tuple[Any, dict[str, Part]]:
     """Copy what this process holds of the tensors to the CPU: the tree with shapes in their place, and the parts.
-
-    Args:
-        whole: take tensors that are not sharded, too; for one of the processes, since all have the same ones.
-    """
+    `whole`: take tensors that are not sharded, too; for one of the processes, since all have the same ones."""
     parts: dict[str, Part] = {}
 
     def take(path: str, tensor: Tensor) -> Tensor:
@@ -105,12 +102,8 @@ def write_shard(folder: Path, rank: int, parts: Mapping[str, Part], metadata: Ma
 
 
 def fill(folder: Path, tree: Any, like: Callable[[str], Tensor | None] = lambda path: None) -> Any:
-    """The tree of a verified folder with tensors in place of their shapes.
-
-    Args:
-        like: path of a tensor -> a tensor of this process; where it is sharded, only its part is read. Others are read
-            whole, onto the CPU.
-    """
+    """The tree of a verified folder with tensors in place of their shapes. `like`: path of a tensor -> a tensor of this
+    process; where it is sharded, only its part is read. Others are read whole, onto the CPU."""
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from densevit import api
 from densevit.cli.main import main
-from densevit.data.io.point_cloud import read_ply_points
 from densevit.errors import DataError
+from densevit.inference.predict.point_files import read_ply_points
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
 

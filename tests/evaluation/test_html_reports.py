@@ -19,8 +19,7 @@ from densevit.evaluation.segmentation.evaluate import count, summarise
 from densevit.evaluation.segmentation.scores import SegScores
 from densevit.ops.colors import UNKNOWN, usual_palette
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
-from densevit.reporting.html_page import duration, with_contents
-from densevit.reporting.svg_charts import line_chart
+from densevit.reporting.html_page import duration, line_chart, with_contents
 from densevit.version import __version__
 
 VOID = {"meta", "img", "line", "circle", "polyline", "rect", "br"}  # never closed, or closed in themselves

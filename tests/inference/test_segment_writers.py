@@ -18,15 +18,9 @@ from densevit.data.io.coco import read_panoptic_ids
 from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError
 from densevit.inference.camera import Intrinsics
-from densevit.inference.writers import (
-    CocoResults,
-    Crops,
-    ObjectTable,
-    PanopticPng,
-    PredictedMap,
-    SegmentOverlay,
-    YoloOutlines,
-)
+from densevit.inference.writers import PredictedMap
+from densevit.inference.writers.objects import ObjectTable
+from densevit.inference.writers.segments import CocoResults, Crops, PanopticPng, SegmentOverlay, YoloOutlines
 from densevit.model_card import HeadSpec
 from densevit.ops.segments import PanopticPrediction, write_names
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from densevit.inference.forward import forward
-from densevit.inference.sliding_window import SlidingWindow, window_boxes
+from densevit.inference.tta import SlidingWindow, window_boxes
 from densevit.model_card import HeadSpec
 from densevit.preprocess_config import PreprocessConfig
 

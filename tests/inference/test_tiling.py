@@ -18,7 +18,7 @@ from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import ImageExporter
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling, predict_tiled, upsample_tile
-from densevit.inference.writers import Png16
+from densevit.inference.writers.base import Png16
 from densevit.inference.writers.labels import Labels
 from densevit.model_card import HeadSpec, Kind, ModelCard
 from densevit.model_inputs import ModelInputs

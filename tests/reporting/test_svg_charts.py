@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from densevit.reporting.svg_charts import axis, bar_chart, line_chart, smoothed, subsample
+from densevit.reporting.html_page import axis, bar_chart, line_chart, smoothed, subsample
 
 
 @pytest.mark.parametrize(

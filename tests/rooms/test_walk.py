@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from densevit.data.datasets.rooms import Rooms
-from densevit.data.io.flow import encode_flow, read_flow
+from densevit.data.io.writers import encode_flow, read_flow
 from densevit.errors import DataError
 from densevit.ops.flow import sample
 from densevit.ops.geometry import backproject

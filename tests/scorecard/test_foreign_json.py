@@ -33,7 +33,7 @@ from densevit.evaluation.depth.ordinal import read_pairs
 from densevit.inference.onnx.load import load_onnx
 from densevit.inference.predict.cameras import with_cameras
 from densevit.inference.predict.inputs import Item
-from densevit.inference.pt2.load import KEY, load_pt2
+from densevit.inference.pt2 import KEY, load_pt2
 from densevit.speed.report import Report
 from densevit.weights.checkpoint import verify, with_checksum
 from densevit.weights.detect import read_json as read_config

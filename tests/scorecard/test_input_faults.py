@@ -31,7 +31,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.io.readers import read_depth
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.predictions import SavedMaps
-from densevit.data.prepare import archives
+from densevit.data.prepare.fetch import unpack
 from densevit.data.transforms.base import Transform
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
@@ -390,7 +390,7 @@ def test_no_archive_writes_outside_of_its_folder(tmp_path: Path) -> None:
                 file.addfile(tarfile.TarInfo(name))
         before = contents(tmp_path)
         with pytest.raises(DataError, match="leads out"):
-            archives.unpack(path, folder)
+            unpack(path, folder)
         assert contents(tmp_path) == before
 
 
@@ -401,5 +401,5 @@ def test_links_in_an_archive_are_not_made_so_nothing_is_written_through_them(tmp
     with tarfile.open(tmp_path / "data.tar", "w") as file:
         file.addfile(link)
         file.addfile(tarfile.TarInfo("door/x.txt"))
-    archives.unpack(tmp_path / "data.tar", tmp_path / "root")
+    unpack(tmp_path / "data.tar", tmp_path / "root")
     assert (tmp_path / "root/door/x.txt").is_file() and not list((tmp_path / "elsewhere").iterdir())

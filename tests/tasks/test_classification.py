@@ -8,7 +8,7 @@ import torch
 
 from densevit.data.loading.collate import collate
 from densevit.errors import DataError
-from densevit.evaluation.classification import metrics
+from densevit.evaluation import classification as metrics
 from densevit.losses.image_level import CrossEntropy
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.reporting.panels import LINE

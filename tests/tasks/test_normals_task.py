@@ -10,7 +10,7 @@ from small import CONFIG, small_folder
 
 from densevit.cli.main import main
 from densevit.data.loading.collate import collate
-from densevit.evaluation.normals import metrics
+from densevit.evaluation import normals as metrics
 from densevit.losses.normals import NORMAL_LOSSES
 from densevit.model_card import HeadSpec
 from densevit.ops.geometry import backproject, pinhole_from_fov

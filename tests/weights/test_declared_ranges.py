@@ -10,7 +10,7 @@ import test_dinov2_family as dinov2
 import test_dinov3_family as dinov3
 import test_hugging_face_family as hugging_face
 
-from densevit.weights.families.base import FAMILIES
+from densevit.weights.external import FAMILIES
 
 Put = Callable[[str, Path], Path]
 """Writes the files of a golden."""

@@ -11,8 +11,7 @@ from seeded import check, load, saved
 import densevit
 import densevit.weights.families  # registers them
 from densevit.errors import CheckpointError
-from densevit.weights.external import RawCheckpoint
-from densevit.weights.families.base import FAMILIES
+from densevit.weights.external import FAMILIES, RawCheckpoint
 
 
 def test_large_gives_the_originals_disparity(tmp_path: Path) -> None:

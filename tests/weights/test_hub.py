@@ -173,7 +173,7 @@ def test_saving_without_a_network_says_so_at_once(cache: Path) -> None:
 
 
 def test_every_known_repository_names_a_family_that_takes_its_options() -> None:
-    from densevit.weights.families.base import FAMILIES
+    from densevit.weights.external import FAMILIES
 
     for row in hub.KNOWN.values():
         FAMILIES.check({"type": row.family, **row.options}, "family").build()

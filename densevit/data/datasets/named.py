@@ -28,11 +28,8 @@ def named_spec(
     options: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> ComponentConfig:
-    """Return the data set as a config would name it; a path to a folder is the data set that it holds.
-
-    Args:
-        overrides: `key=value`, after `options`.
-    """
+    """Return the data set as a config would name it; a path to a folder is the data set that it holds. `overrides`:
+    `key=value`, after `options`."""
     if root is None and Path(name).is_dir():
         if name in DATASETS.components:
             print(f"data: {name} is the data set of that name; for the folder here say ./{name}", file=sys.stderr)

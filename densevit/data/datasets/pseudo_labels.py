@@ -94,11 +94,8 @@ class PseudoLabels(Dataset):
         self.names = list(self.parts)
 
     def _list_images(self, place: str) -> list[tuple[str, str]]:
-        """Return the name of each image, and its file or shard.
-
-        Raises:
-            DataError: the list is missing or damaged, or a name comes twice.
-        """
+        """Return the name of each image, and its file or shard. Raises DataError: the list is missing or damaged, or a
+        name comes twice."""
         path = self.root / IMAGES
         try:
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

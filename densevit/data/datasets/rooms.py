@@ -12,7 +12,7 @@
         normals_00.png                with --normals: 16-bit RGB, (n + 1) / 2 * 65535, of the unit normal in camera
                                       axes (right, down, forward), towards the camera; (0, 0, 0) = none
         poses.json                    with --views or --fps: one 4x4 matrix per frame, camera to world, metres, z up
-        flow_00.png                   with --fps: to the next frame, 16-bit (densevit.data.io.flow); the last has none
+        flow_00.png                   with --fps: to the next frame, 16-bit (data/io/writers.py); the last has none
 
 With `fps` in dataset.json, the frames of a scene are a walk.
 With `views` in dataset.json, so many frames after each other show one place: 00 and 01, 02 and 03, ... for 2.

@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 
 from densevit.data.io.arrays import READERS, read_array
 from densevit.data.io.images import GRAY16, LOSSY, MAX_PIXELS, Raster, file_format
-from densevit.data.labels.errors import BAD_LABELS, LabelError
+from densevit.data.labels.class_table import BAD_LABELS, LabelError
 from densevit.errors import DataError
 from densevit.model_card import Palette
 

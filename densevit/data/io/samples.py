@@ -74,10 +74,8 @@ def depth_at_image(
     """Return a depth map at the size of its image; each pixel has the depth of the nearest one of the map.
 
     Where the depth map has a camera of its own, pixels are found by both cameras, which are taken to stand in one
-    place; else by scale, and by what `view` shows of the image, with which the map then is registered.
-
-    Raises:
-        DataError: the map has no camera, and another shape than the image.
+    place; else by scale, and by what `view` shows of the image, with which the map then is registered. Raises
+    DataError: the map has no camera, and another shape than the image.
     """
     h, w = size[:2]
     rows, columns = depth.shape

@@ -1,12 +1,18 @@
-"""Arrays as the bytes of image, depth and label files; what densevit.data.io.readers reads back."""
+"""Arrays as the bytes of image, depth, label and flow files; what densevit.data.io.readers reads back.
+
+Optical flow is a 16-bit PNG, as KITTI stores it: red and green are 64 flow + 32768, x and y, blue is 1 where known.
+"""
 
 from io import BytesIO
+from pathlib import Path
 
 import cv2
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped, UInt8, UInt16
 from PIL import Image
 
+from densevit.data.io.images import read_bytes
+from densevit.errors import DataError
 from densevit.model_card import Palette
 
 
@@ -44,7 +50,37 @@ def to_uint16(values: Float32[np.ndarray, "h w"], scale: float, offset: float = 
     return np.where((stored > 0) & (stored < 65536), stored, 0).astype(np.uint16)
 
 
+def encode_npz(**arrays: np.typing.ArrayLike) -> bytes:
+    """Compressed NumPy archive."""
+    file = BytesIO()
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
 def encode_pfm(metres: Float32[np.ndarray, "h w"]) -> bytes:
     """Portable float map: float32, little-endian (scale -1), rows from the bottom up (Debevec's format)."""
     height, width = metres.shape
     return f"Pf\n{width} {height}\n-1.0\n".encode() + metres[::-1].astype("<f4").tobytes()
+
+
+STEPS = 64.0  # a pixel
+ZERO = 1 << 15
+
+
+def encode_flow(flow: Float32[np.ndarray, "h w 2"]) -> bytes:
+    """To 1/64 pixel; NaN, and what is not within 512 pixels, becomes unknown."""
+    with np.errstate(invalid="ignore"):
+        stored = np.rint(flow.astype(np.float64) * STEPS + ZERO)
+        known = ((stored >= 0) & (stored <= 65535)).all(-1)
+    x, y = (np.where(known, stored[..., i], 0).astype(np.uint16) for i in (0, 1))
+    return cv2.imencode(".png", np.dstack([known.astype(np.uint16), y, x]))[1].tobytes()  # OpenCV has blue first
+
+
+def read_flow(path: Path) -> Float32[np.ndarray, "h w 2"]:
+    """Pixels along x and y; NaN where not known. Raises DataError if it is not there, or no such PNG."""
+    pixels = cv2.imdecode(np.frombuffer(read_bytes(path), np.uint8), cv2.IMREAD_UNCHANGED)
+    if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3 or pixels.shape[2] != 3:
+        raise DataError(f"{path}: is no optical flow; it is a 16-bit PNG of three channels.")
+    flow = ((pixels[..., :0:-1].astype(np.float64) - ZERO) / STEPS).astype(np.float32)
+    flow[pixels[..., 0] == 0] = np.nan
+    return flow

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from densevit.data.labels.errors import BAD_LABELS, LabelError, abbreviate, describe_colours, describe_ids
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
 from densevit.structures import IGNORE
@@ -51,7 +50,7 @@ class ClassTable:
             raise DataError(f"{where}: no class in it.")
         _refuse_twice(where, "id", [entry.id for entry in entries])
         _refuse_twice(where, "class", [entry.name for entry in classes])
-        class_positions = _class_positions(len(classes))
+        class_positions = [i if i < IGNORE else i + 1 for i in range(len(classes))]
         self.where = where
         self.names = _names(class_positions, [entry.name for entry in classes], EMPTY)
         self.palette = _palette(class_positions, classes)
@@ -142,11 +141,6 @@ def _refuse_twice(where: str, what: str, values: Sequence[object]) -> None:
         raise DataError(f"{where}: {what} {', '.join(twice[:5])} occurs more than once.")
 
 
-def _class_positions(count: int) -> list[int]:
-    """The positions of so many classes."""
-    return [i if i < IGNORE else i + 1 for i in range(count)]
-
-
 def _names(class_positions: Sequence[int], names: Sequence[str], empty: str) -> tuple[str, ...]:
     taken = dict(zip(class_positions, names, strict=True))
     return tuple(taken.get(position, empty) for position in range(class_positions[-1] + 1))
@@ -184,3 +178,43 @@ def _colours(
 
 def _code(colour: Colour) -> int:
     return (colour[0] << 16) | (colour[1] << 8) | colour[2]
+
+
+# What is wrong with a label map, as types of validation issues (densevit.data.validation.issues).
+BAD_LABELS = "bad_labels"
+ID_BEYOND_CLASSES = "label_beyond_classes"
+
+
+class LabelError(DataError):
+    """A label map that does not fit its classes.
+
+    Attributes:
+        kind: BEYOND or UNFIT.
+    """
+
+    def __init__(self, message: str, kind: str = ID_BEYOND_CLASSES) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def describe_ids(unknown: Int64[np.ndarray, " pixels"]) -> str:
+    """Which ids, the most frequent first, and how many pixels hold them, in words."""
+    ids, counts = np.unique(unknown, return_counts=True)
+    most = np.argsort(-counts)[:3]
+    text = ", ".join(f"id {ids[i]} in {counts[i]:,} pixels" for i in most)
+    return text + (f" (and {len(ids) - 3} other ids)" if len(ids) > 3 else "")
+
+
+def describe_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
+    """The most frequent colour, as 0xRRGGBB, and its pixels, in words."""
+    codes, counts = np.unique(unknown, return_counts=True)
+    most = int(np.argmax(counts))
+    code = int(codes[most])
+    others = f" (and {len(codes) - 1:,} other colours)" if len(codes) > 1 else ""
+    return f"{counts[most]:,} pixels of colour {code >> 16, code >> 8 & 255, code & 255}{others}, for which"
+
+
+def abbreviate(ids: Sequence[int]) -> str:
+    """The beginning of a list of ids, and its end."""
+    text = ", ".join(map(str, ids[:12]))
+    return text + (f", ... {ids[-1]}" if len(ids) > 12 else "")

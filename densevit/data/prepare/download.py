@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from densevit.data.prepare.archives import unpack
-from densevit.data.prepare.fetch import fetch
+from densevit.data.prepare.fetch import fetch, unpack
 from densevit.errors import ConfigError, DataError
 from densevit.registry import did_you_mean
 from densevit.utils.atomic_io import write_text

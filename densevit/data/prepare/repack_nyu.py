@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from densevit.data.datasets.depth.nyu.camera import apply_border
-from densevit.data.datasets.depth.nyu.mat_file import LabelledMat, slow_chunks
+from densevit.data.datasets.depth.nyu.mat_file import LabelledMat, apply_border, slow_chunks
 from densevit.data.io import matlab
 from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import DataError

@@ -1,20 +1,23 @@
-"""Per-sample statistics cached between runs by content, so that a second run only hashes the files.
+"""What is known of a dataset's files by their SHA-256: statistics of samples from earlier runs, and recorded checksums.
 
-One file per dataset and options, below `$XDG_CACHE_HOME/densevit/check-data` (`~/.cache/...`); never beside the data.
+Statistics are cached, so that a second run only hashes the files: one file per dataset and options, below
+`$XDG_CACHE_HOME/densevit/check-data` (`~/.cache/...`); never beside the data. Checksums are in the format that
+`sha256sum` writes and checks; only they reveal a flipped bit in the middle of a JPEG, which every decoder accepts.
 """
 
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from densevit import __version__
 from densevit.data.labels.class_table import ClassTable
-from densevit.data.validation.sample_stats import SampleStats
-from densevit.errors import StorageError
+from densevit.data.validation.issues import Issue
+from densevit.data.validation.sample_stats import InspectedSample, SampleStats
+from densevit.errors import DataError, StorageError
 from densevit.utils.atomic_io import write_text
 
 log = logging.getLogger(__name__)
@@ -76,3 +79,35 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}  # none yet, or damaged: then it is written again
     return tree if isinstance(tree, dict) else {}
+
+
+def read_checksums(path: Path) -> dict[str, str]:
+    """Path -> SHA-256. Raises DataError if the file cannot be read, or a line has another format; naming the line."""
+    checksums: dict[str, str] = {}
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the checksums cannot be read ({error}).") from error
+    for number, line in enumerate(lines, 1):
+        digest, _, name = line.partition("  ")
+        if len(digest) != 64 or not name:
+            raise DataError(f"{path}:{number}: expected SHA256  PATH, got {line[:80]!r}.")
+        checksums[name] = digest
+    return checksums
+
+
+def write_checksums(path: Path, samples: Sequence[InspectedSample]) -> None:
+    found = {str(sample.paths[role]): digest for sample in samples for role, digest in sample.checksums.items()}
+    write_text(path, "".join(f"{digest}  {name}\n" for name, digest in found.items()))
+
+
+def compare_checksums(
+    split: str, names: Sequence[str], samples: Sequence[InspectedSample], recorded: Mapping[str, str]
+) -> Iterator[Issue]:
+    """Files whose bytes are not the recorded ones; files without a record are left alone."""
+    for index, sample in enumerate(samples):
+        for role, digest in sample.checksums.items():
+            path = str(sample.paths[role])
+            if recorded.get(path, digest) != digest:
+                reason = f"sha256 {digest[:12]}..., recorded {recorded[path][:12]}..."
+                yield Issue("checksum_mismatch", split, reason, path, names[index], index)

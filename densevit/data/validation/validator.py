@@ -12,8 +12,7 @@ from densevit.data.datasets.folder import Folder
 from densevit.data.folder_facts import guesses
 from densevit.data.index.paths import MissingItem, collect_missing
 from densevit.data.loading.prefetch import prefetch
-from densevit.data.validation.cache import StatsCache
-from densevit.data.validation.checksums import compare_checksums, read_checksums, write_checksums
+from densevit.data.validation.cache import StatsCache, compare_checksums, read_checksums, write_checksums
 from densevit.data.validation.inspect_sample import inspect_sample
 from densevit.data.validation.issues import LEVELS, Issue
 from densevit.data.validation.leakage import find_leaks

@@ -6,7 +6,7 @@ from typing import Any
 from densevit.errors import DataError
 from densevit.evaluation.depth.protocol import Protocol
 from densevit.evaluation.depth.scores import DepthScores, mean_row
-from densevit.evaluation.records import split_scored_and_skipped
+from densevit.evaluation.metrics import split_scored_and_skipped
 from densevit.structures import Row
 from densevit.utils.progress import tqdm
 
@@ -33,17 +33,13 @@ def evaluate(
 ParallelMap = Callable[[Callable[[int], Any], int], Iterable[Any]]
 
 
-def _one_by_one(work: Callable[[int], Any], count: int) -> Iterable[Any]:
-    return map(work, range(count))
-
-
 def evaluate_indexed(
     read: Callable[[int], Item],
     count: int,
     protocols: Sequence[Protocol],
     *,
     metrics: Sequence[str] = (),
-    spread: ParallelMap = _one_by_one,
+    spread: ParallelMap = lambda work, count: map(work, range(count)),
     progress: bool = False,
 ) -> list[DepthScores]:
     """Scores `count` items that can be read in any order; the same bits however the work is spread. `spread`: has

@@ -12,12 +12,11 @@ from jaxtyping import Bool, Float, Float64
 
 from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
+from densevit.evaluation.depth.geometry_metrics import boundary_depth_pro, boundary_moge, point_metrics
 from densevit.evaluation.depth.metrics import Metrics, SilogForm, silog_form
-from densevit.evaluation.depth.point_cloud import point_metrics
 from densevit.evaluation.metrics import find_metric, register_metrics
-from densevit.evaluation.uncertainty.metrics import FORMULAE as UNCERTAINTY_FORMULAE
-from densevit.evaluation.uncertainty.metrics import uncertainty_metrics
+from densevit.evaluation.uncertainty import FORMULAE as UNCERTAINTY_FORMULAE
+from densevit.evaluation.uncertainty import uncertainty_metrics
 from densevit.ops.align import lower_median
 from densevit.ops.dot import dot_single_thread
 from densevit.registry import did_you_mean

@@ -1,5 +1,10 @@
-"""How a program fills the holes of a prediction before it scores it. Maps are h x w; a hole is what is not over 0."""
+"""What a protocol compares: the part of a frame, the pixels that an alignment is fitted on, and a prediction that fits.
 
+Maps are h x w; a hole of a prediction is what is not over 0.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import cv2
@@ -9,6 +14,7 @@ from jaxtyping import Bool, Float, Int64
 from torch.nn import functional as F
 
 from densevit.errors import DataError
+from densevit.ops.crops import KB
 from densevit.structures import Box, Size
 
 
@@ -86,3 +92,106 @@ def resize_prediction(
     maps = torch.from_numpy(np.ascontiguousarray(prediction, np.float64))[None, None]
     stretched = F.interpolate(maps, size, mode="bilinear", align_corners=how == "corners")
     return np.asarray(stretched[0, 0])
+
+
+@dataclass(frozen=True)
+class RelativeBox:
+    """A box given by shares of the frame's sides, cut down to whole pixels; defined at every size."""
+
+    y0: float
+    y1: float
+    x0: float
+    x1: float
+    name: str = "shares"
+
+    def box(self, size: Size) -> Box:
+        h, w = size
+        return int(self.y0 * h), int(self.y1 * h), int(self.x0 * w), int(self.x1 * w)
+
+    def describe(self, of: str) -> str:
+        return f"in {self.y0:.1%} to {self.y1:.1%} of the {of}'s height and {self.x0:.1%} to {self.x1:.1%} of its width"
+
+
+@dataclass(frozen=True)
+class FixedBox:
+    """A box of given pixels in frames of one size; in another it would mean another region."""
+
+    pixels: Box
+    frame: Size
+    name: str = "box"
+
+    def box(self, size: Size) -> Box:
+        """Raises DataError if the frame has another size."""
+        if size != self.frame:
+            raise DataError(
+                f"the box {box_text(self.pixels)} belongs to {self.frame[0]}x{self.frame[1]} frames, and this "
+                f"ground truth is {size[0]}x{size[1]}. Score it at that size, or under the protocol 'plain'."
+            )
+        return self.pixels
+
+    def describe(self, of: str) -> str:
+        return f"in {box_text(self.pixels)} of the {self.frame[0]}x{self.frame[1]} {of}"
+
+
+GARG = RelativeBox(0.40810811, 0.99189189, 0.03594771, 0.96405229, "Garg")  # Garg et al. 2016
+EIGEN_KITTI = RelativeBox(0.3324324, 0.91351351, 0.0359477, 0.96405229, "Eigen")  # Eigen et al. 2014
+EIGEN_NYU = FixedBox((45, 471, 41, 601), (480, 640), "Eigen")
+
+KB_WINDOW = FixedBox((0, 352, 0, 1216), KB, "window")
+
+
+def box_text(box: Box) -> str:
+    return f"rows {box[0]}:{box[1]}, columns {box[2]}:{box[3]}"
+
+
+Mask = Bool[np.ndarray, "h w"]
+Places = Int64[np.ndarray, " n"]
+"""Positions in the flattened map."""
+
+
+def grid_of_64(counted: Mask) -> Places:
+    """MoGe: of each cell of a 64 x 64 grid the counted pixel nearest to its middle, the first of equally near ones.
+
+    Cells may be larger or smaller than a pixel; a pixel belongs to the cell in which its middle lies.
+    """
+    h, w = counted.shape
+    places = np.flatnonzero(counted)
+    # The published program computes in float32 and leaves the same margin for it.
+    margin = float(np.finfo(np.float32).eps) * max(h, w)
+    row, from_row = _cell(places // w, h, margin)
+    column, from_column = _cell(places % w, w, margin)
+    distance = from_column.astype(np.float32) ** 2 + from_row.astype(np.float32) ** 2
+    cell = row * 64 + column
+    order = np.lexsort((places, distance, cell))
+    first = np.flatnonzero(np.diff(cell[order], prepend=-1))
+    chosen: Places = places[order[first]]
+    return chosen
+
+
+def _cell(at: Places, side: int, margin: float) -> tuple[Places, np.ndarray]:
+    """The cell of pixels along one side, and how far they are from its middle."""
+    size = side / 64
+    cell = np.ceil((at + 0.5 - margin) / size).astype(np.int64) - 1
+    return cell, at + 0.5 - (cell + 0.5) * size
+
+
+def columns_to_1024(counted: Mask) -> Places:
+    """Marigold's `alignment_max_res 1024`: with a side over that, every so many columns.
+
+    Its program means to shrink both sides, by the one that needs it most, but hands torch an array that torch takes
+    for rows of a signal, so only the columns are thinned. ETH3D is scored so.
+    """
+    h, w = counted.shape
+    factor = min(1024 / h, 1024 / w)
+    if factor >= 1:
+        return np.flatnonzero(counted)
+    kept = np.minimum((np.arange(int(w * factor)) * np.float32(1 / factor)).astype(np.int64), w - 1)
+    rows, columns = np.nonzero(counted[:, kept])
+    places: Places = rows * w + kept[columns]
+    return places
+
+
+SAMPLINGS: dict[str, Callable[[Mask], Places]] = {
+    "grid64": grid_of_64,
+    "columns1024": columns_to_1024,
+}

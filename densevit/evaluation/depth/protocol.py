@@ -12,11 +12,16 @@ from jaxtyping import Bool, Float, Float64, Shaped
 
 from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth.alignment_pixels import SAMPLINGS
-from densevit.evaluation.depth.crops import FixedBox, RelativeBox
 from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets
 from densevit.evaluation.depth.metrics import LogBase, SilogForm, depth_metrics
-from densevit.evaluation.depth.preprocess import Resize, fill_background, paste_or_resize
+from densevit.evaluation.depth.preprocess import (
+    SAMPLINGS,
+    FixedBox,
+    RelativeBox,
+    Resize,
+    fill_background,
+    paste_or_resize,
+)
 from densevit.model_card import Kind
 from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
 from densevit.ops.crops import kb_box

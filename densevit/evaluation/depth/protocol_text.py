@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from densevit.evaluation.depth.crops import box_text
+from densevit.evaluation.depth.preprocess import box_text
 from densevit.evaluation.depth.protocol import Protocol
 
 

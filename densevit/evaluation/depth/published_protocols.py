@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth.crops import EIGEN_KITTI, EIGEN_NYU, GARG, KB_WINDOW, RelativeBox
+from densevit.evaluation.depth.preprocess import EIGEN_KITTI, EIGEN_NYU, GARG, KB_WINDOW, RelativeBox
 from densevit.evaluation.depth.protocol import Protocol
 from densevit.model_card import Kind
 from densevit.output_kinds import output_kind

@@ -16,10 +16,10 @@ from densevit.evaluation.depth.extra_metrics import formula
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS, Protocol
 from densevit.evaluation.depth.protocol_text import describe
-from densevit.evaluation.records import WORST
+from densevit.evaluation.metrics import WORST
 from densevit.evaluation.scores import Cards, Scores
 from densevit.reporting.figures import Figure
-from densevit.reporting.svg_charts import Bar, Points, axis, bar_chart, line_chart
+from densevit.reporting.html_page import Bar, Points, axis, bar_chart, line_chart
 from densevit.reporting.tables import rows_csv
 from densevit.structures import Row
 

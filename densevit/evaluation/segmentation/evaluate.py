@@ -8,8 +8,7 @@ from jaxtyping import Int64
 
 from densevit.errors import DataError
 from densevit.evaluation.segmentation import metrics
-from densevit.evaluation.segmentation.boundary_iou import boundary_areas
-from densevit.evaluation.segmentation.metrics import Ids, IntersectionStats, PredictedIds
+from densevit.evaluation.segmentation.metrics import Ids, IntersectionStats, PredictedIds, boundary_areas
 from densevit.evaluation.segmentation.scores import SegScores
 from densevit.model_card import Palette
 

@@ -1,13 +1,15 @@
-"""Segmentation metrics (mIoU, pixel accuracy, ...) from pixel counts per class. k classes, h x w pixels, n images.
+"""Segmentation metrics (mIoU, pixel accuracy, boundary IoU, ...) from pixel counts per class. k classes, n images.
 
-Pixels are pooled over all images before anything is divided, as in mmseg: a large image weighs more than a small one,
-and numbers do not depend on how images are batched.
+Pixels (h x w) are pooled over all images before anything is divided, as in mmseg: a large image weighs more than a
+small one, and numbers do not depend on how images are batched.
 """
 
+import math
 from collections.abc import Sequence
 
+import cv2
 import numpy as np
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from numpy.typing import ArrayLike
 
 from densevit.errors import DataError
@@ -113,3 +115,32 @@ def pooled_scores(rows: Sequence[Row]) -> Row:
     for key, count in total.items():
         found[key] = int(count)
     return {name: float(value) for name, value in scores(found).items()}
+
+
+REACH = 0.02  # of the image's diagonal: the paper's choice for images of COCO's, ADE20K's and Cityscapes' size
+
+
+def boundary_areas(predicted: Ids, labels: Ids, classes: int) -> IntersectionStats:
+    """The pixels of each class within reach of the border of their region: both, ground truth, prediction.
+
+    Pixels that are to be ignored are left out of both maps alike, so that they make a border in either.
+    """
+    known = labels != IGNORE
+    # An id of its own for what is ignored, and one for what was predicted as no class.
+    gt = np.where(known, labels, classes)
+    pred = np.where(known, np.where((predicted >= 0) & (predicted < classes), predicted, classes + 1), classes)
+    near_gt, near_pred = boundary_mask(gt), boundary_mask(pred)
+    counted = (near_gt & near_pred & (gt == pred), near_gt, near_pred)
+    ids = (gt, gt, pred)
+    return np.stack([np.bincount(i[c], minlength=classes)[:classes] for i, c in zip(ids, counted, strict=True)])
+
+
+def boundary_mask(ids: Int[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
+    """Pixels within reach of another id or of the image's edge, diagonals counted as one step."""
+    distance = max(1, round(REACH * math.hypot(*ids.shape)))
+    around = np.ones((2 * distance + 1, 2 * distance + 1), np.uint8)
+    values = ids.astype(np.int16)
+    # A pixel is inside its region where the least and the largest id around it are its own; beyond the edge is -1.
+    least = cv2.erode(values, around, borderType=cv2.BORDER_CONSTANT, borderValue=(-1.0,) * 4)
+    largest = cv2.dilate(values, around)
+    return np.asarray((least != values) | (largest != values))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Float64, UInt8
+from jaxtyping import Bool, Float, Float64, UInt8
 
 from densevit.evaluation.metrics import register_metrics
 from densevit.ops.flow import Flow, consistent, dense_flow, sample
@@ -91,16 +91,10 @@ def compare(before: Rgb, after: Rgb, earlier: Depth, later: Depth, back: Flow, s
     colours = sample(before.astype(np.float32), back) / 255 - after.astype(np.float32) / 255
     weight = np.exp(-50 * (colours**2).sum(-1))
     opw = float((weight * np.abs(later - warped))[known].mean()) if known.any() else float("nan")
-    logs = logs_of(later, warped, known & seen)
+    logs = np.log(later[known & seen].astype(np.float64) / warped[known & seen])
     if not logs.size:
         return Change(opw, float("nan"), float("nan"))
     return Change(opw, float((np.abs(logs) < np.log(STEADY)).mean()), float(np.median(logs)))
-
-
-def logs_of(
-    later: Depth, warped: Float32[np.ndarray, "h w"], where: Bool[np.ndarray, "h w"]
-) -> Float64[np.ndarray, " n"]:
-    return np.asarray(np.log(later[where].astype(np.float64) / warped[where]))
 
 
 def flicker(ratios: list[float]) -> float:

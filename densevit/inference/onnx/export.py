@@ -64,11 +64,8 @@ class Pipeline(nn.Module):
             self.register_buffer("camera", as_camera(options.camera, options.size).values)
 
     def forward(self, image: Tensor, given: Mapping[str, Tensor] = NO_INPUTS) -> dict[str, Tensor]:
-        """
-        Args:
-            given: the further inputs of the file; the shapes of those called `resized` and `grid` are the sizes in a
-                graph for images of any size (dynamic_size.py).
-        """
+        """`given`: the further inputs of the file; the shapes of those called `resized` and `grid` are the sizes in a
+        graph for images of any size (dynamic_size.py)."""
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
         size = (x.shape[-2], x.shape[-1])
         inputs = {kind.name: kind.from_file(given[kind.exported], size) for kind in self.kinds}

@@ -61,7 +61,8 @@ def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
 def with_one_camera(items: Sequence[Item], camera: Intrinsics) -> list[Item]:
     """The items with one camera, which holds for images of the size of the first that can be read, or of that in its
     file."""
-    intrinsics = camera if camera.size else replace(camera, size=first_size(items))
+    size = camera.size or next(filter(None, map(size_of, items)), None)
+    intrinsics = replace(camera, size=size)
     found = [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
     if first := next((item for item in found if size_of(item)), None):
         checked(first)
@@ -72,10 +73,6 @@ def with_one_camera(items: Sequence[Item], camera: Intrinsics) -> list[Item]:
                 camera.distortion, *focal_of_matrix(matrix),
             )  # fmt: skip
     return found
-
-
-def first_size(items: Sequence[Item]) -> Size | None:
-    return next((size for item in items if (size := size_of(item)) is not None), None)
 
 
 def size_of(item: Item) -> Size | None:

@@ -85,13 +85,8 @@ def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str]
 
     A name is the image's path below the deepest folder that holds everything given, without its suffix; two images that
     would share an output (`a.jpg` and `a.png`) keep theirs and become `a.jpg` and `a.png` plus the format's.
-
-    Args:
-        suffixes: of the formats that will be written.
-        output: where to; folders and globs leave out what lies in it.
-
-    Raises:
-        DataError: an input does not exist, a folder or glob holds no image, or the output folder is also an input.
+    `suffixes`: of the formats that will be written; `output`: where to; folders and globs leave out what lies in it.
+    Raises DataError: an input does not exist, a folder or glob holds no image, or the output folder is also an input.
     """
     output = absolute(output)
     found = [expand(os.fspath(given), output) for given in inputs]
@@ -175,11 +170,7 @@ def images_among(paths: Iterable[Path], root: Path, output: Path, complaint: str
 
 
 def images_of(path: Path) -> Sequence[Path | Member]:
-    """A file, or the images in an archive.
-
-    Raises:
-        DataError: a bad archive, or one without images.
-    """
+    """A file, or the images in an archive. Raises DataError: a bad archive, or one without images."""
     if path.suffix.lower() not in ARCHIVE_SUFFIXES and not COMPRESSED.search(path.name):
         return [path]
     inside = [member for member in list_members(path) if PurePosixPath(member.name).suffix.lower() in IMAGE_SUFFIXES]

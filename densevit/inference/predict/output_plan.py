@@ -14,8 +14,8 @@ from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.point_fit import FEWEST
 from densevit.inference.predict.cameras import size_of
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.ledger import Ledger, Rows, hash_of
 from densevit.inference.predict.point_files import PointFiles
+from densevit.inference.predict.summary import Ledger, Rows, hash_of
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
 from densevit.utils.atomic_io import make_folder, place_for, remove_stale_temporaries, write_text
@@ -54,11 +54,8 @@ class ExportPlan(ABC):
 
     @abstractmethod
     def digest(self, unit: Any) -> Any:
-        """Return, as JSON, what changes with the input of an image, clip or shard.
-
-        Raises:
-            DataError, OSError: it cannot be read.
-        """
+        """Return, as JSON, what changes with the input of an image, clip or shard. Raises DataError, OSError: it cannot
+        be read."""
 
     @abstractmethod
     def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
@@ -89,12 +86,8 @@ class ExportPlan(ABC):
         return spec
 
     def check(self, existing: Existing = "refuse") -> None:
-        """Raise before any work where writing would fail or destroy something.
-
-        Raises:
-            ConfigError: an output would replace an input, or (`refuse`) an earlier output.
-            StorageError: the folder cannot be written to.
-        """
+        """Raise before any work where writing would fail or destroy something. Raises ConfigError: an output would
+        replace an input, or (`refuse`) an earlier output. Raises StorageError: the folder cannot be written to."""
         check_writable(self.folder)
         inputs, planned = self.inputs(), self.outputs()
         if replaced := [path for path in [*planned, *self.folders(planned)] if path.absolute() in inputs]:
@@ -117,10 +110,8 @@ class ExportPlan(ABC):
         """Make the folders, remove what is not to stay, and record the settings.
 
         Planned outputs stay only where this resumes and they were made with these settings from these inputs. All
-        others are removed before the first new one is written, so that what is there afterwards is done.
-
-        Raises:
-            ConfigError: resuming an export that was made with other settings; maps would not be comparable.
+        others are removed before the first new one is written, so that what is there afterwards is done. Raises
+        ConfigError: resuming an export that was made with other settings; maps would not be comparable.
         """
         text = json.dumps(settings, indent=1)
         record, settings = self.folder / self.record, json.loads(text)
@@ -268,10 +259,7 @@ def check_same_settings(record: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_record(record: Path) -> dict[str, Any]:
-    """
-    Raises:
-        ConfigError: it is damaged.
-    """
+    """Raises ConfigError: it is damaged."""
     try:
         return {**json.loads(record.read_text())}
     except MALFORMED:

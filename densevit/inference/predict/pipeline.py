@@ -21,12 +21,17 @@ from densevit.data.io.rgb import stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.camera import Lens, focal_of_matrix
-from densevit.inference.image_input import ImageInput, Maps
-from densevit.inference.measured_points import points_are_input
+from densevit.inference.image_input import ImageInput, Maps, points_are_input
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.ledger import Ledger
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
-from densevit.inference.predict.summary import ReaderWarnings, Summary, failure_reason, incomplete, merge_summaries
+from densevit.inference.predict.summary import (
+    Ledger,
+    ReaderWarnings,
+    Summary,
+    failure_reason,
+    incomplete,
+    merge_summaries,
+)
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import check_tileable, check_tileable_inputs
 from densevit.inference.writers import PredictedMap
@@ -81,13 +86,10 @@ class Exporter(ABC):
         """Predict and write the inputs of this process."""
 
     def export(self) -> Summary:
-        """Check the plan, write it, and return the summary of all processes.
-
-        Raises:
-            ConfigError, DataError, StorageError: before anything is written; StorageError also when the disk fills up.
-            PartialError: some inputs failed; the others are done, and `failed.json` names the failed ones.
-            Preempted: `stop` was set; what is written is whole.
-        """
+        """Check the plan, write it, and return the summary of all processes. Raises ConfigError, DataError,
+        StorageError: before anything is written; StorageError also when the disk fills up. Raises PartialError: some
+        inputs failed; the others are done, and `failed.json` names the failed ones. Raises Preempted: `stop` was set;
+        what is written is whole."""
         self.prepare()
         return self.run_and_finish()
 

@@ -10,7 +10,6 @@ from jaxtyping import Float64
 
 from densevit.data.datasets.base import read_numbers
 from densevit.data.index.manifest import read_table
-from densevit.data.io.point_cloud import read_ply_points
 from densevit.data.io.readers import read_depth
 from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
@@ -40,20 +39,14 @@ class PointFiles:
     pose: Path | None = None
 
     def check(self, items: Sequence[Item]) -> None:
-        """Reads the points of every image.
-
-        Raises:
-            DataError: an image without points, points that are no numbers or lie outside of their image.
-        """
+        """Reads the points of every image. Raises DataError: an image without points, points that are no numbers or lie
+        outside of their image."""
         for item in items:
             if (size := size_of(item)) is not None:
                 self.read(item, size, alone=len(items) == 1)
 
     def read(self, item: Item, size: Size, alone: bool) -> MeasuredPoints:
-        """
-        Args:
-            alone: it is the only image, so that a file needs not name it.
-        """
+        """`alone`: it is the only image, so that a file needs not name it."""
         path = self.file(item)
         if path.suffix.lower() == ".ply":
             return from_cloud(path, item, size, self.pose)
@@ -74,7 +67,7 @@ class PointFiles:
 def from_table(path: Path, item: Item, size: Size, alone: bool) -> MeasuredPoints:
     """Columns u, v (pixels, the centre of the first one is 0, 0), depth and, optionally, noise (metres)."""
     table = list(read_table(path))
-    rows = [(number, cells) for number, cells in table if alone or is_of(cells, item, path)]
+    rows = [(number, cells) for number, cells in table if alone or image_of(cells, path) in (item.source, item.name)]
     if not rows:
         names = (image_of(cells, path) for _, cells in table)
         hint = "" if alone else f" {rows_name((str(name) for name in names if name), item)}"
@@ -104,10 +97,6 @@ def undistorted(points: MeasuredPoints, view: PinholeView, size: Size, path: Pat
         raise DataError(f"{path}: none of its {len(u)} points lies in the undistorted image.")
     noise = None if points.noise is None else points.noise[inside]
     return MeasuredPoints(u[inside], v[inside], points.depth[inside], noise)
-
-
-def is_of(cells: Mapping[str, Any], item: Item, path: Path) -> bool:
-    return image_of(cells, path) in (item.source, item.name)
 
 
 def image_of(cells: Mapping[str, Any], table: Path) -> Path | str | None:
@@ -159,3 +148,46 @@ def read_pose(path: Path) -> Float64[np.ndarray, "4 4"]:
     if not np.allclose(turn @ turn.T, np.eye(3), atol=1e-2):
         raise DataError(f"{path}: its 3x3 part is no rotation.")
     return matrix
+
+
+TYPES = {
+    "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4",
+    "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
+    "float32": "f4", "float64": "f8",
+}  # fmt: skip
+ORDERS = {"binary_little_endian": "<", "binary_big_endian": ">"}
+
+
+def read_ply_points(path: Path) -> Float64[np.ndarray, "n 3"]:
+    """x, y, z of every vertex. Raises DataError if it is missing, no PLY, damaged, or its first element is not a vertex
+    with x, y and z."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error}).") from error
+    head, found, body = content.partition(b"end_header\n")
+    if not content.startswith(b"ply") or not found:
+        raise DataError(f"{path}: no PLY file.")
+    lines = [line.split() for line in head.decode("latin-1").splitlines()]
+    layout = next((line[1] for line in lines if line[:1] == ["format"]), "")
+    elements = [number for number, line in enumerate(lines) if line[:1] == ["element"]]
+    if not elements or lines[elements[0]][1] != "vertex":
+        raise DataError(f"{path}: its first element is no vertex.")
+    count = int(lines[elements[0]][2])
+    last = elements[1] if len(elements) > 1 else len(lines)
+    properties = [line for line in lines[elements[0] : last] if line[:1] == ["property"]]
+    names = [line[-1] for line in properties]
+    if any(line[1] not in TYPES for line in properties) or not {"x", "y", "z"} <= set(names):
+        raise DataError(f"{path}: a vertex needs numbers x, y and z; it has {', '.join(names) or 'nothing'}.")
+    try:
+        if layout == "ascii":
+            table = np.array([line.split()[: len(names)] for line in body.decode().splitlines()[:count]], float)
+            columns = dict(zip(names, table.T, strict=True))
+        else:
+            order = ORDERS[layout]
+            fields = np.dtype([(line[-1], order + TYPES[line[1]]) for line in properties])
+            rows = np.frombuffer(body, fields, count)
+            columns = {axis: rows[axis] for axis in "xyz"}
+    except (KeyError, ValueError) as error:
+        raise DataError(f"{path}: is damaged ({error}).") from error
+    return np.stack([columns[axis].astype(np.float64) for axis in "xyz"], 1)

@@ -25,14 +25,14 @@ import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from densevit.data.io.tar import list_members
+from densevit.data.io.writers import encode_npz
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.camera import CameraNumbers
 from densevit.inference.image_input import Map
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.ledger import Ledger, Rows, hash_of
 from densevit.inference.predict.output_plan import Existing, OutputPlan, read_record
 from densevit.inference.predict.pipeline import Exporter, ImageExporter, head_of_each_format
-from densevit.inference.predict.summary import Summary, merge_summaries
+from densevit.inference.predict.summary import Ledger, Rows, Summary, hash_of, merge_summaries
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import LabelWriter
@@ -134,13 +134,12 @@ class DepthWriter(MapWriter):
 
     suffix = ".depth.npz"
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
+    def encode(self, frame: PredictedMap) -> bytes:
         depth, confidence = frame.values
         valid = np.isfinite(depth) & (depth > 0) if frame.spec.kind == "metric" else np.isfinite(depth)
         stored = np.where(valid, depth, np.float32(np.nan))
         half = stored.astype(np.float16) if not valid.any() or np.abs(depth[valid]).max() < HALF else stored
-        _save(path, depth=half, confidence=to_bytes(np.where(valid, confidence, 0)))
-        return 0
+        return encode_npz(depth=half, confidence=to_bytes(np.where(valid, confidence, 0)))
 
 
 class ClassWriter(LabelWriter):
@@ -151,22 +150,16 @@ class ClassWriter(LabelWriter):
     def write_shared(self, folder: Path, spec: Any) -> None:
         """The manifest has the classes."""
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
+    def encode(self, frame: PredictedMap) -> bytes:
         known = np.isfinite(frame.values).all(0)
         ids = np.where(known, frame.values.argmax(0), IGNORE)
         confidence = np.where(known, np.exp(frame.values.max(0)), 0)
-        _save(path, labels=ids.astype(np.uint8 if ids.max() <= IGNORE else np.uint16), confidence=to_bytes(confidence))
-        return 0
+        labels = ids.astype(np.uint8 if ids.max() <= IGNORE else np.uint16)
+        return encode_npz(labels=labels, confidence=to_bytes(confidence))
 
 
 def to_bytes(share: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w"]:
     return np.asarray(np.rint(share * 255).clip(0, 255), np.uint8)
-
-
-def _save(path: Path, **arrays: np.ndarray) -> None:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    write_bytes(path, buffer.getbuffer())
 
 
 WRITERS: Mapping[str, MapWriter] = {"depth": DepthWriter(), "labels": ClassWriter()}
@@ -207,11 +200,8 @@ class LabelPlan(OutputPlan):
         return [plan.folder for _, plan in self.shards()]
 
     def check(self, existing: Existing = "refuse") -> None:
-        """
-        Raises:
-            ConfigError: something is there and is not to be replaced.
-            StorageError: the folder cannot be written to.
-        """
+        """Raises ConfigError: something is there and is not to be replaced. Raises StorageError: the folder cannot be
+        written to."""
         if existing == "refuse" and (self.folder / MANIFEST).exists():
             raise ConfigError(
                 f"output {self.folder}: holds pseudo-labels. --resume goes on, --overwrite makes all anew."
@@ -272,18 +262,10 @@ class LabelPlan(OutputPlan):
 def write_pseudo_labels(
     predictor: Predictor, plan: LabelPlan, name: str, heads: Sequence[str], existing: Existing, **options: Any
 ) -> Summary:
-    """Label all images; several processes share them, or the shards.
-
-    Args:
-        name: of the teacher, for the manifest.
-        options: of `Exporter`.
-
-    Raises:
-        ConfigError: the teacher has no head for depth or classes of pixels, or was another one where this resumes;
-            images in archives, without shards.
-        PartialError: some images failed; the others are labelled, and `failed.json` names the failed ones.
-        Preempted: `stop` was set; what is written is whole.
-    """
+    """Label all images; several processes share them, or the shards. `name`: of the teacher, for the manifest;
+    `options`: of `Exporter`. Raises ConfigError: the teacher has no head for depth or classes of pixels, or was another
+    one where this resumes; images in archives, without shards. Raises PartialError: some images failed; the others are
+    labelled, and `failed.json` names the failed ones. Raises Preempted: `stop` was set; what is written is whole."""
     if plan.shard_size is None and any(item.member for item in plan.items):
         raise ConfigError("images in .tar archives are labelled into shards: set --shard-size.")
     teacher = Teacher(predictor)

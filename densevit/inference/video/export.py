@@ -25,9 +25,8 @@ from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError
 from densevit.inference.camera import CameraNumbers, Intrinsics, focal_numbers, focal_of_matrix
 from densevit.inference.image_input import Maps
-from densevit.inference.predict.ledger import hash_of
 from densevit.inference.predict.pipeline import Exporter
-from densevit.inference.predict.summary import Summary
+from densevit.inference.predict.summary import Summary, hash_of
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
 from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Part, Ffv1, FloatPart, coding_for
 from densevit.inference.video.predict import motion_windows, sees_motion

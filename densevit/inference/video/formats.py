@@ -30,8 +30,7 @@ from densevit.data.io.depth_video import (
 from densevit.data.io.video import require_av
 from densevit.errors import ConfigError
 from densevit.inference.writers.arrays import attributes
-from densevit.inference.writers.base import PredictedMap
-from densevit.inference.writers.png import LIMIT, metric_scale
+from densevit.inference.writers.base import LIMIT, PredictedMap, metric_scale
 from densevit.model_card import HeadSpec, Kind
 from densevit.ops.colors import UNKNOWN, ColorMap, table
 from densevit.output_kinds import DEPTH_KINDS

@@ -3,7 +3,6 @@
 k classes, h x w pixels.
 """
 
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 from pydantic import Field
 
-from densevit.data.io.writers import encode, encode_palette
+from densevit.data.io.writers import encode, encode_npz, encode_palette
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import MapWriter, PredictedMap
 from densevit.model_card import HeadSpec, Palette
@@ -81,14 +80,12 @@ class Labels(LabelWriter):
                 f"format labels: a palette has 256 colours at most, this model {len(spec.classes)} classes."
             )
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
+    def encode(self, frame: PredictedMap) -> bytes:
         spec = frame.spec
         ids = classes_of(frame).astype(np.uint8 if none_of(spec) == IGNORE else np.uint16)
         # Colours of all 256 ids: those beyond the classes are the background's.
         colours = (*palette_for(spec), *[BACKGROUND] * 256)[:256]
-        content = encode_palette(ids, colours) if self.palette else encode(".png", ids)
-        write_bytes(path, content)
-        return 0
+        return encode_palette(ids, colours) if self.palette else encode(".png", ids)
 
 
 @LABEL_FORMATS.register("overlay")
@@ -100,10 +97,8 @@ class Overlay(LabelWriter):
     def __init__(self, *, opacity: Annotated[float, Field(gt=0, le=1)] = 0.6) -> None:
         self.opacity = opacity
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
-        pixels = overlay(frame.image, classes_of(frame), palette_for(frame.spec), self.opacity)
-        write_bytes(path, encode(".png", pixels))
-        return 0
+    def encode(self, frame: PredictedMap) -> bytes:
+        return encode(".png", overlay(frame.image, classes_of(frame), palette_for(frame.spec), self.opacity))
 
 
 @LABEL_FORMATS.register("probabilities")
@@ -112,14 +107,10 @@ class Probabilities(LabelWriter):
 
     suffix = ".probabilities.npz"
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
-        largest = frame.values.max(0)
-        shares = np.exp(frame.values - largest)
+    def encode(self, frame: PredictedMap) -> bytes:
+        shares = np.exp(frame.values - frame.values.max(0))
         shares /= shares.sum(0)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, probabilities=shares.astype(np.float16), classes=np.array(frame.spec.classes))
-        write_bytes(path, buffer.getbuffer())
-        return 0
+        return encode_npz(probabilities=shares.astype(np.float16), classes=np.array(frame.spec.classes))
 
 
 ROW, SWATCH, GAP, MAX_ROWS = 22, 16, 8, 40  # pixels of a row, of its square and between them; rows of a column
@@ -128,7 +119,8 @@ FONT, SIZE, INK = cv2.FONT_HERSHEY_SIMPLEX, 0.45, (28, 36, 48)
 
 def legend(names: Sequence[str], palette: Palette) -> UInt8[np.ndarray, "h w 3"]:
     """An image with the colour and the name of each class, in columns of equal length, on white."""
-    lines = [f"{i} {as_ascii(name)}" for i, name in enumerate(names)]
+    # OpenCV's font knows ASCII only.
+    lines = [f"{i} {name.encode('ascii', 'replace').decode()}" for i, name in enumerate(names)]
     columns = -(-len(lines) // MAX_ROWS)
     length = -(-len(lines) // columns)
     widths = [column_width(lines[i * length : (i + 1) * length]) for i in range(columns)]
@@ -143,8 +135,3 @@ def legend(names: Sequence[str], palette: Palette) -> UInt8[np.ndarray, "h w 3"]
 def column_width(lines: Sequence[str]) -> int:
     widest = max(cv2.getTextSize(line, FONT, SIZE, 1)[0][0] for line in lines)
     return int(widest) + SWATCH + 3 * GAP
-
-
-def as_ascii(name: str) -> str:
-    """OpenCV's font knows ASCII only."""
-    return name.encode("ascii", "replace").decode()

@@ -1,8 +1,6 @@
 """Surface normals as files: of a head that gives them, else of the plane fits to metric depth. h x w pixels."""
 
 import io
-from abc import abstractmethod
-from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +9,6 @@ from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.surfaces.normals import normals_of_map
-from densevit.utils.atomic_io import write_bytes
 
 
 class NormalsWriter(MapWriter):
@@ -31,21 +28,14 @@ class NormalsWriter(MapWriter):
     def needs_camera(self, spec: HeadSpec) -> bool:
         return spec.kind == "metric"
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
-        content = self.encode(change_axes(self.normals(frame), self.axes))
-        write_bytes(path, content)
-        return 0
-
     def normals(self, frame: PredictedMap) -> Normals:
-        """Unit vectors in OpenCV's axes; 0 where there are none."""
+        """Unit vectors in the axes of the files; 0 where there are none."""
         valid = frame.valid()
         if frame.spec.kind == "normals":
-            return np.where(valid[..., None], frame.values.transpose(1, 2, 0), np.float32(0))
-        return normals_of_map(np.where(valid, frame.values, np.float32(0)), frame.matrix())
-
-    @abstractmethod
-    def encode(self, normals: Normals) -> bytes:
-        """The content of the file."""
+            found = np.where(valid[..., None], frame.values.transpose(1, 2, 0), np.float32(0))
+        else:
+            found = normals_of_map(np.where(valid, frame.values, np.float32(0)), frame.matrix())
+        return change_axes(found, self.axes)
 
 
 @DEPTH_FORMATS.register("normals")
@@ -54,8 +44,8 @@ class NormalsPng(NormalsWriter):
 
     suffix = ".normals.png"
 
-    def encode(self, normals: Normals) -> bytes:
-        return encode_normals(normals)
+    def encode(self, frame: PredictedMap) -> bytes:
+        return encode_normals(self.normals(frame))
 
 
 @DEPTH_FORMATS.register("normals_npy")
@@ -64,9 +54,9 @@ class NormalsNpy(NormalsWriter):
 
     suffix = ".normals.npy"
 
-    def encode(self, normals: Normals) -> bytes:
+    def encode(self, frame: PredictedMap) -> bytes:
         buffer = io.BytesIO()
-        np.save(buffer, normals, allow_pickle=False)
+        np.save(buffer, self.normals(frame), allow_pickle=False)
         return buffer.getvalue()
 
 
@@ -82,5 +72,5 @@ class NormalsExr(NormalsWriter):
         except ImportError:
             raise ConfigError("format normals_exr: needs OpenEXR; run: pip install 'densevit[exr]'") from None
 
-    def encode(self, normals: Normals) -> bytes:
-        return encode_exr(normals)
+    def encode(self, frame: PredictedMap) -> bytes:
+        return encode_exr(self.normals(frame))

@@ -18,8 +18,7 @@ from densevit.data.io.coco import encode_mask, encode_panoptic_ids, read_annotat
 from densevit.data.io.images import Raster
 from densevit.data.io.writers import encode
 from densevit.errors import ConfigError
-from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
-from densevit.inference.writers.png import with_text
+from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap, with_text
 from densevit.model_card import HeadSpec, Kind
 from densevit.ops.segments import (
     InstancePrediction,
@@ -30,7 +29,7 @@ from densevit.ops.segments import (
     median_depths,
     write_names,
 )
-from densevit.utils.atomic_io import write_bytes, write_text
+from densevit.utils.atomic_io import write_text
 
 Score = Annotated[float, Field(ge=0, le=1, description="of instances, below which they are left out")]
 Annotations = Annotated[
@@ -107,7 +106,7 @@ class PanopticPng(CocoWriter):
     suffix = ".panoptic.png"
     kinds = ("panoptic",)
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
+    def encode(self, frame: PredictedMap) -> bytes:
         found = frame.segments
         assert isinstance(found, PanopticPrediction)
         info = [
@@ -116,8 +115,7 @@ class PanopticPng(CocoWriter):
             for row, (label, thing, score) in enumerate(
                 zip(found.classes, found.is_thing, found.scores, strict=True))
         ]  # fmt: skip
-        write_bytes(path, with_text(encode_panoptic_ids(found.segments), {INFO: json.dumps(info)}))
-        return 0
+        return with_text(encode_panoptic_ids(found.segments), {INFO: json.dumps(info)})
 
     def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
         images, annotations = [], []
@@ -162,14 +160,13 @@ class YoloOutlines(ObjectWriter):
 
     suffix = ".txt"
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
+    def encode(self, frame: PredictedMap) -> bytes:
         lines = []
         for mask, label, _ in objects_of(frame, self.threshold):
             # A quarter of a pixel, so that readers find the same pixel whether they round or truncate.
             corners = (outline(mask) + 0.25) / mask.shape[::-1]
             lines.append(f"{label} " + " ".join(f"{value:.6f}" for value in corners.ravel()))
-        write_text(path, "".join(f"{line}\n" for line in lines))
-        return 0
+        return "".join(f"{line}\n" for line in lines).encode()
 
 
 @DEPTH_FORMATS.register("segments")
@@ -187,14 +184,13 @@ class SegmentOverlay(SegmentWriter):
         """
         self.opacity, self.names = opacity, names
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
+    def encode(self, frame: PredictedMap) -> bytes:
         found = frame.segments
         pixels = draw_segments(frame.image, found, frame.spec, self.opacity)
         if self.names:
             metres = median_depths(found, metres_beside(frame))
             pixels = write_names(pixels, found, captions(found, frame.spec, metres))
-        write_bytes(path, encode(".png", pixels))
-        return 0
+        return encode(".png", pixels)
 
 
 @DEPTH_FORMATS.register("crops")
@@ -203,7 +199,7 @@ class Crops(ObjectWriter):
 
     suffix = ".crops.zip"
 
-    def write(self, path: Path, frame: PredictedMap) -> int:
+    def encode(self, frame: PredictedMap) -> bytes:
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:  # stored: PNGs do not shrink
             for number, (mask, label, score) in enumerate(objects_of(frame, self.threshold), 1):
@@ -212,8 +208,7 @@ class Crops(ObjectWriter):
                 name = "".join(c if c.isalnum() else "_" for c in frame.spec.classes[label])
                 png = cv2.imencode(".png", cv2.cvtColor(pixels, cv2.COLOR_RGBA2BGRA))[1].tobytes()
                 archive.writestr(zipfile.ZipInfo(f"{number:03d}_{name}_{score:.2f}.png"), png)
-        write_bytes(path, buffer.getvalue())
-        return 0
+        return buffer.getvalue()
 
 
 def objects_of(frame: PredictedMap, threshold: float) -> list[tuple[Bool[np.ndarray, "h w"], int, float]]:

@@ -1,17 +1,20 @@
-"""What point clouds and meshes share: metres, colours, and which pixels count. h x w pixels."""
+"""Depth as coloured point clouds (PLY) and meshes (GLB, OBJ, by trimesh: extra `mesh`). h x w pixels, metres."""
 
-from typing import Annotated, NamedTuple
+import math
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32
 from pydantic import AfterValidator, Field
 
 from densevit.errors import ConfigError, DataError
-from densevit.inference.writers.base import MapWriter, PredictedMap
+from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import percentile_range
 from densevit.ops.geometry import Matrix, backproject
 from densevit.ops.intervals import confidence
+from densevit.ops.surfaces.normals import normals_of_map
+from densevit.ops.surfaces.triangles import EDGE, grid_triangles
 
 
 def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:
@@ -100,3 +103,120 @@ class SurfaceWriter(MapWriter):
         if self.assume_depth is None:
             return "metres"
         return "metres if the depth runs from {:g} to {:g} m, which was assumed".format(*self.assume_depth)
+
+
+AXES = [(axis, "<f4") for axis in "xyz"]
+NORMALS = [(f"n{axis}", "<f4") for axis in "xyz"]
+COLORS = [(color, "u1") for color in ("red", "green", "blue")]
+
+
+@DEPTH_FORMATS.register("ply")
+class Ply(SurfaceWriter):
+    """Binary little-endian PLY, one coloured point per valid pixel: metres; x right, y down, z forward."""
+
+    suffix = ".ply"
+
+    def __init__(
+        self,
+        *,
+        min_confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        assume_depth: AssumedDepth | None = None,
+        normals: bool = False,
+    ) -> None:
+        """
+        Args:
+            min_confidence, assume_depth: as of `SurfaceWriter`.
+            normals: nx, ny, nz of plane fits to the depth, too, towards the camera; 0 where there is none.
+        """
+        super().__init__(min_confidence=min_confidence, assume_depth=assume_depth)
+        self.normals = normals
+
+    def encode(self, frame: PredictedMap) -> bytes:
+        surface = self.surface(frame)
+        xyz = surface.points[surface.valid]
+        points = np.empty(len(xyz), np.dtype([*AXES, *NORMALS * self.normals, *COLORS]))
+        for i, axis in enumerate("xyz"):
+            points[axis] = xyz[:, i]
+        for i, color in enumerate(("red", "green", "blue")):
+            points[color] = frame.image[..., i][surface.valid]
+        if self.normals:
+            depth = np.where(surface.valid, surface.points[..., 2], np.float32(0))
+            vectors = normals_of_map(depth, surface.camera)[surface.valid]
+            for i, axis in enumerate("xyz"):
+                points[f"n{axis}"] = vectors[:, i]
+        return header(points, self.unit) + points.tobytes()
+
+
+def header(points: np.ndarray, unit: str) -> bytes:
+    names = {"<f4": "float", "|u1": "uchar"}
+    properties = "".join(f"property {names[points.dtype[name].str]} {name}\n" for name in points.dtype.names or ())
+    return (
+        f"ply\nformat binary_little_endian 1.0\ncomment {unit}; x right, y down, z forward\n"
+        f"element vertex {len(points)}\n{properties}end_header\n"
+    ).encode()
+
+
+MAX_VERTICES = 120_000  # of 40 bytes each with their triangles: under 5 MB
+
+# glTF's axes, which viewers of OBJ take for granted, too: right, up, back.
+FLIP = np.array([1, -1, -1], np.float32)
+
+
+class MeshWriter(SurfaceWriter):
+    """Triangles between neighbouring pixels, none across depth edges; x right, y up, z towards the viewer."""
+
+    file_type: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        min_confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        assume_depth: AssumedDepth | None = None,
+        edge: Annotated[float, Field(gt=0)] = EDGE,
+    ) -> None:
+        """
+        Args:
+            min_confidence, assume_depth: as of `SurfaceWriter`.
+            edge: the relative jump of depth, beyond the slope of the surface, at which the mesh is cut.
+        """
+        super().__init__(min_confidence=min_confidence, assume_depth=assume_depth)
+        self.edge = edge
+
+    def check(self, spec: HeadSpec) -> None:
+        super().check(spec)
+        try:
+            import trimesh  # noqa: F401
+        except ImportError:
+            raise ConfigError(f"format {self.file_type}: needs trimesh; run: pip install 'densevit[mesh]'") from None
+
+    def encode(self, frame: PredictedMap) -> bytes:
+        import trimesh
+
+        surface = self.surface(frame)
+        stride = max(1, math.ceil((np.count_nonzero(surface.valid) / MAX_VERTICES) ** 0.5))
+        some = np.s_[::stride, ::stride]
+        points = surface.points[some]
+        faces = grid_triangles(points[..., 2], surface.valid[some], self.edge)
+        used, faces = np.unique(faces, return_inverse=True)
+        mesh = trimesh.Trimesh(
+            vertices=points.reshape(-1, 3)[used] * FLIP,
+            faces=faces.reshape(-1, 3),
+            vertex_colors=frame.image[some].reshape(-1, 3)[used],
+            process=False,
+        )
+        content = mesh.export(file_type=self.file_type)
+        return content.encode() if isinstance(content, str) else bytes(content)
+
+
+@DEPTH_FORMATS.register("glb")
+class Glb(MeshWriter):
+    """Binary glTF mesh with a colour per vertex; cut at depth edges. At most 5 MB: large maps are thinned out."""
+
+    suffix, file_type = ".glb", "glb"
+
+
+@DEPTH_FORMATS.register("obj")
+class Obj(MeshWriter):
+    """Wavefront OBJ mesh with a colour per vertex, as text; cut at depth edges."""
+
+    suffix, file_type = ".obj", "obj"

@@ -13,11 +13,9 @@ from torch import Tensor
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family, Metres
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, Metres, RawCheckpoint
 from densevit.weights.families.dpt_keys import decoder_options, fusion_rules, head_options
-from densevit.weights.infer_vit_config import num_blocks, vit_options
-from densevit.weights.key_mapping import KeyMapping, Rule, add_unused
+from densevit.weights.key_mapping import KeyMapping, Rule, add_unused, num_blocks, vit_options
 
 # Preprocessing of both repositories, and V2's resizing of predictions (V1: without align_corners).
 RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bicubic", output_align_corners=True)

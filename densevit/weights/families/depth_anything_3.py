@@ -10,12 +10,10 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.families import depth_anything, dinov2_backbone
-from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.families.dpt_keys import decoder_options
-from densevit.weights.infer_vit_config import vit_options
-from densevit.weights.key_mapping import KeyMapping
+from densevit.weights.key_mapping import KeyMapping, vit_options
 
 # Bytes are resized twice, to the longer side and then to multiples of the patch.
 RESIZE = PreprocessConfig(mode="longest", size=(504, 504), interpolation="adaptive", round_to_uint8=True)

@@ -8,10 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from densevit.weights.external import RawCheckpoint
-from densevit.weights.families.base import IMAGENET
-from densevit.weights.infer_vit_config import four_even_blocks, vit_options
-from densevit.weights.key_mapping import KeyMapping, Rule
+from densevit.weights.external import IMAGENET, RawCheckpoint
+from densevit.weights.key_mapping import KeyMapping, Rule, four_even_blocks, vit_options
 
 RULES: tuple[Rule, ...] = (
     ("register_tokens", "encoder.vit.reg_token"),

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.backbone_and_head import check_width, read_backbone
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, Metres, RawCheckpoint
 from densevit.weights.families import dino_dpt_keys, dinov2_backbone
-from densevit.weights.families.base import FAMILIES, Family, Metres
 from densevit.weights.key_mapping import KeyMapping
+from densevit.weights.readers import check_width, read_backbone
 
 # Not resized; the normalised image is padded to whole patches, and the prediction resized to the unpadded image.
 RESIZE = PreprocessConfig(mode="native", padding="stretch")

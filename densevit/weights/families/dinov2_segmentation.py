@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 from densevit.errors import CheckpointError
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.backbone_and_head import read_backbone
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.families import dinov2_backbone
-from densevit.weights.families.base import FAMILIES, Family
 from densevit.weights.key_mapping import KeyMapping
+from densevit.weights.readers import read_backbone
 
 HEAD = "decode_head."
 MARKS = (HEAD + "bn.running_mean", HEAD + "conv_seg.weight")

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, HALF, Family
+from densevit.weights.external import FAMILIES, HALF, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.families.dpt_keys import (
     HEAD_RULES,
     MULTIPLE,
@@ -20,8 +19,7 @@ from densevit.weights.families.dpt_keys import (
     key_mapping,
     minimal_resize,
 )
-from densevit.weights.infer_vit_config import four_even_blocks, vit_options
-from densevit.weights.key_mapping import Rule
+from densevit.weights.key_mapping import Rule, four_even_blocks, vit_options
 
 HYBRID = "pretrained.model.patch_embed.backbone.stem.conv.weight"
 MARKS = (

@@ -16,11 +16,9 @@ from torch import Tensor
 from densevit.model_card import ModelCard
 from densevit.ops.matrices import fuse_qkv, split_qkv
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, IMAGENET, Family
+from densevit.weights.external import FAMILIES, IMAGENET, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.families.huggingface.config import class_names
-from densevit.weights.infer_vit_config import STEM, vit_options
-from densevit.weights.key_mapping import KeyMapping, Rule
+from densevit.weights.key_mapping import STEM, KeyMapping, Rule, vit_options
 
 Kind = Literal["labels", "panoptic", "instances"]
 COCO_PANOPTIC, COCO_THINGS = 133, 80

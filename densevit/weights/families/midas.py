@@ -8,8 +8,7 @@ from math import isqrt
 from typing import Any
 
 from densevit.errors import CheckpointError
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, HALF, Family
+from densevit.weights.external import FAMILIES, HALF, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.families.dpt_keys import (
     HEAD_RULES,
     MULTIPLE,
@@ -19,8 +18,7 @@ from densevit.weights.families.dpt_keys import (
     key_mapping,
     minimal_resize,
 )
-from densevit.weights.infer_vit_config import four_even_blocks, num_blocks
-from densevit.weights.key_mapping import Rule
+from densevit.weights.key_mapping import Rule, four_even_blocks, num_blocks
 
 BEIT = "pretrained.model.blocks.0.attn.relative_position_bias_table"
 SWIN = "pretrained.model.layers.0.blocks.0.norm1.weight"

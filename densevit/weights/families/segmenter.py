@@ -9,10 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, HALF, IMAGENET, Family
-from densevit.weights.infer_vit_config import STEM, vit_options
-from densevit.weights.key_mapping import KeyMapping, Rule
+from densevit.weights.external import FAMILIES, HALF, IMAGENET, ConvertedCheckpoint, Family, RawCheckpoint
+from densevit.weights.key_mapping import STEM, KeyMapping, Rule, vit_options
 
 Pixels = Annotated[int, Field(gt=0)]
 MARKS = ("decoder.cls_emb", "decoder.proj_patch", "decoder.mask_norm.weight", "encoder.pos_embed")

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family
-from densevit.weights.infer_vit_config import num_blocks
-from densevit.weights.key_mapping import KeyMapping, Rule
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
+from densevit.weights.key_mapping import KeyMapping, Rule, num_blocks
 
 MARKS = (
     "encoder.model.patch_embed.proj.weight",

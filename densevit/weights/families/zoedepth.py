@@ -11,8 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.families.dpt_keys import MULTIPLE, WIDTHS, decoder_options, key_mapping
 from densevit.weights.families.midas import BEIT, BEIT_RULES, BUFFERS, beit_options
 from densevit.weights.key_mapping import KeyMapping, Rule

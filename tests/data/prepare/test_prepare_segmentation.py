@@ -13,9 +13,10 @@ import pytest
 from layouts.common import opened
 from layouts.segmentation_cases import samples
 
-from densevit.data.prepare.archives import unpack, unpack_all
-from densevit.data.prepare.check_segmentation import COUNTS, check
+from densevit.data.prepare.completeness import COUNTS
+from densevit.data.prepare.completeness import check_segmentation as check
 from densevit.data.prepare.convert_mat_labels import convert_context, convert_voc
+from densevit.data.prepare.fetch import unpack, unpack_all
 from densevit.errors import DataError
 
 SCRIPT = Path(__file__).parents[3] / "datasets/prepare_segmentation.py"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError, StorageError
-from densevit.evaluation.classification.metrics import mean_row, score
-from densevit.evaluation.classification.scores import ClassScores, summarise
+from densevit.evaluation.classification import ClassScores, mean_row, score, summarise
 
 NAMES = ("cat", "dog", "fox")
 

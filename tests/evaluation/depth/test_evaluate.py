@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.depth.baseline import median_depth_map
 from densevit.evaluation.depth.evaluate import Item, evaluate, summarise
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.scorers.baselines import median_depth_map
 
 PLAIN = PROTOCOLS["plain"]
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth.alignment_pixels import columns_to_1024, grid_of_64
-from densevit.evaluation.depth.boundary_f1 import boundary_depth_pro, boundary_moge
 from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets, formula
+from densevit.evaluation.depth.geometry_metrics import boundary_depth_pro, boundary_moge, point_metrics, subsample
 from densevit.evaluation.depth.metrics import depth_metrics
-from densevit.evaluation.depth.point_cloud import point_metrics, subsample
+from densevit.evaluation.depth.preprocess import columns_to_1024, grid_of_64
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.metrics import METRICS, find_metric

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth.crops import EIGEN_KITTI, GARG
 from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.preprocess import EIGEN_KITTI, GARG
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.protocol_text import describe, summary
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, applicable

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.normals.evaluate import evaluate
-from densevit.evaluation.normals.metrics import angular_errors, score
-from densevit.evaluation.normals.protocol import PROTOCOLS, find_protocol
+from densevit.evaluation.normals import PROTOCOLS, angular_errors, evaluate, find_protocol, score
 
 
 def at(*degrees: float) -> np.ndarray:

@@ -8,8 +8,16 @@ import pytest
 
 from densevit.errors import DataError
 from densevit.evaluation.segmentation import metrics
-from densevit.evaluation.segmentation.boundary_iou import boundary_areas, boundary_mask
-from densevit.evaluation.segmentation.metrics import areas, as_row, confusion, iou, pooled_scores, scores
+from densevit.evaluation.segmentation.metrics import (
+    areas,
+    as_row,
+    boundary_areas,
+    boundary_mask,
+    confusion,
+    iou,
+    pooled_scores,
+    scores,
+)
 from densevit.structures import IGNORE
 
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]

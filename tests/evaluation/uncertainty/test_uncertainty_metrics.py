@@ -6,8 +6,7 @@ import pytest
 from densevit.depth_corrections import Interval
 from densevit.errors import DataError
 from densevit.evaluation.depth.extra_metrics import DISTANCES
-from densevit.evaluation.uncertainty.conformal import calibrate, image_scores
-from densevit.evaluation.uncertainty.metrics import uncertainty_metrics
+from densevit.evaluation.uncertainty import fit_interval, image_scores, uncertainty_metrics
 from densevit.ops.intervals import area, confidence, sparsification, widths
 
 
@@ -48,7 +47,7 @@ def test_the_right_scale_covers_what_laplace_says_and_a_wrong_one_less() -> None
 
 @pytest.mark.parametrize("level", [0.8, 0.9])
 def test_calibrated_intervals_cover_new_images_at_every_distance(level: float) -> None:
-    interval = calibrate((image_scores(*drawn(500, seed, bias=3.0)) for seed in range(40)), level, "made")
+    interval = fit_interval((image_scores(*drawn(500, seed, bias=3.0)) for seed in range(40)), level, "made")
     assert interval.images == 40 and len(interval.depths) == len(interval.factors) == 8
     row = uncertainty_metrics(*drawn(40000, 999, bias=3.0), interval, DISTANCES)
     asked = level * 41 / 40  # the correction for 40 images
@@ -68,11 +67,11 @@ def test_coverage_by_predicted_and_by_true_distance() -> None:
 
 def test_too_few_images_are_refused_with_the_number_that_would_do() -> None:
     with pytest.raises(DataError, match="8 images with true depth: intervals of 90% need 9 or more"):
-        calibrate((image_scores(*drawn(50, seed)) for seed in range(8)), 0.9, "made")
+        fit_interval((image_scores(*drawn(50, seed)) for seed in range(8)), 0.9, "made")
 
 
 def test_few_images_are_a_warning_that_names_them() -> None:
-    few, enough = (calibrate((image_scores(*drawn(50, seed)) for seed in range(n)), 0.9, "made") for n in (29, 30))
+    few, enough = (fit_interval((image_scores(*drawn(50, seed)) for seed in range(n)), 0.9, "made") for n in (29, 30))
     assert "90% were calibrated on 29 images" in few.warning() and not enough.warning()
 
 

@@ -13,8 +13,7 @@ from toy_models import fp32, toy_network
 
 from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
-from densevit.inference.attention.html_page import named_maps, overlay, write_attention_page
-from densevit.inference.attention.maps import Attention, compute_attention
+from densevit.inference.attention import Attention, compute_attention, named_maps, overlay, write_attention_page
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
 from densevit.weights import checkpoint

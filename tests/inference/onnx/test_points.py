@@ -19,8 +19,7 @@ from densevit.inference.onnx import export
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predictor import Predictor
-from densevit.inference.pt2.export import COMPILERS, export_pt2
-from densevit.inference.pt2.load import load_pt2
+from densevit.inference.pt2 import COMPILERS, export_pt2, load_pt2
 from densevit.inference.web.export import export_web
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel

@@ -19,9 +19,9 @@ from densevit.data.datasets.base import open_dataset
 from densevit.data.io.video import Span
 from densevit.errors import ConfigError, DataError, PartialError, Preempted
 from densevit.inference.predict.inputs import find_items
-from densevit.inference.predict.ledger import Ledger
 from densevit.inference.predict.pipeline import ImageExporter
 from densevit.inference.predict.pseudo_labels import WRITERS, LabelPlan, write_pseudo_labels
+from densevit.inference.predict.summary import Ledger
 from densevit.inference.predictor import Predictor
 from densevit.inference.video import export as export_module
 from densevit.inference.video.clips import ClipPlan, find_clips

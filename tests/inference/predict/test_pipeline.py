@@ -24,7 +24,8 @@ from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import ImageExporter
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import DEPTH_FORMATS, Png16
+from densevit.inference.writers import DEPTH_FORMATS
+from densevit.inference.writers.base import Png16
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.utils.atomic_io import SUFFIX
 

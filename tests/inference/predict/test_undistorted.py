@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from toy_models import fp32
 
 import densevit
-from densevit.data.io.point_cloud import read_ply_points
 from densevit.data.recordings.distortion import Distortion
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Intrinsics
 from densevit.inference.predict.cameras import plan_cameras
 from densevit.inference.predict.inputs import find_items
-from densevit.inference.predict.point_files import PointFiles
+from densevit.inference.predict.point_files import PointFiles, read_ply_points
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
 

@@ -15,17 +15,16 @@ import pytest
 from toy_models import DEPTH_AND_LABELS, fp32, toy_network
 
 from densevit.errors import CheckpointError, ConfigError, DataError, StorageError
+from densevit.inference import pt2
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.inference.pt2 import export, load
-from densevit.inference.pt2.export import check_output, export_pt2
-from densevit.inference.pt2.load import KEY, Pt2Model, TensorSpec, load_pt2
+from densevit.inference.pt2 import KEY, Pt2Model, TensorSpec, check_output, export_pt2, load_pt2
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.preprocess_config import PreprocessConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "pt2.md"
 SIZE = (48, 64)
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, export.COMPILERS)), reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(not any(map(shutil.which, pt2.COMPILERS)), reason="no C++ compiler")
 
 
 def network() -> tuple[DenseModel, ModelCard]:
@@ -73,9 +72,9 @@ def test_the_program_of_the_page_runs_it_without_python(package: Path, tmp_path:
 
 
 def test_what_differs_from_torch_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "compile_package", lambda module, examples, path, recorded: path.touch())
-    monkeypatch.setattr(export, "load_pt2", lambda path: None)
-    monkeypatch.setattr(export, "errors_against_torch", lambda *given, **more: {"depth": 2e-4})
+    monkeypatch.setattr(pt2, "compile_package", lambda module, examples, path, recorded: path.touch())
+    monkeypatch.setattr(pt2, "load_pt2", lambda path: None)
+    monkeypatch.setattr(pt2, "errors_against_torch", lambda *given, **more: {"depth": 2e-4})
     with pytest.raises(ConfigError, match=r"depth: the compiled network differs from torch by 2\.0e-04"):
         export_pt2(*network(), tmp_path / "a.pt2", OnnxExportOptions(size=SIZE, network=True))
     assert not list(tmp_path.iterdir())
@@ -93,7 +92,7 @@ def fake(path: Path, isa: str, **more: Any) -> Path:
 def test_files_that_cannot_run_here_are_refused_before_their_code_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "PRESENT", {"AVX2": lambda: True, "AMX_TILE": lambda: False})
+    monkeypatch.setattr(pt2, "PRESENT", {"AVX2": lambda: True, "AMX_TILE": lambda: False})
     (tmp_path / "b.pt2").write_text("no archive")
     zipfile.ZipFile(tmp_path / "c.pt2", "w").close()
     for path, error, told in (
@@ -126,6 +125,6 @@ def test_what_cannot_be_is_refused_first(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "a.pt2").touch()
     with pytest.raises(ConfigError, match="exists already; --overwrite"):
         check_output(tmp_path / "a.pt2")
-    monkeypatch.setattr(export, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(pt2, "COMPILERS", ("no-such-compiler",))
     with pytest.raises(ConfigError, match="no compiler is installed"):
         check_output(tmp_path / "b.pt2")

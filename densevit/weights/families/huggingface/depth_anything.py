@@ -13,14 +13,12 @@ from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.ops.matrices import fuse_qkv, split_qkv
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Family
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.families.dpt_keys import decoder_options, head_options
 from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.image_processor import processor_of, read_processor
 from densevit.weights.families.huggingface.keys import DEPTH_ANYTHING_HEAD, NECK, dinov2_rules, unused_backbone_tensors
-from densevit.weights.infer_vit_config import vit_options
-from densevit.weights.key_mapping import KeyMapping, add_unused
+from densevit.weights.key_mapping import KeyMapping, add_unused, vit_options
 
 FUSED = 8
 """Pixels of the last fusion's map for a patch."""

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import ConvertedCheckpoint, RawCheckpoint
-from densevit.weights.families.base import FAMILIES, Metres
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Metres, RawCheckpoint
 from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.depth_anything import HuggingFace
 from densevit.weights.families.huggingface.keys import DPT_HEAD, NECK, dinov2_rules, unused_backbone_tensors, vit_rules

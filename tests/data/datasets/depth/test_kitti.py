@@ -14,7 +14,7 @@ from photo_samples import sample
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.depth.kitti import INTRINSICS
 from densevit.data.index.published_splits import read_list
-from densevit.data.prepare.check_kitti import check
+from densevit.data.prepare.completeness import check_kitti as check
 from densevit.errors import DataError
 
 SAMPLES = os.environ.get("DENSEVIT_SAMPLES")

@@ -16,9 +16,8 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from densevit.data.datasets.base import DATASETS, FileDataset, Root, folder_of, resolve_root
-from densevit.data.datasets.depth.nyu.camera import INTRINSICS, Border, apply_border, apply_border_to_map
 from densevit.data.datasets.depth.nyu.label_maps import LabelMap
-from densevit.data.datasets.depth.nyu.mat_file import LabelledMat
+from densevit.data.datasets.depth.nyu.mat_file import INTRINSICS, Border, LabelledMat, apply_border, apply_border_to_map
 from densevit.data.index.paths import SampleFiles, Subset
 from densevit.data.index.published_splits import read_list
 from densevit.errors import DataError

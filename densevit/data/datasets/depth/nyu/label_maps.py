@@ -20,8 +20,7 @@ from jaxtyping import Int64
 
 from densevit.data.index.paths import first_five
 from densevit.data.io import matlab
-from densevit.data.labels.class_table import ClassTable, Entry
-from densevit.data.labels.errors import LabelError
+from densevit.data.labels.class_table import ClassTable, Entry, LabelError
 from densevit.errors import DataError
 from densevit.registry import did_you_mean
 from densevit.utils.json_files import read_object

@@ -9,14 +9,14 @@ sceneTypes 1 N      room texts
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import h5py
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
-from densevit.data.datasets.depth.nyu.camera import INTRINSICS
 from densevit.data.datasets.depth.nyu.label_maps import (
     LabelMap,
     NyuLabels,
@@ -24,11 +24,14 @@ from densevit.data.datasets.depth.nyu.label_maps import (
     labels_of_classes,
     mapped_labels,
 )
+from densevit.data.fields import crop_sample
 from densevit.data.index.paths import MissingItem, Subset, record_missing
 from densevit.data.index.published_splits import read_published
 from densevit.data.io import matlab
 from densevit.errors import DataError
-from densevit.structures import Sample
+from densevit.ops.crops import NYU_PROJECTED, NYU_SIZE, NYU_WITHOUT_BORDER
+from densevit.ops.geometry import pinhole
+from densevit.structures import Box, Sample, crop
 
 log = logging.getLogger(__name__)
 
@@ -170,3 +173,50 @@ def _read_labels(file: h5py.File, path: Path, classes: Sequence[str], label_map:
         return all_labels(path, known)
     files = label_map if isinstance(label_map, tuple) else (Path(label_map or ""),)
     return mapped_labels(path, known, [path.parent / file.expanduser() for file in files])
+
+
+Border = Literal["keep", "black", "mask", "crop"]
+"""black: the image outside NYU_PROJECTED; mask: depth outside NYU_WITHOUT_BORDER is not valid; crop: to that window."""
+
+Pixels = TypeVar("Pixels", bound=np.ndarray)
+
+# From the data set's toolbox (camera_params.m).
+INTRINSICS = pinhole(518.8579, 519.4696, 325.5824, 253.7362)
+
+
+def apply_border(sample: Sample, border: Border) -> Sample:
+    """Raises DataError if the image is not of NYU's size."""
+    if border == "keep":
+        return sample
+    check_size(sample.name, sample.image)
+    if border == "crop":
+        return crop_sample(sample, NYU_WITHOUT_BORDER)
+    if border == "black":
+        return replace(sample, image=zero_outside(sample.image, NYU_PROJECTED))
+    if sample.depth is None or sample.valid is None:
+        return sample
+    depth, valid = (zero_outside(pixels, NYU_WITHOUT_BORDER) for pixels in (sample.depth, sample.valid))
+    return replace(sample, depth=depth, valid=valid)
+
+
+def apply_border_to_map(name: str, pixels: Pixels, border: Border, *, masked: bool) -> Pixels:
+    """The same of a depth or label map alone. `masked`: whether `mask` concerns it."""
+    if border == "keep":
+        return pixels
+    check_size(name, pixels)
+    if border == "crop":
+        return crop(pixels, NYU_WITHOUT_BORDER)
+    return zero_outside(pixels, NYU_WITHOUT_BORDER) if border == "mask" and masked else pixels
+
+
+def check_size(name: str, pixels: np.ndarray) -> None:
+    if pixels.shape[:2] != NYU_SIZE:
+        h, w = pixels.shape[:2]
+        raise DataError(f"'{name}' is {h} x {w}, not NYU's 480 x 640; set `border: keep`.")
+
+
+def zero_outside(pixels: Pixels, box: Box) -> Pixels:
+    y0, y1, x0, x1 = box
+    kept: Pixels = np.zeros_like(pixels)
+    kept[y0:y1, x0:x1] = pixels[y0:y1, x0:x1]
+    return kept

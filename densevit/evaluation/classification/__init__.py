@@ -1,1 +1,0 @@
-"""Classification evaluation: accuracy, top-5, confusion matrix and report."""

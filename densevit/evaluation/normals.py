@@ -1,0 +1,214 @@
+"""Surface normals: angular errors (Eigen and Fergus 2015; Bae et al. 2021), protocols, and the scores of a data set.
+
+h x w pixels, degrees.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Float32, Int64
+
+from densevit.errors import ConfigError, DataError
+from densevit.evaluation.bootstrap import no_interval_reason
+from densevit.evaluation.metrics import register_metrics, split_scored_and_skipped
+from densevit.evaluation.scores import Cards, Scores
+from densevit.registry import did_you_mean
+from densevit.reporting.figures import Figure
+from densevit.structures import Row
+
+WITHIN = (5.0, 7.5, 11.25, 22.5, 30.0)
+FORMULAE = {
+    "mean": "mean(a) in degrees, with a the angle between predicted and true normal",
+    "median": "median(a) in degrees",
+    "rmse": "sqrt(mean(a^2)) in degrees",
+}
+LARGER = {f"within_{limit:g}": f"percentage of pixels with a < {limit:g} degrees" for limit in WITHIN}
+register_metrics("normals", FORMULAE)
+register_metrics("normals", LARGER, "max")
+
+Normals = Float[np.ndarray, "_ _ 3"]  # maps that may not fit each other
+
+
+def angular_errors(prediction: Normals, truth: Normals) -> Float32[np.ndarray, " n"]:
+    """The angle of every pixel with a true normal; 180 degrees where the prediction is none (0 or not finite). Raises
+    DataError if the maps differ in size."""
+    if prediction.shape != truth.shape:
+        raise DataError(f"the prediction is {prediction.shape}, the ground truth {truth.shape} (h, w, 3).")
+    known = (truth != 0).any(axis=2)
+    p, t = prediction[known].astype(np.float64), truth[known].astype(np.float64)
+    lengths = np.linalg.norm(p, axis=1) * np.linalg.norm(t, axis=1)
+    usable = np.isfinite(lengths) & (lengths > 0)
+    cosine = np.divide((p * t).sum(1), lengths, out=np.full(len(p), -1.0), where=usable)
+    angles: Float32[np.ndarray, " n"] = np.degrees(np.arccos(cosine.clip(-1, 1))).astype(np.float32)
+    return angles
+
+
+def summarise(errors: Float32[np.ndarray, " n"]) -> Row:
+    """The scores of one or more pixels."""
+    wide = errors.astype(np.float64)
+    return {
+        "mean": float(wide.mean()),
+        "median": float(np.median(wide)),
+        "rmse": float(np.sqrt((wide * wide).mean())),
+        **{f"within_{limit:g}": float(100 * (wide < limit).mean()) for limit in WITHIN},
+    }
+
+
+def score(prediction: Normals, truth: Normals) -> Row:
+    """The scores of one image; empty where no true normal is known."""
+    errors = angular_errors(prediction, truth)
+    return summarise(errors) if len(errors) else {}
+
+
+def mean_row(rows: Sequence[Row]) -> Row:
+    """The mean of each score over images."""
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalsProtocol:
+    """How the errors of many images become one number."""
+
+    name: str
+    description: str
+    source: str  # the program it repeats, `repository: file`
+    # `pixels` takes those of all images together; `images` averages the scores of each image
+    pool: Literal["pixels", "images"]
+    digits: int | None = None  # to which the published program rounds the scores of an image; here they are not rounded
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        NormalsProtocol(
+            name="dsine",
+            description="all pixels of the data set with a true normal, pooled",
+            source="baegwangbin/DSINE: projects/dsine/test.py",
+            pool="pixels",
+        ),
+        NormalsProtocol(
+            name="marigold",
+            description="the scores of each image, over its pixels with a true normal, averaged over images",
+            source="prs-eth/Marigold: script/normals/eval.py",
+            pool="images",
+            digits=4,
+        ),
+    )
+}
+
+
+def find_protocol(name: str) -> NormalsProtocol:
+    """Raises ConfigError: no such protocol."""
+    if name not in PROTOCOLS:
+        raise ConfigError(f"no protocol '{name}' for normals.{did_you_mean(name, PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+@dataclass(frozen=True)
+class NormalsScores(Scores):
+    """The scores of a data set."""
+
+    protocol: NormalsProtocol
+    rows: Sequence[tuple[str, Row]]
+    mean: Row  # of the data set, as the protocol pools it
+    skipped: Sequence[str]
+    pixels: int  # that were scored
+
+    task = "normals"
+    ranking = "mean"
+    width = 13
+
+    @property
+    def resampled(self) -> bool:  # type: ignore[override]
+        return self.protocol.pool != "pixels"
+
+    @property
+    def name(self) -> str:
+        return self.protocol.name
+
+    @property
+    def protocol_text(self) -> str:
+        return f"{self.name}: {self.protocol.description} ({self.protocol.source}); degrees and percent"
+
+    @property
+    def counts(self) -> dict[str, int]:  # type: ignore[override]
+        return {"images": len(self.rows) + len(self.skipped), "scored": len(self.rows), "pixels": self.pixels}
+
+    def summary_sentence(self) -> str:
+        images = len(self.rows) + len(self.skipped)
+        parts = [f"{len(self.rows):,} of {images:,} images scored, {self.pixels:,} pixels"]
+        parts += [f"{len(self.skipped):,} without true normals"] if self.skipped else []
+        parts += no_interval_reason(len(self.rows)) if self.protocol.pool == "images" else []
+        return "; ".join(parts) + "."
+
+    def cards(self) -> Cards:
+        return [
+            ("Mean angle", f"{self.mean['mean']:.2f}°", "of the pixels, to the truth"),
+            ("Median angle", f"{self.mean['median']:.2f}°", "of the pixels"),
+            ("Within 11.25°", f"{self.mean['within_11.25']:.1f}%", "of the pixels"),
+        ]
+
+    def entries(self) -> dict[str, Any]:
+        return {"protocol": asdict(self.protocol)}
+
+    def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
+        note = "Normals in camera axes: red is to the right, green up, blue towards the camera."
+        return {**super().page(figures, baseline), "note": note}
+
+
+BINS = 180_000  # of the histogram of errors, of a thousandth of a degree each: a pooled median is exact to half of that
+
+
+@dataclass
+class PooledErrors:
+    """Angular errors of many images, as sums and a histogram."""
+
+    pixels: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+    within: dict[float, int] = field(default_factory=lambda: dict.fromkeys(WITHIN, 0))
+    histogram: Int64[np.ndarray, " bins"] = field(default_factory=lambda: np.zeros(BINS + 1, np.int64))
+
+    def add(self, errors: Float32[np.ndarray, " n"]) -> None:
+        wide = errors.astype(np.float64)
+        self.pixels += len(wide)
+        self.total += float(wide.sum())
+        self.squares += float((wide * wide).sum())
+        for limit in WITHIN:
+            self.within[limit] += int(np.count_nonzero(wide < limit))
+        self.histogram += np.bincount((wide * (BINS / 180)).astype(np.int64), minlength=BINS + 1)
+
+    def row(self) -> Row:
+        middle = int(np.searchsorted(np.cumsum(self.histogram), (self.pixels + 1) // 2))
+        return {
+            "mean": self.total / self.pixels,
+            "median": (middle + 0.5) * 180 / BINS,
+            "rmse": (self.squares / self.pixels) ** 0.5,
+            **{f"within_{limit:g}": 100 * count / self.pixels for limit, count in self.within.items()},
+        }
+
+
+def evaluate(items: Iterable[tuple[str, Normals, Normals | None]], protocol: NormalsProtocol) -> NormalsScores:
+    """Scores name, predicted and true normals (None for an image without) of each image. Raises DataError: maps of
+    different sizes, with the image's name; a name that comes twice, or nothing to score."""
+    pooled = PooledErrors()
+
+    def rows() -> Any:
+        for name, prediction, truth in items:
+            if truth is None:
+                yield name, {}
+                continue
+            try:
+                errors = angular_errors(prediction, truth)
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from None
+            pooled.add(errors)
+            yield name, summarise(errors) if len(errors) else {}
+
+    found, skipped = split_scored_and_skipped(rows())
+    if not found:
+        raise DataError(f"none of {len(skipped)} images has true normals, or depth with intrinsics to make them of.")
+    mean = pooled.row() if protocol.pool == "pixels" else mean_row([row for _, row in found])
+    return NormalsScores(protocol, found, mean, skipped, pooled.pixels)

@@ -1,1 +1,0 @@
-"""How well a predicted uncertainty tells the error, and intervals that are calibrated by it."""
