@@ -34,7 +34,7 @@ from densevit.data.loading.parallel_map import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import DepthScores
-from densevit.speed.settings import processor_name
+from densevit.speed.hardware import processor_name
 from densevit.utils.atomic_io import write_text
 from densevit.utils.tuning import tune_malloc
 
