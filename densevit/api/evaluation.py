@@ -1,14 +1,14 @@
 """What stands behind `evaluate`: a scorer for each task, chosen by the heads of a model or the kind of data.
 
-Options that belong to another task are refused.
+The keyword-only parameters of a scorer are the options of its task; all others are refused.
 """
 
+import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace as Options
 from typing import Any
 
 from densevit import api
@@ -118,7 +118,9 @@ def evaluate(
         **{key: str(value) for key, value in {**given, **options}.items() if key not in NOT_RECORDED},
         **({"device": str(subject.device), "runtime": subject.runtime} if isinstance(subject, Predictor) else {}),
     }
-    found = SCORERS[task](subject, opened, str(spec.get("type", "")), Options(**chosen, output=output))
+    chosen["output"] = output
+    scorer = SCORERS[task]
+    found = scorer(subject, opened, str(spec.get("type", "")), **{name: chosen[name] for name in options_of(scorer)})
     title = f"{Path(named).name} on {spec['type']}" if spec else f"{Path(named).name}, {task}"
     found = replace(found, title=title, source=source)
     if seen and isinstance(found, Evaluation):
@@ -129,6 +131,10 @@ def evaluate(
     if output is not None:
         say_written(*found.report(output))
     return found
+
+
+def options_of(scorer: Callable[..., Scored]) -> list[str]:
+    return [p.name for p in inspect.signature(scorer).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
 def check_source(
@@ -150,8 +156,8 @@ def refuse_others(task: str | None, given: Mapping[str, Any]) -> None:
     """Raises ConfigError: options of other tasks."""
     if task is None:
         return
-    wrong = [name for name in given if name not in OPTIONS_OF[task]]
-    fits = {name: " and ".join(t for t, names in OPTIONS_OF.items() if name in names) for name in wrong}
+    wrong = [name for name in given if name not in options_of(SCORERS[task])]
+    fits = {name: " and ".join(t for t, s in SCORERS.items() if name in options_of(s)) for name in wrong}
     if wrong:
         raise ConfigError(
             *(f"--{name.replace('_', '-')}: is for {fits[name]}; this evaluation is of {task}." for name in wrong)
@@ -177,98 +183,192 @@ def choose_for_data(predictor: Predictor, data: Dataset) -> Predictor:
     return predictor
 
 
-def score_depth(subject: Any, data: Dataset, data_name: str, o: Options) -> Evaluation:
-    metrics = o.metrics if o.output is None else tuple(dict.fromkeys((*o.metrics, *CHARTS)))
+def score_depth(
+    subject: Any,
+    data: Dataset,
+    data_name: str,
+    *,
+    protocol: str | None,
+    head: str | None,
+    align: str | None,
+    metrics: Sequence[str],
+    points: int | None,
+    flip: bool | None,
+    prediction_type: Any,
+    scale: float | None,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+    workers: int,
+    gt_cache: str | Path | None,
+    output: str | Path | None,
+) -> Evaluation:
+    if output is not None:
+        metrics = tuple(dict.fromkeys((*metrics, *CHARTS)))
     saved = not isinstance(subject, Predictor)
-    kind = o.prediction_type if saved else subject.card.outputs[subject.card.head(o.head)].kind
-    protocols = select_protocols(o.protocol, data, data_name, kind, align=o.align, same_crop=not saved)
-    maps = saved_depth(subject, data, kind, o) if saved else subject
+    kind = prediction_type if saved else subject.card.outputs[subject.card.head(head)].kind
+    protocols = select_protocols(protocol, data, data_name, kind, align=align, same_crop=not saved)
+    maps = saved_depth(subject, data, kind, scale, suffix, manifest, allow_outside_root) if saved else subject
     return evaluate_depth(
-        maps, data, protocols, metrics=metrics, head=o.head, flip=o.flip, progress=True, points=o.points,
-        workers=0 if isinstance(maps, GivenMaps) else o.workers,
-        gt_cache=None if o.gt_cache is None else Path(o.gt_cache),
+        maps, data, protocols, metrics=metrics, head=head, flip=flip, progress=True, points=points,
+        workers=0 if isinstance(maps, GivenMaps) else workers, gt_cache=None if gt_cache is None else Path(gt_cache),
     )  # fmt: skip
 
 
-def saved_depth(subject: Any, data: Dataset, kind: Any, o: Options) -> SavedMaps | GivenMaps:
+def saved_depth(
+    subject: Any,
+    data: Dataset,
+    kind: Any,
+    scale: float | None,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+) -> SavedMaps | GivenMaps:
     """Return depth maps of a folder, or from Python."""
     if not isinstance(subject, str | Path):
         return GivenMaps(data, subject, kind=kind)
-    return SavedMaps(Path(subject), data.names, kind=kind, scale=o.scale, **files_of(o))
+    files = files_of(suffix, manifest, allow_outside_root)
+    return SavedMaps(Path(subject), data.names, kind=kind, scale=scale, **files)
 
 
-def files_of(o: Options) -> dict[str, Any]:
+def files_of(suffix: str | None, manifest: str | Path | None, allow_outside_root: bool) -> dict[str, Any]:
     """Return which files of a folder are predictions, as `SavedMaps` takes it."""
-    place = None if o.manifest is None else Path(o.manifest)
-    return {"suffix": o.suffix, "manifest": place, "allow_outside": o.allow_outside_root}
+    place = None if manifest is None else Path(manifest)
+    return {"suffix": suffix, "manifest": place, "allow_outside": allow_outside_root}
 
 
-def score_normals(subject: Any, data: Dataset, data_name: str, o: Options) -> Evaluation:
-    found = find_protocol(o.protocol or "dsine")
+def score_normals(
+    subject: Any,
+    data: Dataset,
+    data_name: str,
+    *,
+    protocol: str | None,
+    head: str | None,
+    flip: bool | None,
+    axes: Any,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+    workers: int,
+) -> Evaluation:
+    found = find_protocol(protocol or "dsine")
     if isinstance(subject, str | Path):
-        subject = SavedNormals(Path(subject), data.names, axes=o.axes, **files_of(o))
+        files = files_of(suffix, manifest, allow_outside_root)
+        subject = SavedNormals(Path(subject), data.names, axes=axes, **files)
     elif not isinstance(subject, Predictor):
         raise ConfigError("evaluate: normals are those of a model, or of a folder of files.")
-    return evaluate_normals(subject, data, found, head=o.head)
+    return evaluate_normals(subject, data, found, head=head)
 
 
-def score_segmentation(subject: Any, data: Dataset, data_name: str, o: Options) -> Evaluation:
+def score_segmentation(
+    subject: Any,
+    data: Dataset,
+    data_name: str,
+    *,
+    head: str | None,
+    flip: bool | None,
+    boundary: bool,
+    label_encoding: str,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+    workers: int,
+) -> Evaluation:
     if not data.classes:
         raise ConfigError(f"data '{data_name}' names no classes, so there is nothing to score.")
-    workers = o.workers
     if isinstance(subject, str | Path):
-        table = find_label_table(o.label_encoding, data)
-        subject = SavedLabels(Path(subject), data.names, table=table, **files_of(o))
+        table, files = find_label_table(label_encoding, data), files_of(suffix, manifest, allow_outside_root)
+        subject = SavedLabels(Path(subject), data.names, table=table, **files)
     elif not isinstance(subject, Predictor):
         subject, workers = GivenLabels(data, subject), 0
-    return evaluate_segmentation(subject, data, head=o.head, boundary=o.boundary, workers=workers)
+    return evaluate_segmentation(subject, data, head=head, boundary=boundary, workers=workers)
 
 
-def score_segments(task: SegmentTask, subject: Any, data: Dataset, data_name: str, o: Options) -> Evaluation:
+def score_segments(
+    task: SegmentTask, subject: Any, data: Dataset, data_name: str, *, head: str | None, flip: bool | None
+) -> Evaluation:
     if isinstance(subject, str | Path):
         subject = SavedSegments(Path(subject), data, task)
     elif not isinstance(subject, Predictor):
         raise ConfigError(f"evaluate: {task} are scored for a model, or for a JSON file in COCO's format.")
-    return evaluate_segments(subject, data, task, head=o.head)
+    return evaluate_segments(subject, data, task, head=head)
 
 
-def score_classification(subject: Any, data: Dataset, data_name: str, o: Options) -> Evaluation:
+def score_classification(
+    subject: Any, data: Dataset, data_name: str, *, head: str | None, flip: bool | None
+) -> Evaluation:
     if not isinstance(subject, Predictor):
         raise ConfigError("evaluate: image classification is scored for models; predictions are maps.")
-    return evaluate_classification(subject, data, head=o.head)
+    return evaluate_classification(subject, data, head=head)
 
 
-def score_ordinal(subject: Any, data: None, data_name: str, o: Options) -> OrdinalScores:
-    if o.pairs is None:
+def score_ordinal(
+    subject: Any,
+    data: None,
+    data_name: str,
+    *,
+    pairs: str | Path | None,
+    images: str | Path | None,
+    head: str | None,
+    flip: bool | None,
+    prediction_type: Any,
+    scale: float | None,
+    suffix: str | None,
+) -> OrdinalScores:
+    if pairs is None:
         raise ConfigError("--task ordinal: name DA-2K's annotations.json by --pairs.")
-    listed = read_pairs(Path(o.pairs))
+    listed = read_pairs(Path(pairs))
     if isinstance(subject, str | Path):
         names = [image.rpartition(".")[0] for image in listed]
-        subject = SavedMaps(Path(subject), names, kind=o.prediction_type, scale=o.scale, suffix=o.suffix)
+        subject = SavedMaps(Path(subject), names, kind=prediction_type, scale=scale, suffix=suffix)
     elif not isinstance(subject, Predictor):
         raise ConfigError("evaluate: pairs are scored for a model, or for a folder of files.")
-    return evaluate_ordinal(subject, listed, Path(o.images or Path(o.pairs).parent), head=o.head)
+    return evaluate_ordinal(subject, listed, Path(images or Path(pairs).parent), head=head)
 
 
-def score_video(subject: Any, data: Dataset | None, data_name: str, o: Options) -> Evaluation:
-    if o.lookahead < 0:
-        raise ConfigError(f"--lookahead: {o.lookahead} frames; there are 0 or more.")
-    if o.fuse is not None and not o.stabilize:
+def score_video(
+    subject: Any,
+    data: Dataset | None,
+    data_name: str,
+    *,
+    videos: Sequence[str | Path],
+    protocol: str | None,
+    align: Any,
+    frames: int | None,
+    stabilize: bool,
+    fuse: bool | None,
+    lookahead: int,
+    head: str | None,
+    flip: bool | None,
+    prediction_type: Any,
+    scale: float | None,
+    suffix: str | None,
+    manifest: str | Path | None,
+    allow_outside_root: bool,
+    output: str | Path | None,
+) -> Evaluation:
+    if lookahead < 0:
+        raise ConfigError(f"--lookahead: {lookahead} frames; there are 0 or more.")
+    if fuse is not None and not stabilize:
         raise ConfigError("--fuse: belongs to --stabilize.")
-    stabilize = {"future": o.lookahead, "fuse": o.fuse is not False} if o.stabilize else None
-    options: dict[str, Any] = {"head": o.head, "stabilize": stabilize, "lookahead": o.lookahead}
-    options |= {"pictures": o.output is not None, "progress": True}
+    options: dict[str, Any] = {
+        "head": head,
+        "stabilize": {"future": lookahead, "fuse": fuse is not False} if stabilize else None,
+        "lookahead": lookahead,
+        "pictures": output is not None,
+        "progress": True,
+    }
     if data is None:
         if not isinstance(subject, Predictor):
             raise ConfigError("--videos: go with a MODEL, and without --data.")
-        return evaluate_films(subject, [str(video) for video in o.videos], limit=o.frames, **options)
+        return evaluate_films(subject, [str(video) for video in videos], limit=frames, **options)
     if not isinstance(subject, Predictor):
-        subject = saved_depth(subject, data, o.prediction_type, o)
-    if o.align not in (None, "none", "scale", "affine", "disparity"):
-        raise ConfigError(f"--align: of videos none, scale, affine or disparity; got {o.align!r}.")
-    found = video_protocol(o.protocol or "plain", data_name, data.depth_range)
-    found = found if o.frames is None else replace(found, frames=o.frames)
-    return evaluate_video(subject, data, found, o.align or USUAL[kind_of(subject, o.head)], **options)
+        subject = saved_depth(subject, data, prediction_type, scale, suffix, manifest, allow_outside_root)
+    if align not in (None, "none", "scale", "affine", "disparity"):
+        raise ConfigError(f"--align: of videos none, scale, affine or disparity; got {align!r}.")
+    found = video_protocol(protocol or "plain", data_name, data.depth_range)
+    found = found if frames is None else replace(found, frames=frames)
+    return evaluate_video(subject, data, found, align or USUAL[kind_of(subject, head)], **options)
 
 
 def video_protocol(name: str, data_name: str, depth_range: tuple[float, float]) -> VideoProtocol:
@@ -292,22 +392,5 @@ SCORERS: dict[str, Callable[..., Scored]] = {
     "ordinal": score_ordinal,
     "video": score_video,
 }
-FILES = ("suffix", "manifest", "allow_outside_root")
-OPTIONS_OF: Mapping[str, Collection[str]] = {
-    "depth": (
-        "protocol", "head", "align", "metrics", "points", "flip", "prediction_type", "scale", "workers", "gt_cache",
-        *FILES,
-    ),
-    "normals": ("protocol", "head", "flip", "axes", "workers", *FILES),
-    "segmentation": ("head", "flip", "boundary", "label_encoding", "workers", *FILES),
-    "panoptic": ("head", "flip"),
-    "instances": ("head", "flip"),
-    "classification": ("head", "flip"),
-    "ordinal": ("pairs", "images", "head", "flip", "prediction_type", "scale", "suffix"),
-    "video": (
-        "videos", "protocol", "align", "frames", "stabilize", "fuse", "lookahead", "head", "flip", "prediction_type",
-        "scale", *FILES,
-    ),
-}  # fmt: skip
-"""The options that belong to each task."""
-OPTIONS = {name for names in OPTIONS_OF.values() for name in names}
+OPTIONS = {name for scorer in SCORERS.values() for name in options_of(scorer)}
+"""All options that belong to a task."""

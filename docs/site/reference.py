@@ -58,7 +58,7 @@ API = {
         "Pure functions on arrays and tensors.",
         [
             f"densevit.ops.{name}" for name in
-            ("align", "camera", "geometry", "intervals", "points", "flow", "colormap", "palette", "crops", "lora")
+            ("align", "camera", "geometry", "intervals", "points", "flow", "colors", "crops", "matrices")
         ],
     ),
 }  # fmt: skip

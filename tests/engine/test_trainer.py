@@ -237,7 +237,9 @@ def test_what_went_wrong_first_is_told_though_nothing_can_be_saved(
         raise fault
 
     trainer = some_trainer(some_run(tmp_path, save_every=100, validate_every=100))
-    monkeypatch.setattr(*((trainer.checkpointer, "save") if lost == "disk" else (seed, "set_random_state")), fail)
+    monkeypatch.setattr(
+        *((trainer.checkpointer, "save") if lost == "disk" else (train_state, "set_random_state")), fail
+    )
     with pytest.raises(DataError, match="a.png"):
         trainer.fit(damaged_at(6), None)
     assert f"step 3 could not be saved: {fault}" in capsys.readouterr().out
