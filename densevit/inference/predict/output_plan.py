@@ -5,7 +5,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -230,7 +230,7 @@ class OutputPlan(ExportPlan):
         points = {"points": list(map(str, astuple(self.points)))} if self.points else {}
         given = {item.intrinsics for item in self.items if item.camera_source == "given"}
         camera = given.pop() if len(given) == 1 else None  # `digest` has the cameras of single images
-        return {"intrinsics": camera and astuple(camera), **points, "formats": formats}
+        return {"intrinsics": camera and asdict(camera), **points, "formats": formats}
 
     def check_cameras(self, format: str) -> None:
         if unknown := [item.source for item in self.items if item.intrinsics is None]:
