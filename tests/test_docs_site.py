@@ -46,6 +46,16 @@ def test_every_kind_of_file_has_its_place(
     assert links.place(PurePosixPath(source), folder=folder) == PurePosixPath(place)
 
 
+def test_a_notebook_is_shown_as_text_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = module("build", monkeypatch)
+    place = build.Pages(tmp_path).add(PurePosixPath("examples/notebooks/score_maps.ipynb"))
+    shown = (tmp_path / place).read_text()
+    assert shown.startswith("# Score somebody's depth maps") and '"cell_type"' not in shown
+    assert "\n```python\nfrom pathlib import Path\n\nimport cv2\n" in shown and shown.endswith(
+        "print(table(comparison))\n```\n"
+    )
+
+
 def test_links_between_pages_are_relative(monkeypatch: pytest.MonkeyPatch) -> None:
     links = module("links", monkeypatch)
     page = PurePosixPath("docs/export.md")

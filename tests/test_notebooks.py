@@ -1,6 +1,6 @@
 """The notebooks run from the first cell to the last, in a folder of their own."""
 
-import runpy
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,11 @@ NOTEBOOKS = Path(__file__).parents[1] / "examples/notebooks"
 
 def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.chdir(folder)
-    return runpy.run_path(str(NOTEBOOKS / f"{name}.py"))
+    names: dict[str, Any] = {}
+    for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{name} {cell['id']}", "exec"), names)
+    return names
 
 
 @pytest.mark.slow
@@ -46,8 +50,21 @@ def test_published_weights_become_a_cloud(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "cloud/photo.color.png").is_file() or len(list((tmp_path / "cloud").glob("*.png"))) == 1
 
 
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.py")), ids=lambda path: path.stem)
-def test_the_cells_are_jupytexts_percent_format(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert lines[0] == "# %% [markdown]" and lines[1].startswith("# # ")
-    assert sum(line.startswith("# %%") for line in lines) >= 6
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_stored_as_jupyter_saves_it_without_outputs(path: Path) -> None:
+    text = path.read_text()
+    notebook = json.loads(text)
+    # What nbformat.write writes, so that saving an unchanged notebook in Jupyter changes no line.
+    assert text == json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    assert set(notebook) == {"cells", "metadata", "nbformat", "nbformat_minor"}
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)  # 4.5 introduced the ids of cells
+    cells = notebook["cells"]
+    assert cells[0]["cell_type"] == "markdown" and cells[0]["source"][0].startswith("# ")
+    assert len({cell["id"] for cell in cells}) == len(cells) >= 6
+    for cell in cells:
+        assert cell["source"] == "".join(cell["source"]).splitlines(keepends=True)  # one line an entry
+        fields = {"cell_type", "id", "metadata", "source"}
+        if cell["cell_type"] == "code":
+            fields |= {"execution_count", "outputs"}
+            assert cell["execution_count"] is None and cell["outputs"] == []
+        assert set(cell) == fields and cell["metadata"] == {}

@@ -5,12 +5,14 @@ the gallery from a small model (gallery.py). Zensical makes the pages; then chec
 """
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import check
 import gallery
@@ -45,12 +47,16 @@ class Pages:
             return place
         self.done.add(source)
         if path.is_dir():
-            files = sorted(f.relative_to(ROOT) for f in path.rglob("*") if f.suffix in LANGUAGES and f.is_file())
+            files = sorted(
+                f.relative_to(ROOT) for f in path.rglob("*") if f.suffix in {*LANGUAGES, ".ipynb"} and f.is_file()
+            )
             lines = [f"- [{f.relative_to(source)}]({links.between(place, self.add(Place(f)))})" for f in files]
             self.write(place, "\n".join([f"# {source}/", "", *lines, ""]))
         elif source.suffix == ".md":
             text = path.read_text(encoding="utf-8")
             self.write(place, spaced(links.rewrite(text, lambda target: self.link(source, target))))
+        elif source.suffix == ".ipynb":
+            self.write(place, cells(json.loads(path.read_text(encoding="utf-8"))))
         elif source.is_relative_to("docs"):
             (self.folder / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, self.folder / place)
@@ -69,6 +75,12 @@ class Pages:
         if path == page:
             return anchor or target
         return links.between(links.place(page), self.add(path)) + anchor
+
+
+def cells(notebook: dict[str, Any]) -> str:
+    """The cells of a notebook as Markdown."""
+    texts = [("".join(cell["source"]), cell["cell_type"]) for cell in notebook["cells"]]
+    return "\n\n".join(text if kind == "markdown" else f"```python\n{text}\n```" for text, kind in texts) + "\n"
 
 
 def spaced(text: str) -> str:
