@@ -186,7 +186,8 @@ def test_intrinsics_hold_for_images_of_the_size_of_the_first(photos: Path, tmp_p
     assert "c.png: intrinsics: given for images of 6x8, this one is 12x16; a CSV" in told
     assert {path.name for path in (tmp_path / "out").rglob("*.ply")} == {"a.ply", "b.ply"}
     camera = json.loads((tmp_path / "out/export.json").read_text())["intrinsics"]
-    assert {name: value for name, value in camera.items() if value} == {"fx": 8, "fy": 8, "cx": 4, "cy": 3, "size": [6, 8]}
+    given = {name: value for name, value in camera.items() if value}
+    assert given == {"fx": 8, "fy": 8, "cx": 4, "cy": 3, "size": [6, 8]}
 
 
 def test_a_table_gives_each_image_its_own_camera(
