@@ -1,7 +1,6 @@
 """The speed of a training: compiled blocks, images a second, waiting for data, memory, and profiles."""
 
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -21,6 +20,7 @@ from densevit.engine.objective import Batches
 from densevit.structures import Batch
 from densevit.utils import atomic_io
 from densevit.utils.device import Precision
+from densevit.utils.process import peak_memory
 from densevit.utils.progress import tqdm
 
 MOST_GRAPHS = 64  # of one function: each rate of stochastic depth, one a block, has its own
@@ -132,7 +132,9 @@ class Throughput:
         values = {"images_per_s": self.images * part.steps / seconds, "data_wait": part.waited / seconds}
         if self.peak:
             values["mfu"] = self.flops * part.steps / seconds / self.peak
-        return values | {"peak_memory_gb": peak_memory(self.device) / 2**30}
+        cuda = self.device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(self.device) if cuda else peak_memory()
+        return values if peak is None else values | {"peak_memory_gb": peak / 2**30}
 
 
 def format_speed(values: Mapping[str, float | None]) -> str:
@@ -142,18 +144,6 @@ def format_speed(values: Mapping[str, float | None]) -> str:
         "peak_memory_gb": "{:.2g} GB",
     }  # fmt: skip
     return ", ".join(form.format(value) for name, form in forms.items() if (value := values.get(name)) is not None)
-
-
-def peak_memory(device: torch.device) -> int:
-    """Return the most bytes that this process has held: on a GPU of tensors, elsewhere all of the process, where the
-    system says so."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 BEFORE, WARMUP, STEPS = 3, 2, 5

@@ -52,6 +52,15 @@ def machine_id() -> str:
         return socket.gethostname()
 
 
+def peak_memory() -> int | None:
+    """Return the most bytes that this process has held; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the state on; none where there is no such file."""
     try:

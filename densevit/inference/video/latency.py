@@ -1,13 +1,13 @@
 """How long the maps of a stream take, and how much memory."""
 
-import resource
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
+
+from densevit.utils.process import peak_memory
 
 T = TypeVar("T")
 
@@ -35,18 +35,13 @@ class Latency:
             yield each
             start = perf_counter()
 
-    @property
-    def peak_bytes(self) -> int:
-        """The largest memory of this process so far."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
-
     def __str__(self) -> str:
         if not self.seconds:
             return "no maps yet"
         # The first one builds what the others use.
         median, p95 = 1e3 * np.percentile(self.seconds[1:] or self.seconds, [50, 95])
+        peak = peak_memory()
         return (
             f"{len(self.seconds):,} maps: median {median:.1f} ms, 95% within {p95:.1f} ms, first "
-            f"{1e3 * self.seconds[0]:.1f} ms; {self.peak_bytes / 2**20:,.0f} MiB at most"
+            f"{1e3 * self.seconds[0]:.1f} ms" + ("" if peak is None else f"; {peak / 2**20:,.0f} MiB at most")
         )

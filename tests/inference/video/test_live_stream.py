@@ -1,6 +1,7 @@
 """Streams of a camera: frames that are no images, and how long maps take."""
 
 import logging
+import sys
 from time import sleep
 
 import numpy as np
@@ -42,9 +43,12 @@ def test_a_stream_goes_on_after_bad_frames_where_asked(stabilize: bool, caplog: 
             np.testing.assert_array_equal(depth, predictor(frame))
 
 
-def test_latency_is_that_of_the_stream_and_not_of_what_is_done_with_its_maps() -> None:
+def test_latency_is_that_of_the_stream_and_not_of_what_is_done_with_its_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     latency = Latency()
     for _ in latency.of(sleep(0.02) for _ in range(5)):
         sleep(0.1)
     assert len(latency.seconds) == 5 and 0.02 <= min(latency.seconds) < 0.1
-    assert str(latency).startswith("5 maps: median ") and latency.peak_bytes > 10 * 2**20
+    text = str(latency)
+    assert text.startswith("5 maps: median ") and int(text.split("; ")[1].split(" MiB")[0].replace(",", "")) > 10
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    assert str(latency) == text.partition(";")[0]
