@@ -1,6 +1,7 @@
 """What a user of pip gets: the wheel with recipes and data files, and an sdist from which the same wheel is built."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,10 +12,12 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 import densevit
 
 ROOT = Path(__file__).parents[1]
+in_clone = pytest.mark.skipif(not (ROOT / ".github").is_dir(), reason="an sdist has no workflows")
 # Neither belongs to the source, nor is any of it tracked.
 NOT_SOURCE = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "demo")
 # Module -> the distribution that holds it, where the names differ.
@@ -94,6 +97,47 @@ def test_the_metadata_say_the_same_version_everywhere() -> None:
     assert config["options"]["python_requires"] == f">={pythons[0]}"
     assert not workflow or set(pythons) <= set(json.loads(re.findall(r"python: (\[.*?\])", workflow)[0]))
     assert "embreex" not in config["options"]["install_requires"]  # the renderer is an extra
+
+
+def step(name: str, folder: Path, **environment: str) -> int:
+    """Run the commands of a step of the release's workflow in a folder."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    (command,) = [step["run"] for step in jobs["build"]["steps"] if step.get("name") == name]
+    shell = ["bash", "-eo", "pipefail", "-c", command]
+    return subprocess.run(shell, cwd=folder, env={**os.environ, **environment}).returncode
+
+
+@in_clone
+def test_a_release_needs_the_tag_of_the_version_and_dated_notes(tmp_path: Path) -> None:
+    assert step("The tag is the version", ROOT, GITHUB_REF_NAME=f"v{densevit.__version__}") == 0
+    assert step("The tag is the version", ROOT, GITHUB_REF_NAME="v0.0.1") == 1
+    heads = ("1.10.0], not released yet", "1.1.0] - 2026-12-01", "0.1.0] - 2026-01-01")
+    changes = "".join(f"## [{head}\n\n- {i}\n\n" for i, head in enumerate(heads))
+    (tmp_path / "CHANGELOG.md").write_text(changes)
+    notes = "The changelog has dated notes of the version"
+    assert step(notes, tmp_path, GITHUB_REF_NAME="v1.1.0") == 0
+    assert (tmp_path / "notes.md").read_text() == "\n- 1\n\n"
+    assert step(notes, tmp_path, GITHUB_REF_NAME="v1.10.0") == 1  # without a date
+    assert step(notes, tmp_path, GITHUB_REF_NAME="v1.2.0") == 1
+    # The project's own, once it has a date.
+    own = (ROOT / "CHANGELOG.md").read_text().replace(", not released yet", " - 2026-12-01")
+    (tmp_path / "CHANGELOG.md").write_text(own)
+    assert step(notes, tmp_path, GITHUB_REF_NAME=f"v{densevit.__version__}") == 0
+    text = (tmp_path / "notes.md").read_text()
+    assert "### Changed" in text and "\n## " not in text
+
+
+@in_clone
+def test_every_link_and_image_of_the_readme_on_pypi_leads_to_the_tag(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "README.md", tmp_path)
+    where = {"GITHUB_REPOSITORY": "somebody/densevit", "GITHUB_REF_NAME": "v1.2.3"}
+    assert step("PyPI shows the README without the files that it links to", tmp_path, **where) == 0
+    text, base = (tmp_path / "README.md").read_text(), "https://github.com/somebody/densevit"
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert targets and all(target.startswith("https://") for target in targets)
+    images = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert images and all(image.startswith(f"{base}/raw/v1.2.3/docs/images/") for image in images)
+    assert f"[published checkpoints]({base}/blob/v1.2.3/docs/models.md)" in text
 
 
 def test_what_the_package_imports_is_declared() -> None:
