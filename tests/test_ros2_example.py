@@ -1,16 +1,19 @@
 """The ROS 2 node of the examples, on stand-ins of ROS."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from torch import Tensor, nn
 
 import densevit
+from densevit.data.recordings.cameras import camera_of_json
+from densevit.data.recordings.distortion import CameraModel
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
 
@@ -22,6 +25,8 @@ K = [10.0, 0, 3.5, 0, 10, 2.5, 0, 0, 1]
 class Node:
     """Keeps what a node declares, subscribes to, publishes and logs."""
 
+    remapped = "/camera/image_raw"
+
     def __init__(self, name: str) -> None:
         self.heard: dict[str, Callable[[Any], None]] = {}
         self.published: dict[str, list[Any]] = {}
@@ -29,6 +34,9 @@ class Node:
 
     def declare_parameter(self, name: str, value: object) -> SimpleNamespace:
         return SimpleNamespace(value=value)
+
+    def resolve_topic_name(self, topic: str) -> str:
+        return self.remapped
 
     def create_publisher(self, kind: type, topic: str, depth: int) -> SimpleNamespace:
         return SimpleNamespace(publish=self.published.setdefault(topic, []).append)
@@ -89,6 +97,13 @@ def header(frame: str = "camera", sec: int = 5) -> SimpleNamespace:
     return SimpleNamespace(frame_id=frame, stamp=SimpleNamespace(sec=sec, nanosec=0))
 
 
+def info(d: Sequence[float] = (), **fields: Any) -> SimpleNamespace:
+    """A CameraInfo; its R and P as drivers leave them where a camera is alone and bends nothing."""
+    roi = SimpleNamespace(x_offset=0, y_offset=0, height=0, width=0, do_rectify=False)
+    plain = {"k": K, "r": np.eye(3).ravel(), "p": np.insert(K, [3, 6, 9], 0), "distortion_model": "plumb_bob"}
+    return SimpleNamespace(**plain | {"d": d, "binning_x": 0, "binning_y": 0, "roi": roi} | fields)
+
+
 def image(encoding: str = "bgr8", padding: int = 4) -> SimpleNamespace:
     rows = np.zeros((H, 3 * W + padding), np.uint8)
     rows[:, : 3 * W] = np.tile([10, 20, 30], W)
@@ -117,7 +132,7 @@ def test_images_and_points_become_depth_and_a_cloud(node_module: ModuleType) -> 
     node = node_module.DepthNode(model)
     node.heard["image"](image())
     assert not given and node.logged == ["no CameraInfo yet"]
-    node.heard["camera_info"](SimpleNamespace(k=K, d=[0.0] * 5))
+    node.heard["camera_info"](info([0.0] * 5))
     # 4 m ahead of the camera's axis, then 0.4 m to its left; behind it; not finite; far outside.
     points = np.array([[5, 0, 0], [5, 0.4, 0], [0.5, 0, 0], [np.nan, 0, 0], [2, 9, 0]])
     node.heard["lidar"](cloud(points))
@@ -138,21 +153,87 @@ def test_bad_messages_are_logged_and_old_or_unplaced_points_left_out(
 ) -> None:
     given = []
     node = node_module.DepthNode(lambda *words: given.append(words) or np.ones((H, W)))
-    node.heard["camera_info"](SimpleNamespace(k=K, d=[]))
+    node.heard["camera_info"](info())
     node.heard["image"](image("yuv422"))
     short = image()
     short.data = short.data[:40]
     node.heard["image"](short)
-    node.heard["camera_info"](SimpleNamespace(k=K, d=[0.1, 0, 0, 0, 0]))
+    node.heard["camera_info"](info([0.1, 0], distortion_model="fov"))
     node.heard["image"](image())
-    assert not given and ["yuv422" in node.logged[0], "40 bytes" in node.logged[1], "distortion" in node.logged[2]]
-    node.heard["camera_info"](SimpleNamespace(k=K, d=[]))
+    node.heard["camera_info"](info(k=[0] * 9, p=[0] * 12))
+    node.heard["image"](image())
+    words = ("yuv422", "40 bytes", "distortion 'fov' with 2 numbers", "not calibrated")
+    assert not given and all(word in line for word, line in zip(words, node.logged, strict=True))
+    node.heard["camera_info"](info())
     node.heard["lidar"](cloud(np.array([[5.0, 0, 0]]), sec=3))
     node.heard["image"](image())
     monkeypatch.setattr(Buffer, "known", False)
     node.heard["lidar"](cloud(np.array([[5.0, 0, 0]])))
     node.heard["image"](image())
     assert [words[2] for words in given] == [None, None] and "points left out: no lidar" in node.logged[-1]
+
+
+P = [9.0, 0, 3, 0, 0, 8, 2, 0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "raw", "rectified"),
+    [
+        ({"p": [0] * 12}, [10, 10, 3.5, 2.5], [10, 10, 3.5, 2.5]),
+        ({"p": P, "binning_x": 1}, [10, 10, 3.5, 2.5], [9, 8, 3, 2]),
+        ({"p": P, "binning_x": 2, "binning_y": 4}, [5, 2.5, 1.75, 0.625], [4.5, 2, 1.5, 0.5]),
+        ({"p": P, "roi": SimpleNamespace(x_offset=2, y_offset=1)}, [10, 10, 1.5, 1.5], [9, 8, 1, 1]),
+        (
+            {"p": P, "binning_x": 2, "roi": SimpleNamespace(x_offset=2, y_offset=1)},
+            [5, 10, 0.75, 1.5],
+            [4.5, 8, 0.5, 1],
+        ),
+    ],
+)
+def test_the_camera_is_that_of_the_part_sent_and_binned(
+    node_module: ModuleType, fields: dict[str, Any], raw: list[float], rectified: list[float]
+) -> None:
+    """By hand, the formulas of image_geometry: c' = (c - offset) / binning, f' = f / binning."""
+    for is_rectified, expected in ((False, raw), (True, rectified)):
+        camera = node_module.camera_of(info(**fields), is_rectified)
+        np.testing.assert_allclose(camera[[0, 1, 0, 1], [0, 1, 2, 2]], expected)
+
+
+def test_a_rectified_image_has_the_camera_p_and_a_raw_one_is_rectified(
+    node_module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A raw pixel at x of K shows, in the rectified image, the ray that the lens bends there. With k1 = -0.1 a ray at
+    x / z = 0.3 and y = 0 is bent to 0.3 * (1 - 0.1 * 0.09) = 0.2973; the ramp below has the value of its column."""
+    given = []
+    for topic in ("/camera/image_rect_color", "/camera/color/rect/image", "/directions/image_raw"):
+        monkeypatch.setattr(Node, "remapped", topic)
+        node = node_module.DepthNode(lambda *words: given.append(words[:2]) or np.ones((H, W)))
+        node.heard["camera_info"](info([-0.1, 0, 0, 0, 0], p=P))
+        message = image("mono8", 0)
+        message.step, message.data = W, np.tile(20 * np.arange(W, dtype=np.uint8), H).tobytes()
+        node.heard["image"](message)
+    assert all((camera[[0, 1, 0, 1], [0, 1, 2, 2]] == [9, 8, 3, 2]).all() for _, camera in given)
+    ramp = np.tile(20 * np.arange(W), (H, 1))
+    assert (given[0][0][..., 0] == ramp).all() and (given[1][0][..., 0] == ramp).all()
+    x, y = np.meshgrid((np.arange(W) - 3) / 9, (np.arange(H) - 2) / 8)
+    column = 10 * x * (1 - 0.1 * (x**2 + y**2)) + 3.5
+    inside = (column >= 0) & (column <= W - 1) & (10 * y + 2.5 <= H - 1)
+    np.testing.assert_allclose(given[2][0][..., 0][inside], 20 * column[inside], atol=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "d"), [("equidistant", [0.1, -0.02, 0, 0]), ("rational_polynomial", [0.1, *[0] * 6, 0.2])]
+)
+def test_other_lenses_are_undone_as_densevit_undoes_them(node_module: ModuleType, model: str, d: list[float]) -> None:
+    h, w = 48, 64
+    facts = {"k": [50, 0, 30, 0, 51, 25, 0, 0, 1], "d": d, "distortion_model": model, "height": h, "width": w}
+    camera = camera_of_json(facts, "camera_info.yaml")
+    assert isinstance(camera, CameraModel)
+    view, pixels = camera.undistorted((h, w)), np.random.default_rng(0).integers(0, 255, (h, w, 3), np.uint8)
+    pixels = cv2.GaussianBlur(pixels, (0, 0), 3)
+    message = info(d, k=facts["k"], p=np.insert(view.matrix, 3, 0, 1).ravel(), distortion_model=model)
+    np.testing.assert_allclose(node_module.rectify(pixels, message).astype(int), view.image(pixels), atol=1)
+    assert node_module.rectify(pixels, info()) is pixels
 
 
 class Red(nn.Module):

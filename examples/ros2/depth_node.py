@@ -2,15 +2,17 @@
 
     python3 depth_node.py --ros-args -p model:=model.onnx -r image:=/camera/image_rect -r camera_info:=/camera/info
 
-README.md beside it has the steps for a machine. A file `.onnx` needs onnxruntime alone, a checkpoint densevit.
+README.md beside it has the steps for a machine. A file `.onnx` needs onnxruntime alone, a checkpoint densevit;
+raw images with distortion need OpenCV.
 """
 
+import re
 from collections import deque
 from typing import Any, Protocol
 
 import numpy as np
 import rclpy
-from messages import camera_of, fill_cloud, fill_depth, image_of, matrix_of, measured, xyz_of
+from messages import camera_of, fill_cloud, fill_depth, image_of, matrix_of, measured, rectify, xyz_of
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from rclpy.time import Time
@@ -77,6 +79,7 @@ class DepthNode(Node):
         stabilize = self.declare_parameter("stabilize", False).value
         self.max_age = self.declare_parameter("max_age", 0.2).value  # seconds between image and points
         self.model = model or (OnnxModel(path) if str(path).endswith(".onnx") else StreamModel(path, stabilize))
+        self.rectified = re.search("[/_]rect", self.resolve_topic_name("image")) is not None
         self.camera: CameraInfo | None = None
         self.cloud: PointCloud2 | None = None
         self.transforms = Buffer()
@@ -95,9 +98,10 @@ class DepthNode(Node):
             self.get_logger().warning("no CameraInfo yet", throttle_duration_sec=5.0)
             return
         try:
-            image, camera = image_of(message), camera_of(self.camera)
+            image = image_of(message) if self.rectified else rectify(image_of(message), self.camera)
+            camera = camera_of(self.camera, rectified=True)
             depth = self.model(image, camera, self.points(message, camera, image.shape[:2]))
-        except ValueError as error:  # which densevit's DataError is, too
+        except (ValueError, ImportError) as error:  # densevit's DataError is a ValueError
             self.get_logger().error(f"image left out: {error}", throttle_duration_sec=1.0)
             return
         self.depth_out.publish(fill_depth(Image(), depth, message.header))

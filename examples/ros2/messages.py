@@ -1,11 +1,13 @@
 """ROS messages as NumPy arrays and back; of any objects with the fields of the messages. h x w pixels, n points."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 CHANNELS = {"rgb8": [0, 1, 2], "bgr8": [2, 1, 0], "rgba8": [0, 1, 2], "bgra8": [2, 1, 0], "mono8": [0, 0, 0]}
 TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}  # sensor_msgs/PointField
+LENSES = {"plumb_bob": (4, 5), "rational_polynomial": (8, 12, 14), "equidistant": (4,)}  # counts that OpenCV takes
 
 
 def image_of(message: Any) -> np.ndarray:
@@ -20,14 +22,53 @@ def image_of(message: Any) -> np.ndarray:
     return np.ascontiguousarray(rows.reshape(message.height, message.width, count)[..., CHANNELS[message.encoding]])
 
 
-def camera_of(message: Any) -> np.ndarray:
-    """Return the 3 x 3 matrix of a CameraInfo; raise ValueError if it has none, or its images are not rectified."""
-    if any(message.d):
-        raise ValueError(f"the camera has distortion {list(message.d)}: subscribe to rectified images (image_proc).")
+def camera_of(message: Any, rectified: bool) -> np.ndarray:
+    """Return the 3 x 3 matrix of raw images (K of a CameraInfo) or of rectified ones (P of the same).
+
+    Both are of the whole sensor: `roi` moves the principal point, then `binning` divides, as in image_geometry.
+
+    Raises:
+        ValueError: the camera is not calibrated.
+    """
     matrix = np.array(message.k, float).reshape(3, 3)
+    if rectified and any(message.p):
+        matrix = np.array(message.p, float).reshape(3, 4)[:, :3]
     if matrix[0, 0] <= 0 or matrix[1, 1] <= 0:
         raise ValueError("the CameraInfo is not calibrated: its focal length is 0.")
+    matrix[:2, 2] -= message.roi.x_offset, message.roi.y_offset
+    matrix[:2] /= [[message.binning_x or 1], [message.binning_y or 1]]
     return matrix
+
+
+def rectify(image: np.ndarray, message: Any) -> np.ndarray:
+    """Return a raw image as image_proc rectifies it: of the same size, by the camera `camera_of(message, True)`.
+
+    Raises:
+        ValueError: the camera is not calibrated, or its lens is of a model or a count that LENSES has not.
+        ImportError: OpenCV is needed, and is not installed.
+    """
+    turn = np.array(message.r, float).reshape(3, 3) if any(message.r) else np.eye(3)
+    raw, new = camera_of(message, False), camera_of(message, True)
+    model, lens = (message.distortion_model, tuple(message.d)) if any(message.d) else ("plumb_bob", (0.0,) * 5)
+    if len(lens) not in LENSES.get(model, ()):
+        raise ValueError(f"distortion {model!r} with {len(lens)} numbers; {', '.join(LENSES)} are undone.")
+    if not any(lens) and np.allclose(new @ turn, raw):
+        return image
+    import cv2
+
+    maps = _maps(model, lens, np.stack([raw, turn, new]).tobytes(), image.shape[1::-1])
+    return np.asarray(cv2.remap(image, *maps, cv2.INTER_LINEAR))
+
+
+@lru_cache(maxsize=2)
+def _maps(model: str, lens: tuple[float, ...], matrices: bytes, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the column and the row of the raw image that each pixel shows."""
+    import cv2
+
+    raw, turn, new = np.frombuffer(matrices).reshape(3, 3, 3)
+    make = cv2.fisheye.initUndistortRectifyMap if model == "equidistant" else cv2.initUndistortRectifyMap
+    u, v = make(raw, np.array(lens), turn, new, size, cv2.CV_32FC1)
+    return u, v
 
 
 def xyz_of(message: Any) -> np.ndarray:
