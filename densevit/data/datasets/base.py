@@ -25,7 +25,7 @@ from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import image_size, read_depth, read_image
-from densevit.data.io.samples import depth_at_image, make_sample, read_label_map
+from densevit.data.io.samples import depth_at_image, make_sample, read_label_map, read_mask
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import CameraModel, PinholeView
 from densevit.data.transforms.base import Transform
@@ -329,6 +329,8 @@ class FileDataset(Dataset):
         depth = self.read_depth_file(files.depth, self.depth_scale)
         for value in self.invalid:
             depth[depth == np.float32(value / (self.depth_scale or 1))] = 0
+        for path in files.masks:
+            depth = np.where(read_mask(path, depth.shape), depth, np.float32(0))
         return depth
 
     def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:

@@ -103,6 +103,7 @@ class Recording(FileDataset):
                     f"{prefix}/{frame.name}", frame.image, frame.depth, time=frame.time, pose=frame.pose,
                     intrinsics=fallback if frame.camera is None else frame.camera,
                     depth_intrinsics=other if frame.depth_camera is None else frame.depth_camera,
+                    masks=() if frame.depth is None or frame.confidence is None else (frame.confidence,),
                 )
                 for frame in split_blocks(frames, split, val_fraction)
             ]  # fmt: skip
@@ -122,9 +123,12 @@ def recording_facts(found: Sequence[tuple[Path, Layout]], samples: Sequence[Samp
     posed, known = (sum(getattr(files, key) is not None for files in samples) for key in ("pose", "intrinsics"))
     blocks = "" if split == "all" else f"; {split} is a block of each, by time"
     camera = "unknown: write intrinsics.json or set `camera`" if not known else f"known for {known:,} of them"
+    rated = sum(bool(files.masks) for files in samples)
+    confidence = [f"confidence of {rated:,} depth maps; where it is 0 (low), depth is not measured"] if rated else []
     return [
         f"{len(found):,} sequences, layout {layouts}{blocks}",
         f"poses of {posed:,} of {len(samples):,} images; camera {camera}",
+        *confidence,
     ]
 
 

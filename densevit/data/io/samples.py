@@ -109,6 +109,14 @@ def valid_depth(
     return np.where(known if valid is None else known & valid, depth, np.float32(0))
 
 
+def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
+    """Where a file of integers is above 0. Raises DataError if it is bad, or not of the depth map's size."""
+    mask = read_labels(path) > 0
+    if mask.shape != size:
+        raise DataError(f"{path}: {_size(mask)}, while the depth map is {size[0]} x {size[1]}.")
+    return mask
+
+
 def read_label_map(path: Path, table: ClassTable | None) -> Int64[np.ndarray, "h w"]:
     """Class ids of a file of ids or colours; without a table the ids are taken as stored. Raises DataError if it is
     bad, or holds what the table has not; naming the file."""

@@ -4,8 +4,8 @@
 | tum     | rgb.txt, depth.txt (`TIME FILE` a line), groundtruth.txt: TUM RGB-D and programs that write like it     |
 | frames  | frame-000000.color.png or .jpg, .depth.png, .pose.txt: 7-Scenes, tsdf-fusion                            |
 | scannet | color/0.jpg, depth/0.png, pose/0.txt, intrinsic/intrinsic_{color,depth}.txt: ScanNet's exporter         |
-| arkit   | frame_00000.jpg beside .json with `intrinsics` and `cameraPoseARFrame`, depth_00000.png                 |
-| stray   | depth/000000.png, odometry.csv, camera_matrix.csv, and the frames of rgb.mp4 in rgb/: Stray Scanner     |
+| arkit   | frame_00000.jpg beside .json with `intrinsics` and `cameraPoseARFrame`, depth_00000.png, conf_00000.png |
+| stray   | depth/000000.png, confidence/, odometry.csv, camera_matrix.csv, frames of rgb.mp4 in rgb/: Stray Scanner|
 | nerf    | transforms.json: Polycam, nerfstudio, Record3D's converter                                              |
 | colmap  | images/, depths/, and COLMAP's text model in sparse/0/ or colmap/                                       |
 | folders | images/ (rgb, color) and depths/ (depth), of equal names or named by time; poses in groundtruth.txt,    |
@@ -57,6 +57,7 @@ class Frame:
         pose: camera to world; None where it is not known.
         camera: intrinsics of the image, in pixels.
         depth_camera: those of the depth map, where it was taken by another camera or at another size.
+        confidence: of the depth map, of its size; depth of confidence 0, ARKit's low, is not measured.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Frame:
     pose: Pose | None = None
     camera: Camera | None = None
     depth_camera: Matrix | None = None
+    confidence: Path | None = None
 
 
 def associate(first: Sequence[float], second: Sequence[float], max_gap: float) -> list[tuple[int, int]]:
@@ -168,7 +170,7 @@ def read_arkit(folder: Path, max_gap: float) -> list[Frame]:
         image = next(
             (path for s in (".jpg", ".png") if (path := file.with_suffix(s)).is_file()), file.with_suffix(".jpg")
         )
-        depth = folder / f"depth_{file.stem.partition('_')[2]}.png"
+        depth, confidence = (folder / f"{kind}_{file.stem.partition('_')[2]}.png" for kind in ("depth", "conf"))
         pose = check_pose(facts.get("cameraPoseARFrame"), str(file))
         frames.append(
             Frame(
@@ -178,6 +180,7 @@ def read_arkit(folder: Path, max_gap: float) -> list[Frame]:
                 facts.get("time"),
                 None if pose is None else pose @ OPENGL,
                 camera_of_json(facts.get("intrinsics"), file),
+                confidence=confidence if confidence.is_file() else None,
             )
         )
     return frames
@@ -202,7 +205,9 @@ def read_stray(folder: Path, max_gap: float) -> list[Frame]:
                 f"{folder / 'odometry.csv'}: expected timestamp, frame, x, y, z, qx ... qw, got {row}."
             ) from None
         if name in images:
-            frames.append(Frame(name, images[name], folder / f"depth/{name}.png", time, pose @ OPENGL, camera))
+            depth, confidence = (folder / kind / f"{name}.png" for kind in ("depth", "confidence"))
+            frame = Frame(name, images[name], depth, time, pose @ OPENGL, camera)
+            frames.append(replace(frame, confidence=confidence) if confidence.is_file() else frame)
     return frames
 
 

@@ -327,3 +327,23 @@ def test_frames_without_depth_are_taken_where_they_are_asked_for(tmp_path: Path)
         Recording(root=tmp_path)
     sample = Recording(root=tmp_path, require_depth=False, camera=(5, 5, 2.5, 1.5)).read(1)
     assert sample.depth is None and sample.pose is not None and sample.intrinsics is not None
+
+
+@pytest.mark.parametrize(("write", "name"), [(write_arkit, "conf_00002.png"), (write_stray, "confidence/000002.png")])
+def test_depth_of_low_confidence_is_not_measured(write: Callable[[Path], None], name: str, tmp_path: Path) -> None:
+    """ARKit's confidence is 0 (low), 1 or 2; loggers write it beside the depth map, at its size."""
+    write(tmp_path)
+    confidence = np.arange(H * W, dtype=np.uint8).reshape(H, W) % 3
+    put(tmp_path / name, confidence)
+    data = Recording(root=tmp_path, camera=(40, 41, 15, 12))
+    plain, rated = data.read(1), data.read(2)
+    assert plain.depth is not None and rated.depth is not None and plain.valid is not None
+    truth = metres(2)
+    truth[-1, -1] = 0  # stored 65535
+    np.testing.assert_allclose(rated.depth, np.where(confidence > 0, truth, 0), atol=1e-3)
+    assert np.array_equal(rated.valid, rated.depth > 0) and plain.valid.sum() == (metres(1) > 0).sum() - 1
+    np.testing.assert_array_equal(data.depth_map(2), rated.depth)
+    assert "confidence of 1 depth maps; where it is 0 (low), depth is not measured" in data.facts
+    put(tmp_path / name, confidence[::2])
+    with pytest.raises(DataError, match=f"{name}: 12 x 32 .h x w., while the depth map is 24 x 32"):
+        data.read(2)

@@ -13,13 +13,10 @@ Koch, Liebel, Fraundorfer and Koerner 2018.
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64
+from jaxtyping import Float64
 
 from densevit.data.datasets.base import DATASETS, FileDataset, Root, read_numbers, resolve_root
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder, read_names
-from densevit.data.io.readers import read_labels
-from densevit.data.io.samples import valid_depth
-from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 
 MASKS = ("mask_invalid", "mask_transp")
@@ -41,14 +38,6 @@ class Ibims(FileDataset):
         samples = [_files(folder, name) for name in _names(self.root, folder)]
         super().__init__(samples, subset, f"ibims in {folder}")
 
-    def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:
-        assert files.depth is not None
-        depth = self.read_depth_file(files.depth, self.depth_scale)
-        valid = np.ones(depth.shape, np.bool_)
-        for path in files.masks:
-            valid &= _mask(path, depth.shape)
-        return valid_depth(depth, valid)
-
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
         path = files.intrinsics
         return pinhole(*read_numbers(path, 4)) if isinstance(path, Path) and path.is_file() else None
@@ -69,10 +58,3 @@ def _names(root: Path, folder: Path) -> list[str]:
         if path.is_file():
             return read_names(path)
     return [path.stem for path in find_files(folder, ["rgb/*.png"], "iBims-1's raw archive has them.")]
-
-
-def _mask(path: Path, shape: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
-    mask = read_labels(path) > 0
-    if mask.shape != shape:
-        raise DataError(f"{path}: {mask.shape[0]} x {mask.shape[1]}, while the depth map is {shape[0]} x {shape[1]}.")
-    return mask
