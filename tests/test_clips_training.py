@@ -79,7 +79,7 @@ def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path
     for changes, why in (
         ({"data.clip": 1}, r"model\.conditioning\.motion: learns from clips; set data\.clip"),
         ({"data.clip": 3}, r"data\.clip: 4 images a step hold no whole clips of 3\."),
-        ({"parallel": "fsdp"}, r"model\.conditioning\.motion: goes with parallel ddp"),
+        ({"parallel": "fsdp"}, r"model\.conditioning\.motion: needs parallel ddp"),
     ):
         with pytest.raises(ConfigError, match=why):
             run(config, "refused", decoder=DPT, **{**clips(image_model), **changes})

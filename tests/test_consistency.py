@@ -172,7 +172,7 @@ def test_stopped_and_resumed_the_run_is_bit_equal(folder: Path, tmp_path: Path) 
         ([f"{WEB}.consistency=null"], "the ground truth of 'web' fits no task: it has none"),
         ([f"{WEB}.truth=labels"], f"{WEB}.consistency: for images without ground truth; set `truth: none`"),
         (["ema=null"], f"{WEB}.consistency: its teacher is the moving average of the weights; set `ema`"),
-        (["compile=true"], f"{WEB}.consistency: its teacher does not go with compile"),
+        (["compile=true"], f"{WEB}.consistency: its teacher cannot be combined with compile"),
         ([f"{WEB}.consistency.strong=[{{type: hflip}}]"], "consistency.strong.0: 'hflip' does more than change pixel"),
         (
             [f"{WEB}.consistency.strong=[{{type: colour}}]"],

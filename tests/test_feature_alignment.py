@@ -76,11 +76,11 @@ def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -
         ),
         (
             [f"objective.align_features.encoder={ENCODER}", "model.freeze_encoder=true"],
-            "goes with a trained encoder",
+            "needs a trained encoder",
         ),
         (
             [f"objective.align_features.encoder={ENCODER}", "compile=true"],
-            "goes with a trained encoder, and without",
+            "needs a trained encoder, and neither",
         ),
         (
             [f"objective.align_features.encoder={ENCODER}", "objective.align_features.sources=[wep]"],

@@ -69,13 +69,13 @@ REFUSED = {
     ("cached", "pretraining"): "data.cache_features: a pre-training",
     ("cached", "lora"): "data.cache_features: model.encoder.lora changes",
     # Processes would run other modules in a step, and wait for each other forever.
-    ("clips", "fsdp"): "motion: goes with parallel ddp",
-    ("points", "fsdp"): "points: goes with parallel ddp",
+    ("clips", "fsdp"): "motion: needs parallel ddp",
+    ("points", "fsdp"): "points: needs parallel ddp",
     # Blocks that do not run in every process, or weights that are put in from outside.
-    ("cached", "fsdp"): "data.cache_features: goes with parallel ddp; fsdp",
-    ("pretraining", "fsdp"): "parallel: a pre-training goes with ddp",
-    ("consistency", "fsdp"): "consistency: its teacher does not go with parallel: fsdp",
-    ("consistency", "compile"): "consistency: its teacher does not go with compile",
+    ("cached", "fsdp"): "data.cache_features: needs parallel ddp; fsdp",
+    ("pretraining", "fsdp"): "parallel: pre-training needs ddp",
+    ("consistency", "fsdp"): "consistency: its teacher cannot be combined with parallel: fsdp",
+    ("consistency", "compile"): "consistency: its teacher cannot be combined with compile",
     # Windows of frames go through the model by themselves.
     ("clips", "tiles"): "tiling: for single images; a model with motion blocks",
     ("clips", "flip"): "flip: for single images; a model with motion blocks",

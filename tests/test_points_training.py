@@ -245,7 +245,7 @@ def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path
             {"data.transforms": [{"type": "hflip"}]},
             r"conditioning\.points: learns from points .* add \{type: sparse_depth\}",
         ),
-        ({"parallel": "fsdp"}, r"model\.conditioning\.points: goes with parallel ddp"),
+        ({"parallel": "fsdp"}, r"model\.conditioning\.points: needs parallel ddp"),
         ({"model.decoder": {"type": "linear"}}, r"model\.conditioning\.points: model\.decoder has no fusions"),
     ):
         with pytest.raises(ConfigError, match=why):

@@ -149,7 +149,7 @@ def check_source(
     saved = model is None or (path is None and not isinstance(model, Predictor))
     others, owner = ({*OF_MODELS, *options}, "a MODEL") if saved else ({*OF_SAVED_MAPS}, "--predictions")
     if wrong := [name for name in {**given, **options} if name in others]:
-        raise ConfigError(*(f"--{name.replace('_', '-')} goes with {owner}." for name in wrong))
+        raise ConfigError(*(f"--{name.replace('_', '-')} is an option of {owner} only." for name in wrong))
 
 
 def refuse_others(task: str | None, given: Mapping[str, Any]) -> None:
@@ -360,7 +360,7 @@ def score_video(
     }
     if data is None:
         if not isinstance(subject, Predictor):
-            raise ConfigError("--videos: go with a MODEL, and without --data.")
+            raise ConfigError("--videos: needs a MODEL, and no --data.")
         return evaluate_films(subject, [str(video) for video in videos], limit=frames, **options)
     if not isinstance(subject, Predictor):
         subject = saved_depth(subject, data, prediction_type, scale, suffix, manifest, allow_outside_root)

@@ -127,7 +127,7 @@ def graph_options(
     if image_size is None and preprocessing:
         raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
     if not preprocessing and (crop or flip):
-        raise ConfigError("--no-preprocessing: goes without --flip and --crop, which are not part of the network.")
+        raise ConfigError("--no-preprocessing: needs no --flip and --crop, which are not part of the network.")
     if image_size == "dynamic" and crop is not None:
         raise ConfigError("--crop: the window depends on the size; give height and width by --image-size.")
     size = None if isinstance(image_size, str) else image_size

@@ -114,7 +114,7 @@ class Page:
         on(ui.write.click, self.save, [self.visit, ui.source, ui.formats, *ui.choices], offered)
 
     def guarded(self, handler: Callable[..., Updates]) -> Callable[..., Updates]:
-        """A handler whose errors become a sentence on the page, which goes on with what it showed before."""
+        """A handler whose errors become a sentence on the page, which keeps what it showed before."""
         import gradio
 
         @wraps(handler)

@@ -68,7 +68,7 @@ class Draft:
     def _of(cls, document: YamlDocument, folder: Path, objects: Mapping[str, Any]) -> "Draft":
         auto = document.tree.get("batch_size") == "auto"
         run, problems, complete = _parse(document)
-        # Where a default stands in for a value that did not fit, what it does not go with is nobody's mistake.
+        # Where a default stands in for a value that did not fit, a conflict with it is not the user's mistake.
         return cls(run, document, [*problems, *run.problems()] if complete else problems, folder, objects, auto)
 
     def locate(self, problem: str) -> str:

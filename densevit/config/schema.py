@@ -273,9 +273,9 @@ class Run:
                 found.append(f"model.heads.{name}: a head's name has a letter, and no '.', '/' or '='.")
         for name in self.tasks.keys() ^ self.model.heads.keys():
             have, lack = ("tasks", "model.heads") if name in self.tasks else ("model.heads", "tasks")
-            found.append(f"{have}.{name}: there is no {lack}.{name} to go with it.")
+            found.append(f"{have}.{name}: there is no {lack}.{name} for it.")
         for name in self.model.decoders.keys() - self.model.heads.keys():
-            found.append(f"model.decoders.{name}: there is no model.heads.{name} to go with it.")
+            found.append(f"model.decoders.{name}: there is no model.heads.{name} for it.")
         if self.model.heads and self.model.heads.keys() <= self.model.decoders.keys():
             found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
         if self.model.canonical_focal is not None and self.model.camera not in (None, "canonical"):

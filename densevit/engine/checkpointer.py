@@ -177,7 +177,7 @@ class Checkpointer:
         except Exception as error:  # a full disk, a lost GPU; the first error is the one to report
             tqdm.write(f"step {step} could not be saved: {error}")
         else:
-            tqdm.write(f"step {step} is saved; once the error below is mended, --resume goes on from it.")
+            tqdm.write(f"step {step} is saved; once the error below is fixed, --resume continues from it.")
 
 
 def changed(folder: Path, run: Run) -> list[str]:

@@ -36,7 +36,7 @@ class DistributedContext(ProcessGroup):
         """Raises ConfigError: the processes of this context cannot train the run together."""
         if run.parallel == "fsdp" and precision == "fp16":
             raise ConfigError(
-                "parallel: fsdp does not go with precision fp16, whose loss scale would differ; take bf16."
+                "parallel: fsdp cannot be combined with precision fp16, whose loss scale would differ; take bf16."
             )
         if run.batch_size % (self.size * run.grad_accum_steps):
             raise ConfigError(

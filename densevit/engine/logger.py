@@ -31,7 +31,7 @@ class MetricLogger:
     On resuming at step n, rows that an interrupted run logged after n are dropped, so that no step comes twice.
 
     Args:
-        start: the step that the run goes on from.
+        start: the step that the run resumes from.
         steps: its last step.
         trackers: that were started.
     """

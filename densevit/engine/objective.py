@@ -124,7 +124,7 @@ class TrainingObjective(nn.Module, ABC):
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
-        """Yield what in a run does not go with this objective; by default what only others read."""
+        """Yield what in a run is incompatible with this objective; by default what only others read."""
         yield from cls.without_heads(run)
         if run.data.probe is not None:
             yield "data.probe: only a pre-training has a probe; set objective to mae or dino."

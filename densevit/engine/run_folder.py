@@ -1,4 +1,4 @@
-"""The output folder of a run: locked while it trains, and searched for the checkpoint to go on from."""
+"""The output folder of a run: locked while it trains, and searched for the checkpoint to resume from."""
 
 import sys
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def locked(output: Path, world: DistributedContext) -> Iterator[FolderLock]:
 
 
 def find_checkpoint(run: Run, resume: str | None, world: DistributedContext) -> Found | None:
-    """Finds the checkpoint to go on from. `resume`: None to start anew, `auto` for the newest good checkpoint of the
+    """Finds the checkpoint to resume from. `resume`: None to start anew, `auto` for the newest good checkpoint of the
     run, or a path. Raises ConfigError if the folder holds a run that was not asked to go on, or one further than the
     named checkpoint. Raises CheckpointError if the named checkpoint is missing or damaged, and no other is taken
     instead; or none is whole. Returns a verified checkpoint, the same on every process, or None to start anew."""
@@ -76,12 +76,12 @@ def restore_links(folder: Path) -> None:
 
 
 def write_config(run: Run, world: DistributedContext) -> None:
-    """Writes `config.yaml`; after a checkpoint to go on from is loaded, whose config may stand there."""
+    """Writes `config.yaml`; after a checkpoint to resume from is loaded, whose config may stand there."""
     world.on_main(lambda: atomic_io.write_text(run.output / checkpoint.CONFIG, parser.dump(run)))
 
 
 def _named(resume: str, folder: Path) -> Found:
-    # A run goes on from its newest checkpoint; `locate` would take the best.
+    # A run resumes from its newest checkpoint; `locate` would take the best.
     steps = checkpoint.steps(Path(resume) / "checkpoints") or checkpoint.steps(Path(resume))
     path = steps[-1] if steps else checkpoint.locate(resume)
     path = path if path.is_dir() else path.parent

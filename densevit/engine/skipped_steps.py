@@ -127,7 +127,7 @@ class SkippedStepRecorder:
             folder.parent.mkdir(parents=True, exist_ok=True)
             checkpoint.write(folder, weights, self.card, parser.dump(self.run), saved, manifest)
             atomic_io.write_text(folder / RECORD, json.dumps(asdict(skipped), indent=1))
-        except (CheckpointError, StorageError, OSError) as error:  # the run goes on without a record
+        except (CheckpointError, StorageError, OSError) as error:  # the run continues without a record
             tqdm.write(f"the step could not be recorded: {error}")
             return
         plugins = "".join(f" --plugins {path}" for path in self.run.plugins)

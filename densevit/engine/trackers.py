@@ -180,7 +180,7 @@ class Trackers:
             except Exception as error:  # a network, a quota, a full disk: the training goes on
                 del self.active[name]
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
-                log.warning("tracker %s could not %s (%s); the run goes on without it.", name, what, reason)
+                log.warning("tracker %s could not %s (%s); the run continues without it.", name, what, reason)
 
 
 def start_trackers(run: Run, folder: Path | None) -> Trackers | None:

@@ -69,7 +69,7 @@ class TrainState:
 
     Args:
         objective: what is trained beside the model.
-        run_seed: seeds the random states where a run goes on with another number of processes.
+        run_seed: seeds the random states where a run resumes with another number of processes.
 
     Attributes:
         step: steps tried; `updates`: steps taken, which leaves out those skipped.
@@ -155,7 +155,7 @@ class TrainState:
         is missing or does not fit."""
         state = join_training_only(state)
         weights = state["weights"]
-        # A run that drops its moving average goes on from the weights in training, not from their average.
+        # A run that drops its moving average continues from the trained weights, not from their average.
         load_weights(self.model, state["raw_weights"] if self.ema else state.get("raw_weights", weights), source)
         if self.ema:
             self.ema.load_state_dict(weights)

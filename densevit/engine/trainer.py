@@ -131,7 +131,7 @@ class Trainer:
                 if stopping or self._due(self.run.save_every):
                     self.checkpointer.save()
                 if stopping and (state.step < self.steps or self._validation_due(val)):
-                    raise Preempted(f"stopped and saved at step {state.step} of {self.steps}; go on with --resume.")
+                    raise Preempted(f"stopped and saved at step {state.step} of {self.steps}; continue with --resume.")
             log.print(batches.summary())
         return state.scores
 

@@ -50,7 +50,7 @@ class PointFit:
 
     points: int
     error: float | None = None
-    """Mean relative error at points that neither made the map nor chose how; None of too few."""
+    """Mean relative error at points that neither made the map nor selected its form; None if there are too few."""
     interpolation: float | None = None
     """The same of linear interpolation between the points, without the map."""
     is_input: bool = False

@@ -34,7 +34,7 @@ def misplaced(sources: Sequence[MixtureSource], run: Run) -> Iterator[str]:
         if run.ema is None:
             yield f"{where}: its teacher is the moving average of the weights; set `ema`, to 0.996 say."
         if run.parallel == "fsdp" or run.compile:
-            yield f"{where}: its teacher does not go with {'compile' if run.compile else 'parallel: fsdp'}."
+            yield f"{where}: its teacher cannot be combined with {'compile' if run.compile else 'parallel: fsdp'}."
 
 
 class ConsistencyTeacher:

@@ -102,7 +102,7 @@ class Supervised(TrainingObjective):
     def incompatible(cls, run: Run) -> Iterator[str]:
         yield from cls.without_heads(run)
         if run.objective.get("align_features") and (run.model.freeze_encoder or run.compile or run.parallel == "fsdp"):
-            yield "objective.align_features: goes with a trained encoder, and without compile and parallel: fsdp."
+            yield "objective.align_features: needs a trained encoder, and neither compile nor parallel: fsdp."
         if run.objective.get("loss_weighting") == "uncertainty" and len(run.tasks) == 1:
             yield "objective.loss_weighting: there is only one task, and nothing to balance it with."
         if run.data.probe is not None:

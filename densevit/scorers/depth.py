@@ -217,7 +217,7 @@ def select_protocols(
         protocol = find_protocol(name or DEFAULT_PROTOCOLS.get(data_name, "plain"), data.depth_range, kind)
         return [protocol if align is None else protocol.aligned(align)]
     if align is not None:
-        raise ConfigError("--align goes with one protocol, not with --protocol all.")
+        raise ConfigError("--align needs one protocol, not --protocol all.")
     h, w = data.read(0).image.shape[:2]
     found = applicable(data_name, (h, w), kind, data.depth_range)
     if same_crop:

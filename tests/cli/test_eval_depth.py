@@ -108,7 +108,7 @@ def test_wrong_options_and_folders_are_reported_before_anything_is_scored(
 ) -> None:
     (tmp_path / "file").touch()
     for words, *told in (
-        (["--tile-size", "32", "--flip"], "--tile-size goes with a MODEL", "--flip goes with a MODEL"),
+        (["--tile-size", "32", "--flip"], "--tile-size is an option of a MODEL", "--flip is an option of a MODEL"),
         (["--output", tmp_path / "file"], "cannot be made"),
         (["--metrics", "boundry"], "Did you mean 'boundary'"),
     ):
@@ -116,7 +116,7 @@ def test_wrong_options_and_folders_are_reported_before_anything_is_scored(
         printed = capsys.readouterr()
         assert all(text in printed.err for text in told) and "abs_rel" not in printed.out
     assert main(["eval", "--task", "depth", "--data", "folder", "--root", str(data), "run", "--suffix", ".png"]) == 2
-    assert "--suffix goes with --predictions" in capsys.readouterr().err
+    assert "--suffix is an option of --predictions only" in capsys.readouterr().err
 
 
 def test_all_protocols_at_once_give_the_scores_of_each(data: Path, saved: Path, tmp_path: Path, capsys) -> None:

@@ -37,7 +37,7 @@ FAULTS = [
     (["a.pt", "--format", "onnx", "--image-size", "30,44"], "does not end in .onnx"),
     (["none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
     (["there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
-    (["a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: goes without --flip and --crop"),
+    (["a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: needs no --flip and --crop"),
     (["a.onnx", "--image-size", "dynamic", "--crop", "kb"], "--crop: the window depends on the size"),
     ([*SIZED, "--precision", "int8"], "--precision int8 and --max-drop go"),
     ([*SIZED, "--max-drop", "d1=0.01"], "--precision int8 and --max-drop go"),

@@ -61,7 +61,7 @@ def test_a_tracker_that_fails_ends_no_training_and_changes_no_bit(
     plain = densevit.train(config, output=tmp_path / "plain", **SHORT)
     failing = [{"type": "recorder", "fails_at": 2}]
     run = densevit.train(config, output=tmp_path / "tracked", trackers=failing, **SHORT)
-    assert "tracker recorder could not take values (no route to host); the run goes on without it." in caplog.text
+    assert "tracker recorder could not take values (no route to host); the run continues without it." in caplog.text
     assert len(recorder.seen) == 2 and len(run.train_log) == 2
     mine, other = (load_file(path.best / "model.safetensors") for path in (run, plain))
     assert all(torch.equal(mine[key], other[key]) for key in other)

@@ -106,7 +106,7 @@ def test_a_collapse_stops_the_training_and_leaves_the_checkpoints(
 def test_what_a_pretraining_lacks_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(folder, "x", MAE, "data.val=null", "model.freeze_encoder=true", "parallel=fsdp") == 2
     said = capsys.readouterr().err
-    for words in ("data.val: missing; the probe", "model.freeze_encoder: leaves", "goes with ddp"):
+    for words in ("data.val: missing; the probe", "model.freeze_encoder: leaves", "needs ddp"):
         assert words in said
     assert train(folder, "x", "objective={type: mea}") == 2
     assert "Did you mean 'mae'?" in capsys.readouterr().err

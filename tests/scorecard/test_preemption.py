@@ -53,7 +53,7 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
         seconds.append(time.monotonic() - asked)
         step = checkpoint.step_of(newest(run))
         assert step == read_csv(run / "train.csv")[-1]["step"]
-        assert f"stopped and saved at step {step} of 2000; go on with --resume." in child.err.read_text()
+        assert f"stopped and saved at step {step} of 2000; continue with --resume." in child.err.read_text()
         assert whole(run)
     assert median(seconds) < 5 and max(seconds) < 20, seconds  # one may have met with a busy disk
 

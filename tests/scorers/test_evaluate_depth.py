@@ -85,7 +85,7 @@ def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
     assert [p.name for p in select_protocols(None, data, "folder", "metric")] == ["plain"]
     assert [p.name for p in select_protocols(None, data, "kitti", "metric")] == ["kitti_eigen_garg"]
     assert len(select_protocols("all", data, "folder", "metric")) > 3
-    with pytest.raises(ConfigError, match="--align goes with one protocol"):
+    with pytest.raises(ConfigError, match="--align needs one protocol"):
         select_protocols("all", data, "folder", "metric", align="median")
     with pytest.raises(ConfigError, match="densevit eval"):
         select_protocols("plain", data, "folder", "labels")

@@ -199,7 +199,7 @@ class MixtureSource:
     drop_worst: float = 0.0  # share of an image's pixels, those with the largest error, that is not learned from
     cutmix: float = 0.0  # probability that a rectangle of another of its images is pasted in
     protocol: str | None = None  # in the validation during training
-    strong: Sequence[Transform] | None = None  # behind all others, of the student's view; None: without consistency
+    strong: Sequence[Transform] | None = None  # after all others, of the student's view; None: without consistency
     confidence: float = 0.0  # of the teacher on the weak view, below which a pixel's class is not learned
 
 

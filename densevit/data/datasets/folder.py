@@ -110,7 +110,7 @@ class Folder(FileDataset):
             depth_range: metres that the ground truth can have.
             require_depth: false takes images without depth, too. Default: true, unless there are labels and no depth.
             require_labels: likewise; default: true where there are labels and no depth.
-            subset: `available` goes on without what has no partner, and says how much that is.
+            subset: `available` leaves out what has no partner, and says how much that is.
             allow_outside_root: follow links and table entries that lead out of `root`.
         """
         self.root = resolve_root(root, "folder")

@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 Subset = Annotated[
     Literal["full", "available"],
-    Field(description="`available` goes on with the samples that are there, and says how many are not."),
+    Field(description="`available` takes the samples that are there, and says how many are not."),
 ]
-"""What to do when listed files are missing: refuse and name the first five, or go on with the others and say how many.
+"""What to do when listed files are missing: refuse and name the first five, or take the others and say how many.
 
 If none is there, that is an error in both cases.
 """

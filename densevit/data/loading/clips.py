@@ -71,7 +71,7 @@ class Clips:
 
     @staticmethod
     def incompatible(run: Run) -> Iterator[str]:
-        """Yield what in a run does not go with its clips."""
+        """Yield what in a run is incompatible with its clips."""
         clip = run.data.clip
         if clip > 1 and run.batch_size % (clip * run.grad_accum_steps):
             micro = "" if run.grad_accum_steps == 1 else f" in each of {run.grad_accum_steps} micro-batches"

@@ -53,7 +53,7 @@ class FeatureCache:
 
     @staticmethod
     def incompatible(run: Run) -> Iterator[str]:
-        """Yield what in a run does not go with cached features."""
+        """Yield what in a run is incompatible with cached features."""
         if run.data.cache_features is None:
             return
         if (run.model.encoder or {}).get("lora"):
@@ -61,7 +61,7 @@ class FeatureCache:
         elif not run.model.freeze_encoder:
             yield "data.cache_features: the encoder must stay as it is; set model.freeze_encoder."
         if run.parallel == "fsdp":
-            yield "data.cache_features: goes with parallel ddp; fsdp would shard an encoder that never runs."
+            yield "data.cache_features: needs parallel ddp; fsdp would shard an encoder that never runs."
         if run.data.clip > 1:
             yield "data.cache_features: caches single images, each with its own augmentation; leave data.clip out."
 

@@ -78,7 +78,7 @@ def _download(url: str, part: Path) -> None:
             failures = failures + 1 if size_of(part) <= before else 1
             if failures >= TRIES:
                 came = f"{size_of(part):,} bytes"
-                raise DataError(f"{url}: the connection broke after {came} ({why}); a later call goes on from there.")
+                raise DataError(f"{url}: the connection broke after {came} ({why}); a later call continues from there.")
 
 
 def _receive(url: str, part: Path, bar: Any) -> bool:

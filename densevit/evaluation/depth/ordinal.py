@@ -63,7 +63,7 @@ class OrdinalScores:
 
     accuracy: float  # over all pairs, as DA-2K is reported
     count: int  # of pairs
-    interval: Interval | None  # 95% bootstrap of the accuracy, images being the sample; None of too few
+    interval: Interval | None  # 95% bootstrap of the accuracy, over images; None if there are too few
     images: Mapping[str, tuple[float, int]]  # share and number of pairs of each image; groups: of each folder of images
     groups: Mapping[str, tuple[float, int]]
     title: str = ""

@@ -198,7 +198,7 @@ def mean_row(rows: Sequence[Row]) -> Row:
 
 
 def ranges_in_order(names: Iterable[str]) -> list[str]:
-    """Return the names of metrics as they come, those by ranges behind all others and from low to high."""
+    """Return the names of metrics as they come, those by ranges last and from low to high."""
     return sorted(names, key=_range_of)
 
 

@@ -58,7 +58,7 @@ def predict_frames(
         lookahead: maps come so many frames late, and are stabilised by later frames, too. At 0 a model with motion
             blocks sees earlier frames only; else windows, whose maps come up to a window late.
         fuse: with `stabilize`, average static parts per pixel, too.
-        skip_bad: log frames that are no images and go on with the next, which has the next map.
+        skip_bad: log frames that are no images and continue with the next, which has the next map.
     """
     name = predictor.card.head(head)
     inputs = read_good(predictor, frames) if skip_bad else map(predictor.read, frames)

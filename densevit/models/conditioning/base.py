@@ -55,7 +55,7 @@ class Conditioning(nn.Module, ABC):
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
-        """Yield what in a run does not go with it."""
+        """Yield what in a run is incompatible with it."""
         yield from ()
 
     @abstractmethod

@@ -90,7 +90,7 @@ class Motion(Conditioning):
         if run.data.clip == 1:
             yield "learns from clips; set data.clip to their number of frames, or leave it out by `motion: null`."
         if run.parallel == "fsdp":
-            yield "goes with parallel ddp; clips of several lengths would not run in step."
+            yield "needs parallel ddp; clips of several lengths would not run in step."
 
     def forward(self, features: EncoderOutput, inputs: ModelInputs, first_pass: FirstPass) -> EncoderOutput:
         clip_length = inputs[self.input].shape[1]

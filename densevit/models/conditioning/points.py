@@ -144,7 +144,7 @@ class Points(Conditioning):
         if not any(transform.get("type") == DRAWS_POINTS for transform in [*run.data.transforms, *own]):
             yield f"learns from points that a transform draws; add {{type: {DRAWS_POINTS}}} to data.transforms."
         if run.parallel == "fsdp":
-            yield "goes with parallel ddp; batches with and without points would not run in step."
+            yield "needs parallel ddp; batches with and without points would not run in step."
 
     def forward(self, features: EncoderOutput, inputs: ModelInputs, first_pass: FirstPass) -> EncoderOutput:
         points = inputs[self.input]

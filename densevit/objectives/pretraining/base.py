@@ -42,7 +42,7 @@ class PretrainingMethod(nn.Module, ABC):
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
-        """Yield what in a run does not go with a pre-training."""
+        """Yield what in a run is incompatible with pre-training."""
         if run.data.val is None and run.model.heads:
             yield "data.val: missing; the probe is scored on its labelled images. Without any, set model.heads: {}."
         if not run.model.heads and (run.data.val or run.data.probe):
@@ -50,7 +50,7 @@ class PretrainingMethod(nn.Module, ABC):
         if run.model.freeze_encoder:
             yield "model.freeze_encoder: leaves a pre-training nothing to learn."
         if run.parallel == "fsdp":
-            yield "parallel: a pre-training goes with ddp, which holds the whole model."
+            yield "parallel: pre-training needs ddp, which holds the whole model."
         if run.data.clip > 1:
             yield "data.clip: a pre-training learns from single images."
         if run.data.cache_features is not None:

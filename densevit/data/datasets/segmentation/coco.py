@@ -247,7 +247,7 @@ def annotation_files(root: Path) -> list[Path]:
 
 
 def images_folder(root: Path, annotations: Path, first: Sequence[PurePosixPath]) -> str:
-    """The folder of images that goes with a file: `val2017` for `panoptic_val2017.json`. `first`: some of the images,
+    """The folder of images of a file: `val2017` for `panoptic_val2017.json`. `first`: some of the images,
     which may be there without the folders or the address that the file has before their names."""
     name, beside = annotations.stem.rpartition("_")[2], str(annotations.parent.relative_to(root))
     choices = (beside, name, f"images/{name}", IMAGES.get(name, ""), "images", "")

@@ -49,7 +49,7 @@ class Yolo(FileDataset):
             root: the folder (densevit.data.datasets.base.resolve_root).
             file: under `root`: names of the classes, and folders or lists of the splits' images.
             background: pixels in no object are class 0, `background`; false ignores them.
-            subset: `available` goes on with the images that are there.
+            subset: `available` takes the images that are there.
             allow_outside_root: `file` may name folders outside of the root.
         """
         self.root = resolve_root(root, "yolo")
