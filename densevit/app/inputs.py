@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from densevit.data.io.exif import exif_focal
-from densevit.data.io.images import HEAD, detect_format
+from densevit.data.io.images import HEAD, Raster, detect_format
 from densevit.data.io.readers import read_image
 from densevit.data.io.rgb import Rgb
 from densevit.data.io.video import VIDEO_SUFFIXES, Span, open_video
@@ -41,7 +41,7 @@ class GivenImage:
     """
     Attributes:
         focal: in pixels, of its EXIF.
-        note: that it was reduced, and why EXIF gives no focal length, where it gives nonsense.
+        note: that it was reduced or is the first of several, and why EXIF gives no focal length.
     """
 
     path: Path
@@ -88,17 +88,19 @@ def open_clip(path: Path, folder: Path) -> GivenClip:
 
 
 def open_image(path: Path, limits: Limits, folder: Path) -> GivenImage:
-    image, focal, note = read_image(path, max_pixels=LARGEST), None, ""
+    image, focal, notes = read_image(path, max_pixels=LARGEST), None, []
+    if Raster.open(path, LARGEST).has_frames:
+        notes.append("The first of its images is shown; all of an animation only as a video (MP4).")
     try:
         focal = exif_focal(path, LARGEST)
     except DataError:
-        note = "The focal length in its EXIF cannot be true and is left out."
+        notes.append("The focal length in its EXIF cannot be true and is left out.")
     h, w = image.shape[:2]
-    if h * w <= limits.pixels:
-        return GivenImage(path, image, focal, note)
-    scale = (limits.pixels / (h * w)) ** 0.5
-    image = np.asarray(cv2.resize(image, (int(w * scale), int(h * scale)), interpolation=cv2.INTER_AREA))
-    given, path = path, folder / f"{path.stem}.png"
-    Image.fromarray(image).save(path, compress_level=1)
-    reduced = f"Reduced from {given.name}, {w} x {h} pixels (--max-pixels {limits.pixels:,})."
-    return GivenImage(path, image, None if focal is None else focal * image.shape[1] / w, f"{reduced} {note}".strip())
+    if h * w > limits.pixels:
+        scale = (limits.pixels / (h * w)) ** 0.5
+        image = np.asarray(cv2.resize(image, (int(w * scale), int(h * scale)), interpolation=cv2.INTER_AREA))
+        focal = None if focal is None else focal * image.shape[1] / w
+        path = folder / path.name  # readers go by the content
+        Image.fromarray(image).save(path, "PNG", compress_level=1)
+        notes.insert(0, f"Reduced from {w} x {h} pixels (--max-pixels {limits.pixels:,}).")
+    return GivenImage(path, image, focal, " ".join(notes))

@@ -24,6 +24,7 @@ from densevit.reporting.predicted_array import class_table
 
 LEAST = 0.0005  # share of the pixels of a class in a legend
 WIDTH = 1024  # pixels of a picture in the page
+WIDE = 2.5  # width over height of an image whose map stands below it, not beside it
 Predictions = Sequence[Mapping[str, Any]]
 """Of each model, by head, as `AppModel.predict` returns them."""
 
@@ -78,9 +79,8 @@ def map_view(
     """
     kind = spec.output_kind
     if kind.image_level:
-        return render(
-            "map_view.html", title=title, image=jpeg(small(image)), table=Markup(class_table(values, spec)), rows=[]
-        )
+        table = Markup(class_table(values, spec))
+        return render("map_view.html", title=title, image=jpeg(small(image)), wide=False, table=table, rows=[])
     legend, scale = [], None
     if is_coloured(spec):
         ends = zip(options.limits, usual or percentile_range(values), strict=True)
@@ -135,6 +135,7 @@ def _view(
         title=title,
         image=jpeg(small(image)),
         map=lossless(small(picture)),
+        wide=image.shape[1] > WIDE * image.shape[0],
         data={"size": list(image.shape[:2]), "shape": list(samples.shape), "unit": unit, "classes": names},
         values=base64.b64encode(samples.astype("<f4").tobytes()).decode(),
         **{"table": None, "scale": None, "legend": [], "rows": [], **parts},

@@ -156,6 +156,7 @@ def test_large_maps_are_thinned_out_and_never_blended() -> None:
     view = map_view("x", np.zeros((20, 3000, 3), np.uint8), values, HeadSpec(kind="affine"), ViewOptions())
     shown = values_of(view)
     assert shown.shape[1] == 1024 and np.isin(shown, values).all()
+    assert '<div class="pair wide">' in view  # the map stands below an image this wide
 
 
 def test_checkpoints_side_by_side_share_one_scale_of_metres(model: AppModel, given: GivenImage) -> None:
@@ -230,12 +231,20 @@ def test_a_large_photo_is_reduced_with_its_lens_and_says_so(model: AppModel, fol
     image.save(tmp_path / "phone.jpg", exif=exif)
     photo = open_given(tmp_path / "phone.jpg", LIMITS, folder)
     assert isinstance(photo, GivenImage) and photo.image.shape == (282, 353, 3)
-    assert photo.note == "Reduced from phone.jpg, 800 x 640 pixels (--max-pixels 100,000)."
+    assert photo.note == "Reduced from 800 x 640 pixels (--max-pixels 100,000)." and photo.path.name == "phone.jpg"
     fov = field_of_view(800, 28 * np.hypot(800, 640) / np.hypot(36, 24))
     assert photo.focal == pytest.approx(focal_length(353, fov))
     (cloud,) = write_image_files(model, photo, ["ply"], ViewOptions(), tmp_path / "page")
     predict(model.predictor, photo.path, tmp_path / "own", formats=["ply"], fov=fov)
     assert cloud.read_bytes() == (tmp_path / "own/phone.ply").read_bytes()
+
+
+def test_of_an_animation_the_first_image_is_shown_which_is_said(folder: Path, tmp_path: Path) -> None:
+    still = Image.open(folder / "photo.png").convert("RGB")
+    still.save(tmp_path / "walk.webp", save_all=True, append_images=[still.rotate(20)])
+    given = open_given(tmp_path / "walk.webp", LIMITS, tmp_path)
+    assert given.note == "The first of its images is shown; all of an animation only as a video (MP4)."
+    assert open_given(folder / "photo.png", LIMITS, tmp_path).note == ""
 
 
 def test_a_clip_becomes_a_video_as_long_as_the_time_limit_allows(model: AppModel, folder: Path, tmp_path: Path) -> None:

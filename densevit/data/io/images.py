@@ -229,17 +229,18 @@ class Raster:
         return np.ascontiguousarray(pixels if turn is None else turn(pixels))
 
     def _warn_of_frames(self) -> None:
-        if self._has_frames and self.path not in _warned:
+        if self.has_frames and self.path not in _warned:
             _warned.add(self.path)
             log.warning("%s: holds several images (an animation, or pages); the first is read.", self.path)
 
     @property
     def _fast(self) -> bool:
         # OpenCV 4 does not decode animations.
-        return self.format in ("JPEG", "PNG", "WEBP") and not self._has_frames
+        return self.format in ("JPEG", "PNG", "WEBP") and not self.has_frames
 
     @cached_property
-    def _has_frames(self) -> bool:
+    def has_frames(self) -> bool:
+        """Whether the file holds several images, an animation or pages."""
         try:
             return bool(getattr(self.header, "is_animated", False))
         except Exception:  # see `open`
