@@ -38,10 +38,10 @@ def check_runtime(given: Path | None) -> None:
     if given is None and shutil.which("npm") is None:
         raise ConfigError(
             f"npm, which fetches ONNX Runtime Web, is not installed. Install Node.js, or run `npm pack {PACKAGE}` on "
-            "another machine and name the .tgz by --runtime."
+            "another machine and name the .tgz by --web-runtime."
         )
     if given is not None and not given.exists():
-        raise ConfigError(f"--runtime: {given} does not exist; the folder or the .tgz of the npm package {PACKAGE}.")
+        raise ConfigError(f"--web-runtime: {given} does not exist; the folder or the .tgz of the npm package {PACKAGE}.")
 
 
 def copy_runtime(given: Path | None, folder: Path) -> str:
@@ -92,7 +92,7 @@ def fetch(folder: Path) -> Path:
         said = str(getattr(error, "stderr", "") or error).strip().splitlines()
         raise ConfigError(
             f"npm could not fetch {PACKAGE} ({said[-1] if said else error}). `npm pack {PACKAGE}` on a machine with a "
-            "network makes a .tgz for --runtime."
+            "network makes a .tgz for --web-runtime."
         ) from error
     archive = folder / done.stdout.strip().splitlines()[-1]
     found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
