@@ -57,7 +57,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 CHANNELS = {"small": 64, "base": 128, "large": 256, "giant": 384}
 # Samples of the published training splits.
-LENGTHS = {"nyu": 24231, "kitti": 23158, "ade20k": 20210, "cityscapes": 2975, "voc": 10582}
+LENGTHS = {"nyu": 24231, "kitti": 23158, "ade20k": 20210, "cityscapes": 2975, "voc": 10582, "coco": 118287}
 
 
 @dataclass(frozen=True)
@@ -159,24 +159,26 @@ def recipes(paths: list[Path]) -> Iterator[str]:
 def recipe(path: Path) -> str:
     found = planning.load_plan(path)
     run = found.run
-    size = image_size(run)
-    model, forward, encoder = network(found.model, size)
+    size, classes = image_size(run), dry_run.CLASSES.get(run.data.train["type"])
+    named = any(head.options.get("classes") for head in found.model.heads.values())
+    spec = found.model.for_classes([str(i) for i in range(classes)]) if classes and not named else found.model
+    model, forward, encoder = network(spec, size)
     parameters = sum(p.numel() for p in model.parameters())
     trained = parameters - run.model.freeze_encoder * sum(p.numel() for p in model.encoder.parameters())
     flops = forward + 2 * (forward - encoder if run.model.freeze_encoder else forward)
-    length = LENGTHS.get(str(run.data.train.get("type")), 0)
+    length = sum(LENGTHS.get(word, 0) for word in path.stem.split("_"))  # of a mixture's name all sources
     steps = run.steps or round((run.epochs or 0) * length / run.batch_size)
     share = max(share for dim, share in UTILISATION.items() if dim <= model.encoder.features[0].channels)
     computing = steps * flops * run.batch_size / (PEAK * share) / 3600
     loading = steps * run.batch_size * LOADING / 3600
-    kept = json.loads(dry_run.BUDGETS.read_text())[str(path.resolve().relative_to(dry_run.CONFIGS).with_suffix(""))]
+    kept = json.loads(dry_run.BUDGETS.read_text()).get(str(path.resolve().relative_to(dry_run.CONFIGS).with_suffix("")))
     images = run.batch_size / run.grad_accum_steps
     state = 4 * (parameters - trained) + STATE * trained
-    memory = state + SPARE + 2**20 * (kept["constant_mb"] + images * kept["kept_mb"])
+    memory = state + SPARE + 2**20 * (kept["constant_mb"] + images * kept["kept_mb"]) if kept else 0
     hours = [f"{h:.1f}" if steps else "" for h in (computing, loading)]
     cells = [
         path.stem, f"{parameters / 1e6:.0f} M", f"{size[0]} x {size[1]}", run.batch_size, steps or "by its data",
-        f"{flops * run.batch_size / 1e12:.1f}", *hours, f"{memory / GB:.0f} GB",
+        f"{flops * run.batch_size / 1e12:.1f}", *hours, f"{memory / GB:.0f} GB" if memory else "",
     ]  # fmt: skip
     return "| " + " | ".join(map(str, cells)) + " |"
 
