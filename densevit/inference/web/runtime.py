@@ -41,7 +41,7 @@ def check_runtime(given: Path | None) -> None:
             "another machine and name the .tgz by --web-runtime."
         )
     if given is not None and not given.exists():
-        raise ConfigError(f"--web-runtime: {given} does not exist; the folder or the .tgz of the npm package {PACKAGE}.")
+        raise ConfigError(f"--web-runtime: {given} does not exist; give the folder or .tgz of npm's {PACKAGE}.")
 
 
 def copy_runtime(given: Path | None, folder: Path) -> str:
