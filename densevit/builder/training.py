@@ -31,7 +31,7 @@ from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
-from densevit.utils.device import Precision, is_out_of_memory
+from densevit.utils.device import Precision, is_out_of_memory, resolve
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
@@ -40,6 +40,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     run = plan.run
     objective: Any = plan.objective.component
     with plan.located():
+        world.check(run, resolve(run.precision, world.device))
         for name, task in plan.tasks.items():
             check_source_names(f"tasks.{name}", task.sources, plan.train.sources)
         objective.check_data(run, plan.tasks, plan.opened)

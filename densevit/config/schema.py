@@ -118,6 +118,16 @@ class Data:
     timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0
     """Seconds to wait for a sample; network file systems pause now and then."""
 
+    @property
+    def has_one_size(self) -> bool:
+        """Whether `transforms` bring all images to one size."""
+        for spec in reversed(self.transforms):
+            if spec.get("size") or spec.get("type") in ("crop_box", "nyu_crop", "kb_crop"):
+                return True
+            if spec.get("type") in ("resize", "random_scale"):
+                return False
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
@@ -211,8 +221,9 @@ class Run:
     """Number format of a step; auto: bf16 where the hardware multiplies in it, else fp16 on a GPU, fp32 on a CPU."""
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of the weights' moving average, which is then what is validated and saved; default: none."""
-    compile: bool = False
-    """Compile the blocks of the network with torch.compile."""
+    compile: bool | Literal["reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = False
+    """Compile the network's blocks with torch.compile, in its default mode (true) or the one named. reduce-overhead
+    and max-autotune record CUDA graphs: for small batches on a GPU, with images of one size."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With several processes: each holds the whole model (ddp), or a shard of it (fsdp)."""
     device: str = "auto"
@@ -245,6 +256,11 @@ class Run:
     plugins: list[Path] = field(default_factory=list)
     """Python files that register components of your own."""
 
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether the compiled blocks are recorded as CUDA graphs."""
+        return self.compile in ("reduce-overhead", "max-autotune")
+
     def problems(self) -> list[str]:
         """What the types cannot say."""
         found = []
@@ -254,6 +270,13 @@ class Run:
             found.append(
                 f"grad_accum_steps: {self.grad_accum_steps} micro-batches cannot share {self.batch_size} images evenly."
             )
+        if self.cuda_graphs and not self.data.has_one_size:
+            found.append(
+                f"compile: {self.compile} records CUDA graphs, each for one size of images; end data.transforms with a "
+                "crop or resize to `size`, or take compile: true."
+            )
+        if self.cuda_graphs and self.parallel == "fsdp":
+            found.append(f"compile: {self.compile} records CUDA graphs, which fsdp rules out; take compile: true.")
         if self.early_stop and self.data.val is None:
             found.append("early_stop: there is no data.val whose scores could get better.")
         if self.steps and sum(warmups := self.schedule.warmups(self.steps)) >= self.steps:

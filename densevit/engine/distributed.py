@@ -38,6 +38,10 @@ class DistributedContext(ProcessGroup):
             raise ConfigError(
                 "parallel: fsdp cannot be combined with precision fp16, whose loss scale would differ; take bf16."
             )
+        if run.cuda_graphs and self.device.type != "cuda":
+            raise ConfigError(
+                f"compile: {run.compile} records CUDA graphs, and the device is {self.device.type}; take compile: true."
+            )
         if run.batch_size % (self.size * run.grad_accum_steps):
             raise ConfigError(
                 f"batch_size: {run.batch_size} images cannot be divided evenly over {self.size} processes x "

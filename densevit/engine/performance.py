@@ -26,14 +26,15 @@ from densevit.utils.progress import tqdm
 MOST_GRAPHS = 64  # of one function: each rate of stochastic depth, one a block, has its own
 
 
-def compile_blocks(model: nn.Module) -> None:
+def compile_blocks(model: nn.Module, mode: bool | str = True) -> None:
     """Compile each repeated block in place, or a whole model that has none; before DDP or FSDP wrap it.
 
     FSDP's hooks then lie between the graphs, and the gradients of one block are averaged while those of the next are
-    computed. Blocks that are alike share one graph.
+    computed. Blocks that are alike share one graph. `mode`: of torch.compile; True: its default.
     """
     for block in list(transformer_blocks(model)) or [model]:
-        block.compile(dynamic=False, recompile_limit=MOST_GRAPHS)  # padding: torch 2.10 fails on symbolic sizes
+        # Not dynamic: torch 2.10 fails on symbolic sizes where images are padded.
+        block.compile(dynamic=False, recompile_limit=MOST_GRAPHS, mode=mode if isinstance(mode, str) else None)
 
 
 WARMUP = 2  # steps

@@ -77,10 +77,9 @@ class Trainer:
         self.run, self.steps, self.tasks, self.world = run, run.steps, tasks, world
         self.predict, self.card = predict, card
         self.precision = resolve(run.precision, world.device)
-        world.check(run, self.precision)
         self.model = model.to(world.device).to(memory_format=torch.channels_last)
         if run.compile:
-            compile_blocks(self.model)
+            compile_blocks(self.model, run.compile)
         for task in tasks.values():
             task.to(world.device)
         self.objective = objective.to(world.device)
@@ -214,6 +213,8 @@ class Trainer:
             self._set_training_mode()
         self._set_progress(self._updates())
         self.optimizer.zero_grad(set_to_none=True)
+        if self.run.cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # what graphs have given so far may be overwritten
         values: dict[str, Tensor] = {}
         names: list[str] = []
         indices: list[int] = []
@@ -290,7 +291,9 @@ class Trainer:
         """Scores the model; False if it was stopped on the way."""
         assert val is not None
         state = self.state
-        with self.checkpointer.save_on_exception():
+        # Graphs would be recorded for each size of image, and written over where no step begins.
+        eager = torch.compiler.set_stance("force_eager") if self.run.cuda_graphs else nullcontext()
+        with eager, self.checkpointer.save_on_exception():
             further = self.objective.before_validation()
             scores = validate(
                 state, self.tasks, val, self.predict, log, stop,

@@ -139,6 +139,32 @@ def test_what_types_cannot_say_is_checked(write) -> None:
     assert keys == {"steps", "grad_accum_steps", "schedule.warmup", "tasks.seg", "model.heads.depth"}
 
 
+@pytest.mark.parametrize(
+    ("transforms", "refused"),
+    [
+        ("[]", True),
+        ("[{type: hflip}]", True),
+        ("[{type: random_scale}, {type: random_crop, size: [8, 8]}, {type: hflip}]", False),
+        ("[{type: random_crop, size: [8, 8]}, {type: random_scale}]", True),
+        ("[{type: kb_crop}, {type: resize, size: null, short_side: 8}]", True),
+        ("[{type: resize, short_side: 8}, {type: kb_crop}]", False),
+    ],
+)
+def test_cuda_graphs_are_refused_where_images_may_have_several_sizes(write, transforms: str, refused: bool) -> None:
+    words = [f"data.transforms={transforms}", "compile=reduce-overhead"]
+    found = [x for x in parser.read(write(MINIMAL), words)[0].problems() if x.startswith("compile: ")]
+    assert [x.partition(", ")[2][:8] for x in found] == ["each for"] * refused
+    assert not parser.read(write(MINIMAL), [words[0], "compile=true"])[0].problems()
+
+
+def test_the_mode_of_compiling_is_one_of_torch_and_graphs_go_without_fsdp(write) -> None:
+    crop = "data.transforms=[{type: random_crop, size: [8, 8]}]"
+    run, _ = parser.read(write(MINIMAL), [crop, "compile=max-autotune", "parallel=fsdp"])
+    assert run.problems() == ["compile: max-autotune records CUDA graphs, which fsdp rules out; take compile: true."]
+    (problem,) = problems_of(write(MINIMAL), "compile=reduce_overhead")
+    assert all(mode in problem for mode in ("compile: ", "reduce_overhead", "'reduce-overhead'", "max-autotune"))
+
+
 def test_two_warm_ups_must_leave_steps_and_something_to_warm_up(write) -> None:
     run, _ = parser.read(write(MINIMAL), ["steps=10", "schedule.warmup=0.4", "schedule.encoder_warmup=6"])
     assert "schedule.encoder_warmup: 10 steps leave nothing of 10." in run.problems()

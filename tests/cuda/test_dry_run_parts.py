@@ -3,10 +3,13 @@
 What a step may wait for stands here; everything else must not.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 from dry_run import dry_run, plan_of
+from torch import nn
 
 pytestmark = [pytest.mark.fake_cuda, pytest.mark.slow]
 
@@ -112,3 +115,14 @@ def test_losses_whose_sizes_depend_on_the_labels_wait_no_more_than_now(loss: str
     plan = plan_of(LABELS, *depth(losses("labels", loss)))
     found = dry_run(plan, tmp_path, size=(64, 64))
     assert sum(found.waits.values()) <= LOSSES_THAT_WAIT[loss], found.said
+
+
+def test_cuda_graphs_are_told_of_each_step_and_left_out_of_validations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: calls.append(options["mode"]))
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: calls.append("step"))
+    monkeypatch.setattr(torch.compiler, "set_stance", lambda stance: nullcontext(calls.append(stance)))
+    dry_run(plan_of(DEPTH, *depth("compile=reduce-overhead")), tmp_path)
+    assert calls == [*["reduce-overhead"] * 4, *["step"] * 3, "force_eager"]  # two blocks, two stages

@@ -25,6 +25,9 @@ KINDS = {
     "checkpointed": ["precision=bf16", "model.grad_checkpointing=true"],
     "frozen": ["precision=bf16", "model.freeze_encoder=true"],
     "compiled": ["precision=bf16", "compile=true"],
+    "graphs": ["precision=bf16", "compile=reduce-overhead", "ema=0.9"],
+    "graphs, recomputed": ["precision=bf16", "compile=reduce-overhead", "model.grad_checkpointing=true"],
+    "graphs, accumulated": ["precision=bf16", "compile=reduce-overhead", "grad_accum_steps=2"],
     "dpt": [
         "precision=bf16",
         "model.encoder.depth=4",

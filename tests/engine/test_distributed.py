@@ -1,7 +1,11 @@
 """Two processes (gloo) train what one process trains."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
+from test_trainer import some_run
 
 from densevit.engine import distributed
 from densevit.errors import ConfigError
@@ -46,6 +50,13 @@ def test_a_process_among_several_touches_no_gpu_but_its_own(monkeypatch: pytest.
     assert groups[0]["device_id"] == torch.device("cuda:3")
     # While one process saves a large model, the others wait for its objects, not in a collective of NCCL.
     assert groups[1]["backend"] == "gloo" and groups[1]["timeout"] > 10 * groups[0]["timeout"]
+
+
+def test_cuda_graphs_on_a_cpu_are_refused(tmp_path: Path) -> None:
+    run, world = some_run(tmp_path, compile="max-autotune"), distributed.DistributedContext(torch.device("cpu"))
+    with pytest.raises(ConfigError, match="compile: max-autotune records CUDA graphs, and the device is cpu; take"):
+        world.check(run, "fp32")
+    world.check(replace(run, compile="max-autotune-no-cudagraphs"), "fp32")
 
 
 def test_one_gpu_for_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
