@@ -5,13 +5,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.config.schema import Run
 from densevit.engine.distributed import DistributedContext
@@ -56,18 +54,6 @@ def peak_flops(device_name: str, precision: Precision) -> float | None:
     return PEAKS[max(known, key=len)] * 1e12 * (0.5 if precision == "tf32" else 1)
 
 
-class CountFlops(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the floating-point operations of products, convolutions and attention. Inside, nothing is compiled."""
-
-    flops = 0
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = op(*args, **(kwargs or {}))
-        if (rule := flop_registry.get(op.overloadpacket)) is not None:
-            self.flops += rule(*args, **(kwargs or {}), out_val=out)
-        return out
-
-
 @dataclass
 class Interval:
     """Some steps, and their seconds with those of them in which the host waited for data."""
@@ -84,7 +70,7 @@ class Throughput:
     """The batches of a training, and the speed of the steps that take them.
 
     The first two steps, which compile and choose algorithms, count only until there is a third. On devices of `PEAKS`
-    the operations of the first are counted, including those that `grad_checkpointing` repeats.
+    the operations of the first, which is not compiled, are counted, with those that `grad_checkpointing` repeats.
     """
 
     def __init__(self, run: Run, device: torch.device, precision: Precision, batches: Batches) -> None:
@@ -110,12 +96,13 @@ class Throughput:
         """Time a step; validation and saving lie outside."""
         if self.warming_up and self.whole.steps == WARMUP:
             self.recent, self.whole, self.warming_up = Interval(), Interval(), False
-        counted = CountFlops()  # type: ignore[no-untyped-call]
+        counts = self.peak and not self.flops
         waited, began = self.waited, time.perf_counter()
-        with counted if self.peak and not self.flops else nullcontext():
+        with FlopCounterMode(display=False) if counts else nullcontext() as counter:
             yield
         seconds = time.perf_counter() - began
-        self.flops += counted.flops
+        if counter is not None:
+            self.flops = counter.get_total_flops()
         for interval in (self.recent, self.whole):
             interval.add(seconds, self.waited - waited)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 SLAB = 2**20  # scores at a time: 2 MB of bfloat16, which fit into the second-level caches of two cores of Zen 4
 SLAB_BACKWARD = 2**22  # each slab also adds to sums over all tokens there, so fewer slabs are faster
 MIN_ROWS = 32  # queries of a slab; products of fewer are slow
+MATRIX_TILES = torch.cpu._is_amx_tile_supported()  # a call that torch.compile would break a graph for
 
 
 def attend(
@@ -31,7 +32,7 @@ def attend(
 
 
 def use_slabs(q: Tensor) -> bool:
-    return q.device.type == "cpu" and q.dtype == torch.bfloat16 and not torch.cpu._is_amx_tile_supported()
+    return q.device.type == "cpu" and q.dtype == torch.bfloat16 and not MATRIX_TILES
 
 
 # A custom operator, so that torch.compile sees one call and not a loop to unroll in each of 12 blocks.

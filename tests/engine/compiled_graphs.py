@@ -20,13 +20,14 @@ nn.Module.compile = lambda self, **options: compile_module(self, backend="eager"
 found: dict[str, list[float]] = {}
 
 
-def count(name: str, model: nn.Module, *, sharded: bool = False) -> None:
+def count(name: str, model: nn.Module, *, sharded: bool = False, bf16: bool = False) -> None:
     torch._dynamo.reset()
     counters.clear()
     compile_blocks(model.train())
     if sharded:
         fsdp.shard(model, mesh)
-    out = model(torch.rand(1, 3, 64, 64))
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        out = model(torch.rand(1, 3, 64, 64))
     maps = out.values() if isinstance(out, dict) else out.maps
     torch.autograd.backward(sum(x.float().mean() for x in maps))
     breaks = sum(counters["graph_break"].values()) + len(counters["unimplemented"])
@@ -36,6 +37,7 @@ def count(name: str, model: nn.Module, *, sharded: bool = False) -> None:
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
 mesh = init_device_mesh("cpu", (8,))
 count("alone", small_model())
+count("bf16", small_model(), bf16=True)
 count("fsdp", small_model(), sharded=True)
 spec = {"type": "timm", "name": "vit_small_patch16_dinov3", "image_size": 64, "out_indices": [0, 1]}
 count("dinov3", ENCODERS.check(spec, "encoder").build())

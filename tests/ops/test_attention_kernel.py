@@ -69,11 +69,11 @@ def test_slabs_cover_every_row_once_and_shrink_as_tokens_grow() -> None:
 
 def test_masks_and_other_number_formats_go_to_torchs_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "slab_attention", None)  # a call would raise
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(attention, "MATRIX_TILES", False)
     q = torch.randn(1, 2, 5, 8)
     mask = torch.eye(5, dtype=torch.bool)[None, None]
     assert torch.equal(attend(q, q, q), F.scaled_dot_product_attention(q, q, q))
     # Who may only ask himself takes his own value.
     torch.testing.assert_close(attend(q.bfloat16(), q.bfloat16(), q.bfloat16(), mask=mask), q.bfloat16())
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setattr(attention, "MATRIX_TILES", True)
     assert attend(q.bfloat16(), q.bfloat16(), q.bfloat16()).shape == q.shape
