@@ -63,7 +63,7 @@ class FeatureCache:
         if run.parallel == "fsdp":
             yield "data.cache_features: needs parallel ddp; fsdp would shard an encoder that never runs."
         if run.cuda_graphs:
-            yield f"data.cache_features: is incompatible with the CUDA graphs of compile: {run.compile}; take compile: true."
+            yield f"data.cache_features: incompatible with the CUDA graphs of compile: {run.compile}; take true."
         if run.data.clip > 1:
             yield "data.cache_features: caches single images, each with its own augmentation; leave data.clip out."
 
