@@ -214,7 +214,8 @@ class Trainer:
         self._set_progress(self._updates())
         self.optimizer.zero_grad(set_to_none=True)
         if self.run.cuda_graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # what graphs have given so far may be overwritten
+            # What graphs have returned so far may be overwritten from here on.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         values: dict[str, Tensor] = {}
         names: list[str] = []
         indices: list[int] = []
