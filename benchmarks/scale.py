@@ -5,7 +5,7 @@ trains. What autograd would keep is counted byte by byte for 2 and for 6 images:
 the rest does not. What is multiplied is counted operation by operation. Nothing is measured.
 
     python benchmarks/scale.py                     # ViT-S to 7B with the DPT decoder
-    python benchmarks/scale.py configs/{depth,segmentation}/*_*.yaml    # hours and memory of recipes
+    python benchmarks/scale.py configs/{depth,segmentation,panoptic,mixture}/*.yaml    # hours and memory of recipes
 
 The bytes of recipes are those of tests/cuda/budgets.json (benchmarks/cuda_dry_run.py).
 """
@@ -158,10 +158,10 @@ def recipes(paths: list[Path]) -> Iterator[str]:
 
 def recipe(path: Path) -> str:
     found = planning.load_plan(path)
-    run = found.run
-    size, classes = image_size(run), dry_run.CLASSES.get(run.data.train["type"])
-    named = any(head.options.get("classes") for head in found.model.heads.values())
-    spec = found.model.for_classes([str(i) for i in range(classes)]) if classes and not named else found.model
+    run, kind = found.run, found.run.data.train["type"]
+    size, spec = image_size(run), found.model
+    if kind in LENGTHS and not any(head.options.get("classes") for head in spec.heads.values()):
+        spec = spec.for_classes([str(i) for i in range(dry_run.CLASSES.get(kind, 0))])
     model, forward, encoder = network(spec, size)
     parameters = sum(p.numel() for p in model.parameters())
     trained = parameters - run.model.freeze_encoder * sum(p.numel() for p in model.encoder.parameters())

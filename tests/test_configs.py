@@ -1,5 +1,6 @@
 """Every recipe we ship means something: its options exist, and its model computes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,9 @@ def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) 
     header = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert 2 <= len(header) <= 8
     assert any("score" in line.lower() for line in header)
+    # A recipe without a score says what one would cost.
+    for line in (line for line in header if "not measured" in line):
+        assert re.search(r"not measured; it needs .+ (\d\.\d H200-hours by calculation|TFLOP)", line)
     assert len(path.read_text().splitlines()) <= 48
 
 
