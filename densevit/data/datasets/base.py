@@ -4,7 +4,7 @@ import hashlib
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass
 from math import inf
@@ -114,6 +114,9 @@ class Dataset(ABC):
     depth_cache: DepthCache | None = None
     """Where decoded depth files are kept; None decodes them every time."""
 
+    annotate: Callable[[int, Sample], Sample] | None = None
+    """Adds what a training objective needs to sample `index`, before its transforms."""
+
     version: str = ""
     """What changes with annotations that no file of a sample holds, for caches."""
 
@@ -146,6 +149,11 @@ class Dataset(ABC):
     def without_depth(self) -> "Dataset":
         """Return the data set for work without depth: it reads no depth files, whose unit may be unknown."""
         return self
+
+    def read_annotated(self, index: int) -> Sample:
+        """Decode one sample, and add what a training objective needs."""
+        sample = self.read(index)
+        return sample if self.annotate is None else self.annotate(index, sample)
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
         """`Sample.labels` alone: quicker than `read` where the image need not be decoded."""

@@ -68,7 +68,7 @@ class AugmentedDataset:
             return sample
 
     def _transformed(self, index: int, rng: np.random.Generator) -> Sample:
-        sample = self.dataset.read(index)
+        sample = self.dataset.read_annotated(index)
         weak = self.transforms[sample.source](sample, rng)
         strong = self.strong.get(sample.source)
         return weak if strong is None else replace(strong(weak, rng), weak=weak.image)

@@ -1,1 +1,1 @@
-"""Depth from videos without ground truth: the objective `self_supervised`, its geometry, losses and pose network."""
+"""Depth from videos without ground truth: the objective `self_supervised`, its geometry, losses and odometry."""

@@ -1,11 +1,11 @@
-"""Scores that need no depth: the photometric error of held-out clips, and the pose network's trajectories."""
+"""Scores that need no depth: the photometric error of held-out clips, and trajectories."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float64
 from torch import Tensor
 
@@ -15,13 +15,13 @@ from densevit.data.loading.collate import collate
 from densevit.data.transforms.geometric import Resize
 from densevit.engine.objective import AllReduceMean
 from densevit.model_card import ModelCard
-from densevit.objectives.self_supervised.pose_network import PoseNetwork
+from densevit.objectives.self_supervised.geometry import Motion
 from densevit.ops.resize import network_size
 from densevit.structures import Batch, Sample
 from densevit.utils import atomic_io
 
 CLIPS = 64  # of a validation
-FRAMES = 16  # pairs that the pose network sees at once
+FRAMES = 16  # pairs at once
 
 Trajectory = Float64[np.ndarray, "n 4 4"]
 Tracked = tuple[str, Trajectory, list[Sample]]
@@ -42,7 +42,7 @@ class HeldOutVideos:
         self.clips = Clips(data, length, stride)
 
     def read(self, index: int) -> Sample:
-        sample = self.data.read(index)
+        sample = self.data.read_annotated(index)
         h, w = sample.image.shape[:2]
         resize = Resize(size=network_size((h, w), self.card.resize, self.card.multiple))
         return resize(sample, np.random.default_rng(0))
@@ -51,13 +51,15 @@ class HeldOutVideos:
         """Yield this process's share of some clips, spread over the videos."""
         for clip in evenly_spaced(len(self.clips), CLIPS)[rank::world_size]:
             indices = self.clips.frames(clip)
-            batch = collate([self.read(index) for index in indices], indices)
-            yield Batch(**{**vars(batch), "clip_length": len(indices)})
+            yield as_clip([self.read(index) for index in indices], indices)
 
-    @torch.no_grad()
-    def trajectories(self, network: PoseNetwork, device: torch.device) -> Iterator[Tracked]:
-        """Yield each video's name, its poses as the network has them (camera to world, the first is the identity), and
-        its samples; of every `stride`-th frame."""
+    def trajectories(self, motions: Callable[[Batch], Motion]) -> Iterator[Tracked]:
+        """Yield each video's name, its poses (camera to world, the first is the identity), and its samples; of every
+        `stride`-th frame.
+
+        Args:
+            motions: from each frame of a clip to the next.
+        """
         for name, frames in videos(self.data).items():
             samples = [self.read(index) for index in frames[:: self.stride]]
             if len({sample.image.shape for sample in samples}) > 1 or len(samples) < 3:
@@ -65,10 +67,13 @@ class HeldOutVideos:
             poses = [np.eye(4)]
             for start in range(0, len(samples) - 1, FRAMES):
                 part = samples[start : start + FRAMES + 1]
-                image = collate(part, range(len(part))).to(device).image
-                for motion in network(image[:-1], image[1:]).double().cpu().numpy():
+                for motion in motions(as_clip(part, range(len(part)))).double().cpu().numpy():
                     poses.append(poses[-1] @ np.linalg.inv(motion))
             yield name, np.stack(poses), samples
+
+
+def as_clip(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
+    return replace(collate(samples, indices), clip_length=len(samples))
 
 
 def trajectory_scores(found: Iterator[Tracked], folder: Path | None) -> dict[str, float]:
@@ -129,7 +134,7 @@ def similarity(
 
 
 def mean_over(batches: Iterator[Batch], score: Callable[[Batch], Tensor], all_reduce_mean: AllReduceMean) -> float:
-    """Return the mean of a score of batches over all processes; NaN where there are none."""
-    values: Sequence[float] = [float(score(batch)) for batch in batches]
+    """Return the mean of a score of batches over all processes, without those whose score is NaN; NaN of none."""
+    values = [value for value in (float(score(batch)) for batch in batches) if not math.isnan(value)]
     total = all_reduce_mean({"sum": sum(values), "count": float(len(values))})
     return total["sum"] / total["count"] if total["count"] else math.nan

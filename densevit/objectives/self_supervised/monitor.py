@@ -1,4 +1,4 @@
-"""Notices trainings that collapse: depth that is constant, pixels that all are masked, motions that explode."""
+"""Notices trainings that collapse: depth that is constant, pixels that all are masked, motions that are too large."""
 
 from collections.abc import Iterator, Mapping
 
@@ -27,12 +27,15 @@ class Monitor:
         self.last: Mapping[str, Tensor] = {}
         self.warned: set[str] = set()
 
-    def see(self, depth: Plane, motion: Motion, moving: Bool[Tensor, "n h w"]) -> None:
+    def see(
+        self, depth: Plane, motion: Motion, known: Bool[Tensor, "pairs 1 1 1"], moving: Bool[Tensor, "n h w"]
+    ) -> None:
+        length = motion[:, :3, 3].norm(dim=1)
         typical = depth.flatten(1).median(1).values.mean()
         self.last = {
             "depth_spread": depth.clamp_min(1e-3).log().flatten(1).std(1).mean(),
             "masked": 1 - moving.float().mean(),
-            "motion": motion[:, :3, 3].norm(dim=1).mean() / typical,
+            "motion": torch.where(known[:, 0, 0, 0], length, 0.0).sum() / known.sum().clamp_min(1) / typical,
         }
 
     def values(self) -> dict[str, float]:
@@ -58,8 +61,8 @@ class Monitor:
             (
                 "motion",
                 motion > MOST_MOTION,
-                f"the camera moves by {motion:.1f} times the median depth from frame to frame: the motions explode. "
-                "Lower optim.lr or lengthen the warm-up; of known poses, check that they are in metres.",
+                f"the camera moves by {motion:.1f} times the median depth from frame to frame: frames are too far "
+                "apart (lower data.clip_stride), or poses are wrong or not in metres.",
             ),
         ):
             if values and applies and name not in self.warned:

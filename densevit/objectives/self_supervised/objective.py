@@ -17,16 +17,17 @@ from torch import Tensor
 
 from densevit.config.schema import NonNegative, Run
 from densevit.config.validation import TaskSpec
+from densevit.data.loading.workers import auto_workers
 from densevit.engine.objective import OBJECTIVES, AllReduceMean, TrainingSetup
 from densevit.engine.train_state import Scores
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
 from densevit.objectives.self_supervised.evaluation import HeldOutVideos, mean_over, trajectory_scores
-from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane, inverse, scaled
+from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane, inverse, rigid, scaled
 from densevit.objectives.self_supervised.monitor import Monitor
+from densevit.objectives.self_supervised.odometry import MeasuredMotion, baseline_lengths
 from densevit.objectives.self_supervised.parallax import check_video
 from densevit.objectives.self_supervised.photometric import smoothness
-from densevit.objectives.self_supervised.pose_network import PoseNetwork
 from densevit.objectives.self_supervised.views import ViewOptions, compare
 from densevit.objectives.sources import evaluating
 from densevit.objectives.supervised import Supervised
@@ -53,12 +54,10 @@ class SelfSupervised(Supervised):
         self,
         setup: TrainingSetup,
         *,
-        motion: Literal["poses", "network"] = "poses",
-        pose_network: str = "resnet18",
-        pretrained: bool = False,
+        motion: Literal["poses", "matches"] = "poses",
         smoothness: NonNegative = 1e-3,
         geometry: NonNegative = 0.1,
-        velocity: NonNegative = 0.0,
+        velocity: bool = False,
         ground_truth: NonNegative = 0.0,
         pyramid: Annotated[int, Field(ge=1, le=6)] = 3,
         auto_mask: bool = True,
@@ -66,16 +65,16 @@ class SelfSupervised(Supervised):
         brightness: bool = False,
         similarity: Literal["ssim", "census"] = "ssim",
     ) -> None:
-        """Raises ConfigError if no head or several give depth, CheckpointError if published weights cannot be had.
+        """Raises ConfigError if no head or several give depth, DataError if no motion can be measured.
 
         Args:
-            motion: of the camera: `poses` of the data (depth is in their metres), or a `network` that learns it (depth
-                up to a scale, unless `velocity` or `ground_truth` sets it).
-            pose_network: a ResNet of timm, trained beside the model and not part of it; `pretrained`: by ImageNet.
+            motion: of the camera: `poses` of the data (depth is in their metres), or `matches`: rotation and direction
+                are measured before the training by the optical flow, and the length of each step follows the depth
+                that is predicted (up to a scale, unless `velocity` or `ground_truth` sets it).
             smoothness: weight of the edge-aware smoothness of disparity.
             geometry: weight of the consistency of the depths of neighbours; above 0 pixels count less where they
                 disagree.
-            velocity: with `network`, weight of the difference of its distances from those of the data's poses.
+            velocity: with `matches`, take the length of each step from the data's poses: depth is in their metres.
             ground_truth: weight of the depth losses of `tasks`, where images have depth; 0 uses none.
             pyramid: sizes of the images that are compared, each half as large as the one before.
             auto_mask: pixels that match best unmoved teach nothing: a standing camera, objects at its speed.
@@ -88,14 +87,18 @@ class SelfSupervised(Supervised):
         run = setup.run
         self.head = depth_head(setup.task_specs, {name: task.output.kind for name, task in setup.tasks.items()})
         self.disparity = setup.tasks[self.head].output.kind == "disparity"
-        self.pose_network = PoseNetwork(pose_network, pretrained=pretrained) if motion == "network" else None
-        self.weights = {"smoothness": smoothness, "geometry": geometry, "velocity": velocity}
+        self.measured, self.velocity = motion == "matches", velocity
+        self.weights = {"smoothness": smoothness, "geometry": geometry}
         self.ground_truth, self.pyramid = ground_truth, pyramid
         self.options = ViewOptions(auto_mask, occlusion, brightness, weighted=geometry > 0, similarity=similarity)
         self.monitor = Monitor()
         val = setup.data.get("val")
         frames = (run.data.clip, run.data.clip_stride)
         self.held_out = HeldOutVideos(val, *frames, setup.card) if val is not None and val.video else None
+        if self.measured:
+            workers = auto_workers() if run.data.workers == "auto" else run.data.workers
+            for data in (setup.data["train"], *([self.held_out.data] if self.held_out else [])):
+                data.annotate = MeasuredMotion(data, run.data.clip_stride, workers)
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
@@ -105,14 +108,14 @@ class SelfSupervised(Supervised):
         if run.data.cache_features is not None:
             yield "data.cache_features: objective 'self_supervised' learns from videos, with their poses; leave it out."
         if run.objective.get("velocity") and run.objective.get("motion", "poses") == "poses":
-            yield "objective.velocity: compares a pose network with the data's poses; set objective.motion=network."
+            yield "objective.velocity: motion 'poses' has its distances already; set objective.motion=matches."
         if run.parallel == "fsdp":
             yield "parallel: objective 'self_supervised' goes with ddp; set it."
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
         super().check_data(run, tasks, data)
-        check_video(run, data["train"], poses=run.objective["motion"] == "poses" or run.objective["velocity"] > 0)
+        check_video(run, data["train"], poses=run.objective["motion"] == "poses" or run.objective["velocity"])
 
     def on_train_step(self, progress: float) -> None:
         super().on_train_step(progress)
@@ -133,7 +136,7 @@ class SelfSupervised(Supervised):
         """Return the weighted losses of neighbouring frames."""
         depth = self.depth(prediction.float(), batch)
         pairs = Pairs.of(len(batch), batch.clip_length, depth.device)
-        motion, camera, known = self.motions(batch, pairs)
+        motion, camera, known = self.motions(batch, pairs, depth)
         image, total, losses = batch.image, torch.zeros((), device=depth.device), {}
         for level in range(self.pyramid):
             if level:
@@ -145,9 +148,7 @@ class SelfSupervised(Supervised):
                 moving, losses["geometry"] = views.moving, self.weights["geometry"] * views.difference
         losses["photometric"] = total
         losses["smoothness"] = self.weights["smoothness"] * smoothness(1 / depth.clamp_min(1e-3), batch.image)
-        if self.weights["velocity"]:
-            losses["velocity"] = self.weights["velocity"] * self.velocity_loss(motion, batch, pairs)
-        self.monitor.see(depth.detach(), motion.detach(), moving)
+        self.monitor.see(depth.detach(), motion.detach(), known, moving)
         return {name: loss for name, loss in losses.items() if self.weights.get(name, 1)}
 
     def depth(self, prediction: Plane, batch: Batch) -> Plane:
@@ -157,30 +158,28 @@ class SelfSupervised(Supervised):
         focal = self.setup.tasks[self.head].output.focal
         return prediction if focal is None else prediction * canonical_scale(Camera.of(batch), focal)
 
-    def motions(self, batch: Batch, pairs: Pairs) -> tuple[Motion, Float[Tensor, "n 3 3"], Bool[Tensor, "pairs 1 1 1"]]:
+    def motions(
+        self, batch: Batch, pairs: Pairs, depth: Plane
+    ) -> tuple[Motion, Float[Tensor, "n 3 3"], Bool[Tensor, "pairs 1 1 1"]]:
         """Return the motion of each pair, the camera of each image, and of which pairs both are known."""
         camera, has_camera = filled(batch.intrinsics, 3, batch)
-        if self.pose_network is None:
-            motion, has_pose = poses_of(batch, pairs)
-        else:
-            count = len(pairs.targets) // 2
-            first, second = pairs.targets[:count], pairs.sources[:count]
-            forward = self.pose_network(batch.image[first], batch.image[second])
-            motion, has_pose = torch.cat([forward, inverse(forward)]), torch.ones_like(pairs.targets, dtype=torch.bool)
+        motion, has_pose = poses_of(batch, pairs)
+        if self.measured:
+            first = pairs.targets[: len(pairs.targets) // 2]
+            measured, has_motion = (x[first] for x in filled(batch.inputs.get("next_motion"), 4, batch))
+            length, has_length = motion[: len(first), :3, 3].norm(dim=1), has_pose[: len(first)]
+            if not self.velocity:
+                points = batch.inputs.get("baselines", torch.zeros_like(depth))
+                length, has_length = (x[first] for x in baseline_lengths(depth, points))
+            forward = rigid(measured[:, :3, :3], length[:, None] * measured[:, :3, 3])
+            motion, has_pose = torch.cat([forward, inverse(forward)]), (has_motion & has_length).repeat(2)
         known = has_camera[pairs.targets] & has_camera[pairs.sources] & has_pose
         return motion, camera, known[:, None, None, None]
 
-    @staticmethod
-    def velocity_loss(motion: Motion, batch: Batch, pairs: Pairs) -> Tensor:
-        """Return the mean absolute difference of distances from those of the data's poses (PackNet)."""
-        true, known = poses_of(batch, pairs)
-        found, wanted = (x[:, :3, 3].square().sum(1).clamp_min(1e-12).sqrt() for x in (motion, true))
-        return torch.where(known, (found - wanted).abs(), 0.0).mean()
-
     @torch.no_grad()
     def before_validation(self) -> Scores:
-        """Return the photometric error of held-out clips, and of the pose network's trajectories ATE and RPE, where the
-        data have poses; the trajectories are written to `trajectories/` in the folder of the run."""
+        """Return the photometric error of held-out clips, and of measured trajectories ATE and RPE, where the data have
+        poses; the trajectories are written to `trajectories/` in the folder of the run."""
         if self.held_out is None:
             return {}
         state, world = self.runtime.state, self.runtime.state.world
@@ -188,23 +187,36 @@ class SelfSupervised(Supervised):
         with evaluating(state.model), evaluating(self), averaged, gpu_products(tf32=self.runtime.precision == "tf32"):
             batches = self.held_out.batches(world.rank, world.size)
             scores = {"photometric": mean_over(batches, self._held_out_error, world.all_reduce_mean)}
-            if self.pose_network is not None:
+            if self.measured:
                 folder = self.setup.run.output / "trajectories" if world.is_main else None
-                scores |= trajectory_scores(self.held_out.trajectories(self.pose_network, world.device), folder)
+                scores |= trajectory_scores(self.held_out.trajectories(self._steps), folder)
         return scores
 
     def _held_out_error(self, batch: Batch) -> Tensor:
-        """Return the photometric error of clips at the network's size, without masks."""
+        """Return the photometric error of a clip at the network's size, without masks; NaN if no motion is known."""
+        batch, depth = self._held_out_depth(batch)
+        pairs = Pairs.of(len(batch), batch.clip_length, depth.device)
+        motion, camera, known = self.motions(batch, pairs, depth)
+        unmasked = replace(self.options, auto_mask=False, occlusion=False, weighted=False)
+        error = compare(batch.image, depth, camera, motion, known, pairs, unmasked).error
+        return error[pairs.targets[known.flatten()].unique()].mean()
+
+    def _steps(self, batch: Batch) -> Motion:
+        """Return the motion from each frame of a clip to the next; where it is not measured, none."""
+        batch, depth = self._held_out_depth(batch)
+        pairs = Pairs.of(len(batch), batch.clip_length, depth.device)
+        motion, _, known = self.motions(batch, pairs, depth)
+        motion = torch.where(known[..., 0], motion, torch.eye(4, device=depth.device))
+        return motion[: len(motion) // 2]
+
+    def _held_out_depth(self, batch: Batch) -> tuple[Batch, Plane]:
+        """Return a batch on the device, and its depth at the network's size."""
         batch = batch.to(self.runtime.state.world.device)
         card, model = self.setup.card, self.setup.model
         inputs = model.inputs_of(batch, validation=True)  # type: ignore[operator]
         options: dict[str, Any] = {"precision": self.runtime.precision, "heads": card.outputs}
         prediction = forward(model, batch.image, card.resize, card.multiple, inputs, **options)[self.head]
-        pairs = Pairs.of(len(batch), batch.clip_length, prediction.device)
-        motion, camera, known = self.motions(batch, pairs)
-        depth = 1 / (LEAST_DISPARITY + prediction) if self.disparity else prediction
-        unmasked = replace(self.options, auto_mask=False, occlusion=False, weighted=False)
-        return compare(batch.image, depth, camera, motion, known, pairs, unmasked).error.mean()
+        return batch, 1 / (LEAST_DISPARITY + prediction) if self.disparity else prediction
 
     def log_values(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:
         values = all_reduce_mean(self.monitor.values())

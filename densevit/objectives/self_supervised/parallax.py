@@ -52,8 +52,9 @@ def check_video(run: Run, data: Any, *, poses: bool) -> None:
         found.append(parallax(first, second))
     if poses and not posed:
         raise DataError(
-            f"data.train: objective.motion 'poses' needs the pose of each image, and none of {len(found)} pairs of "
-            "frames has them. Set objective.motion=network to learn the motion, too (depth is then not in metres)."
+            f"data.train: objective.motion 'poses' and objective.velocity need the pose of each image, and none of "
+            f"{len(found)} pairs of frames has them. Set objective.motion=matches and objective.velocity=false to "
+            "measure the motion (depth is then not in metres)."
         )
     middle, (h, w) = float(np.median(found)), first.image.shape[:2]
     told = (
