@@ -199,7 +199,7 @@ class SelfSupervised(Supervised):
         motion, camera, known = self.motions(batch, pairs, depth)
         unmasked = replace(self.options, auto_mask=False, occlusion=False, weighted=False)
         error = compare(batch.image, depth, camera, motion, known, pairs, unmasked).error
-        return error[pairs.targets[known.flatten()].unique()].mean()
+        return error[torch.isin(torch.arange(len(batch), device=depth.device), pairs.targets[known.flatten()])].mean()
 
     def _steps(self, batch: Batch) -> Motion:
         """Return the motion from each frame of a clip to the next; where it is not measured, none."""

@@ -27,6 +27,7 @@ SHORT_SIDE = 192  # pixels that frames have while they are matched; all pixels b
 MATCHES = 400
 NEAR_LINE = 0.75  # pixels between a match and its epipolar line
 SOFT = 0.25  # pixels, scale of the Cauchy loss of the fit
+LEAST_SEEN = 0.1  # of the pixels are led there and back by the optical flow
 LEAST_PARALLAX = 2.0  # pixels, the median over the matches, rotation taken out
 LEAST_AGREEING = 0.7  # of the matches lie near their lines
 LEAST_IN_FRONT = 0.95  # of those see their point before both cameras
@@ -98,17 +99,17 @@ def relative_motion(first: Sample, second: Sample) -> Measured | None:
     factor = SHORT_SIDE / min(first.image.shape[:2])
     zoom = scale(factor, factor)
     a, b = (resized_gray(sample, factor) for sample in (first, second))
-    cameras = [transform_intrinsics(sample.intrinsics, zoom) for sample in (first, second)]
+    cameras = [transform_intrinsics(camera, zoom) for camera in (first.intrinsics, second.intrinsics)]
     pixels, moved = matches(a, b)
-    if len(pixels) < MATCHES // 8:
+    if len(pixels) < MATCHES:
         return None
     x, y = (rays(places, camera) for places, camera in zip((pixels, moved), cameras, strict=True))
     focal = float(cameras[1][0, 0])
-    flat = [np.ascontiguousarray(part[:, :2]) for part in (x, y)]
-    essential, kept = cv2.findEssentialMat(*flat, np.eye(3), cv2.RANSAC, 0.99, NEAR_LINE / focal)
+    flat_x, flat_y = (np.ascontiguousarray(part[:, :2]) for part in (x, y))
+    essential, kept = cv2.findEssentialMat(flat_x, flat_y, np.eye(3), cv2.RANSAC, 0.99, NEAR_LINE / focal)
     if essential is None or essential.shape != (3, 3):
         return None
-    _, turn, direction, _ = cv2.recoverPose(essential, *flat, np.eye(3), mask=kept)
+    _, turn, direction, _ = cv2.recoverPose(essential, flat_x, flat_y, np.eye(3), mask=kept)
     turn, direction = refined(turn, direction[:, 0], x, y, focal)
     turned = x @ turn.T
     near = np.abs(line_distances(turn, direction, x, y)) * focal < NEAR_LINE
@@ -134,9 +135,10 @@ def resized_gray(sample: Sample, factor: float) -> Gray:
 
 def matches(a: Gray, b: Gray) -> tuple[Float64[np.ndarray, "n 2"], Float64[np.ndarray, "n 2"]]:
     """Return pixels of a and where they are in b: some of the third with the strongest edges, of those that the
-    optical flow leads there and back."""
+    optical flow leads there and back; none if these are few."""
     flow, back = dense_flow(a, b), dense_flow(b, a)
-    rows, columns = np.nonzero(consistent(flow, back, a, b, slack=0.5))
+    seen = consistent(flow, back, a, b, slack=0.5)
+    rows, columns = np.nonzero(seen & (seen.mean() > LEAST_SEEN))
     edges = np.hypot(*np.gradient(cv2.GaussianBlur(a, (0, 0), 1).astype(np.float64)))[rows, columns]
     strongest = np.argsort(-edges, kind="stable")[: len(edges) // 3]
     chosen = np.random.default_rng(0).permutation(strongest)[:MATCHES]

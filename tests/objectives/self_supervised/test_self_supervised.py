@@ -24,12 +24,11 @@ from densevit.errors import ConfigError, DataError
 from densevit.objectives.self_supervised import evaluation
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
-from densevit.objectives.self_supervised.pose_network import PoseNetwork
 from densevit.structures import Batch
 from densevit.weights import checkpoint
 
 WORLD = DistributedContext(torch.device("cpu"))
-NETWORK = {"objective": {"type": "self_supervised", "motion": "network", "velocity": 0.1}}
+MATCHES = {"objective": {"type": "self_supervised", "motion": "matches"}}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def run(config: Path, name: str, **changes: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(config: Path) -> Path:
-    return run(config, "whole", **NETWORK, ema=0.9)
+    return run(config, "whole", **MATCHES, ema=0.9)
 
 
 def built(config: Path, *words: str) -> tuple[Trainer, Batch]:
@@ -78,12 +77,27 @@ def test_with_known_poses_the_loss_is_least_at_the_true_depth(config: Path) -> N
     assert losses[2] < losses[1] and losses[4] < losses[5]
 
 
-def test_a_mirrored_clip_has_the_same_losses(config: Path) -> None:
-    """Image, camera and poses are mirrored together: the principal point is right."""
+def test_with_measured_motion_the_losses_ignore_the_scale_of_depth_unless_distances_are_known(config: Path) -> None:
+    def loss(factor: float) -> Tensor:
+        losses = objective_of(trainer).video_losses(factor * batch.depth, batch)
+        return torch.stack([losses["photometric"], losses["geometry"]])
+
+    trainer, batch = built(config, "objective={type: self_supervised, motion: matches}")
+    torch.testing.assert_close(loss(3.0), loss(1.0), rtol=1e-4, atol=1e-7)
+    trainer, batch = built(config, "objective={type: self_supervised, motion: matches, velocity: true}")
+    losses = [float(loss(factor)[0]) for factor in (0.5, 0.8, 1, 1.25, 2)]
+    assert min(losses) == losses[2] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("motion", ["poses", "matches"])
+def test_a_mirrored_clip_has_the_same_losses(config: Path, motion: str) -> None:
+    """Image, camera and motion are mirrored together: the principal point is right."""
     found = []
     for p in (0.0, 1.0):
         trainer, batch = built(
-            config, f"data.transforms=[{{type: random_crop, size: [40, 48]}}, {{type: hflip, p: {p}}}]"
+            config,
+            f"data.transforms=[{{type: random_crop, size: [40, 48]}}, {{type: hflip, p: {p}}}]",
+            f"objective.motion={motion}",
         )
         found.append(objective_of(trainer).video_losses(1.1 * batch.depth, batch))
     for name, loss in found[0].items():
@@ -104,7 +118,7 @@ def gradient(config: Path, *words: str) -> tuple[Tensor, Tensor]:
 
 
 def test_micro_batches_give_the_loss_and_gradient_of_the_whole_batch(config: Path) -> None:
-    words = ["objective={type: self_supervised, motion: network, occlusion: true, brightness: true, ground_truth: 1}"]
+    words = ["objective={type: self_supervised, motion: matches, occlusion: true, brightness: true, ground_truth: 1}"]
     loss, whole = gradient(config, *words)
     split_loss, split = gradient(config, *words, "grad_accum_steps=2")
     torch.testing.assert_close(split_loss, loss, rtol=1e-5, atol=1e-8)
@@ -114,14 +128,14 @@ def test_micro_batches_give_the_loss_and_gradient_of_the_whole_batch(config: Pat
 @pytest.mark.slow
 def test_two_processes_train_as_one(config: Path, fork_server: ForkServer, tmp_path: Path) -> None:
     weights, losses, scores = [], [], []
-    words = ["objective={type: self_supervised, motion: network}", "batch_size=12"]
+    words = ["objective={type: self_supervised, motion: matches}", "batch_size=12"]
     for processes in (1, 2):
         output = tmp_path / str(processes)
         argv = ["train", config, *words, "steps=3", "validate_every=3", f"output={output}"]
         children = fork_server.together(processes, *argv) if processes > 1 else [fork_server.start(*argv)]
         assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
         last = checkpoint.steps(output / "checkpoints")[-1]
-        weights.append(checkpoint.read(last)[0] | checkpoint.read_state(last)["objective"])
+        weights.append(checkpoint.read(last)[0])
         losses.append([row["loss"] for row in read_csv(output / "train.csv")])
         scores.append(read_csv(output / "val.csv")[-1]["photometric"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
@@ -132,23 +146,8 @@ def test_two_processes_train_as_one(config: Path, fork_server: ForkServer, tmp_p
 def test_stopped_and_resumed_the_run_is_bit_equal(config: Path, whole: Path) -> None:
     again = config.parent / "again"
     densevit.train(whole / "config.yaml", resume=whole / "checkpoints/step-00000002", output=str(again))
-    ends = [folder / "checkpoints/step-00000004" for folder in (whole, again)]
-    for read in (lambda end: checkpoint.read(end)[0], lambda end: checkpoint.read_state(end)["objective"]):
-        first, second = map(read, ends)
-        assert first and all(torch.equal(value, second[name]) for name, value in first.items())
-
-
-def test_the_pose_network_learns_and_is_no_part_of_the_model(whole: Path) -> None:
-    weights, _ = checkpoint.read(whole / "checkpoints/last")
-    first, last = (checkpoint.read_state(whole / f"checkpoints/step-0000000{i}")["objective"] for i in (2, 4))
-    assert not [name for name in weights if "pose_network" in name]
-    assert all(name.startswith("pose_network.") for name in last)
-    assert any(not torch.equal(value, last[name]) for name, value in first.items())
-
-
-def test_a_pose_network_may_have_channels_that_are_no_multiple_of_32() -> None:
-    frames = torch.rand(2, 3, 32, 32)
-    assert PoseNetwork("resnet10t", pretrained=False)(frames, frames).shape == (2, 4, 4)
+    first, second = (checkpoint.read(folder / "checkpoints/step-00000004")[0] for folder in (whole, again))
+    assert first and all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 def test_validation_scores_held_out_clips_and_trajectories(whole: Path) -> None:
@@ -200,7 +199,7 @@ def test_a_camera_that_stands_or_only_turns_is_refused(
         changes = {
             "data.train": data,
             "data.val": data,
-            "objective.motion": "poses" if "pose" in columns else "network",
+            "objective.motion": "poses" if "pose" in columns else "matches",
         }
         with pytest.raises(
             DataError, match=r"median parallax of 7 pairs .* is 0(\.\d+)? pixels at 48x64, .* only turns"
@@ -212,9 +211,8 @@ def test_what_teaches_nothing_is_refused_before_the_first_step(config: Path, tmp
     for changes, error, why in (
         ({"data.clip": 1}, ConfigError, r"data\.clip: objective 'self_supervised' compares neighbouring frames"),
         ({"data.transforms": [{"type": "random_scale"}]}, ConfigError, "RandomScale divides depth, as no camera does"),
-        ({"objective.velocity": 1.0}, ConfigError, r"objective\.velocity: compares a pose network with the data's"),
+        ({"objective.velocity": 1.0}, ConfigError, r"objective\.velocity: motion 'poses' has its distances"),
         ({"parallel": "fsdp"}, ConfigError, r"parallel: objective 'self_supervised' goes with ddp"),
-        ({"objective": {**NETWORK["objective"], "pose_network": "vit_tiny"}}, ConfigError, "a ResNet of timm"),
     ):
         with pytest.raises(error, match=why):
             run(config, "refused", **changes)
@@ -234,7 +232,8 @@ def test_a_collapse_is_told_once_with_its_cause() -> None:
     flat, still = torch.full((2, 1, 4, 4), 3.0), torch.zeros(2, 4, 4, dtype=torch.bool)
     far = torch.eye(4).repeat(2, 1, 1)
     far[:, 0, 3] = 5
-    monitor.see(flat, far, still)
+    far[1, 0, 3] = 1000  # of a pair that is not known
+    monitor.see(flat, far, torch.tensor([True, False]).view(2, 1, 1, 1), still)
     values = monitor.values()
     assert values == pytest.approx({"depth_spread": 0, "masked": 1, "motion": 5 / 3}, abs=1e-6)
     told = list(monitor.warnings(values))  # at the beginning of a run depth is constant
