@@ -53,7 +53,6 @@ def plan_of(config: str | Path, *overrides: str) -> Plan:
     """The plan of a recipe without its data and without published weights."""
     path = CONFIGS / f"{config}.yaml" if isinstance(config, str) else config
     unpublished = ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else []
-    unpublished += ["objective.pretrained=false"] if "network, pretrained" in path.read_text() else []
     found = planning.load_plan(path, ["data.workers=0", *unpublished, *overrides])
     fixed = [head.options["classes"] for head in found.model.heads.values() if head.options.get("classes")]
     given = fixed[0] if fixed else CLASSES.get(found.run.data.train["type"], 0)
@@ -97,11 +96,14 @@ def batch_of(plan: Plan, n: int, size: tuple[int, int], seed: int = 0) -> Batch:
 
 
 def views_of(n: int, size: tuple[int, int]) -> dict[str, Any]:
-    """Clips of two frames, of a camera that moves."""
+    """Clips of two frames, of a camera that moves, with its motion as it is measured."""
     pose = torch.eye(4).repeat(n, 1, 1)
     pose[:, 0, 3] = 0.1 * torch.arange(n)
     camera = torch.tensor([[size[1], 0.0, size[1] / 2], [0, size[1], size[0] / 2], [0, 0, 1]])
-    return {"clip_length": 2, "intrinsics": camera.repeat(n, 1, 1), "pose": pose}
+    step = torch.eye(4).repeat(n, 1, 1)
+    step[:, 0, 3] = -1
+    inputs = {"next_motion": step, "baselines": torch.full((n, 1, *size), 20.0)}
+    return {"clip_length": 2, "intrinsics": camera.repeat(n, 1, 1), "pose": pose, "inputs": inputs}
 
 
 class Batches:
@@ -204,6 +206,7 @@ def dry_run(
     with fake_gpu.fake_gpu(shapes_only=shapes_only) as counts, ExitStack() as stack:
         stack.enter_context(patch.object(training, "dataset_fingerprint", lambda data: ""))
         stack.enter_context(patch.object(self_supervised, "check_video", lambda *args, **kwargs: None))
+        stack.enter_context(patch.object(self_supervised, "MeasuredMotion", lambda *args: None))
         for entry in without_numbers() if shapes_only else ():
             stack.enter_context(entry)
         world = DistributedContext(fake_gpu.DEVICE)
