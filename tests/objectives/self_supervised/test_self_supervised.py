@@ -218,7 +218,7 @@ def test_what_teaches_nothing_is_refused_before_the_first_step(config: Path, tmp
             run(config, "refused", **changes)
     for columns, why in (
         ("pose", "the camera of '.*' is not known"),
-        ("camera", "'poses' needs the pose of each image"),
+        ("camera", "'poses' and objective.velocity need the pose of each image"),
     ):
         root = small_video(tmp_path / columns, columns=columns)
         data = {"type": "folder", "root": str(root), "manifest": "manifest.csv", "require_depth": False}
