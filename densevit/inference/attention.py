@@ -126,8 +126,8 @@ def patch_at(
     (x, y), (h, w) = at, size
     if not (0 <= x < w and 0 <= y < h):
         raise DataError(f"attention: pixel {x:g}, {y:g} lies outside this image of {h}x{w}.")
-    places = (y / h * input_size[0] + offset[0], x / w * input_size[1] + offset[1])
-    return int(places[0] // patch_size), int(places[1] // patch_size)
+    position = (y / h * input_size[0] + offset[0], x / w * input_size[1] + offset[1])
+    return int(position[0] // patch_size), int(position[1] // patch_size)
 
 
 def collect_weights(encoder: Any, x: Float[Tensor, "1 3 h w"], accumulator: RolloutAccumulator) -> None:

@@ -167,20 +167,20 @@ class CameraPolicy:
         return None
 
     def of_batch(
-        self, known: CameraNumbers | None, shape: tuple[int, ...], estimate: Callable[[], Sequence[float]]
+        self, camera: CameraNumbers | None, shape: tuple[int, ...], estimate: Callable[[], Sequence[float]]
     ) -> Camera | None:
         """Return the cameras of images: known, else the override, else estimated; None for a model that needs none.
         Raises DataError if the model needs a focal length and estimates none, or it is no number of pixels above 0.
 
         Args:
-            known: of all these images.
+            camera: of all these images.
             shape: b, h and w of the images.
             estimate: by the model, the focal length of each image.
         """
         if not self.card.needs_camera:
             return None
         count, h, w = shape
-        focal = self.of_size((h, w)) if known is None else known
+        focal = self.of_size((h, w)) if camera is None else camera
         if focal is None and self.estimates:
             return Camera.centred(torch.tensor(estimate()), (h, w))
         if focal is None and self.assumed_fov is not None:
@@ -208,10 +208,10 @@ class CameraPolicy:
 
 def check_camera(focal: CameraNumbers) -> None:
     """Raises DataError if it is no number of pixels above 0, nor two or four of them."""
-    given = focal_numbers(focal)
-    good = [isinstance(length, Real) and 0 < length < inf for length in given[:2]]
-    good += [isinstance(place, Real) and -inf < place < inf for place in given[2:]]
-    if len(given) not in (2, 4) or not all(good):
+    numbers = focal_numbers(focal)
+    good = [isinstance(length, Real) and 0 < length < inf for length in numbers[:2]]
+    good += [isinstance(coordinate, Real) and -inf < coordinate < inf for coordinate in numbers[2:]]
+    if len(numbers) not in (2, 4) or not all(good):
         raise DataError(
             f"focal is {focal}; a focal length is a number of pixels above 0, or two, along x and y; with the "
             "principal point they are fx, fy, cx, cy."
@@ -226,10 +226,10 @@ def focal_of_matrix(matrix: Matrix) -> tuple[float, float, float, float]:
 def as_camera(focal: CameraNumbers, size: Size, count: int = 1) -> Camera:
     """The camera of `count` images of `size`; the principal point is their middle unless it is given. Raises DataError
     if a focal length that no such image has."""
-    given = [float(number) for number in focal_numbers(focal)]
-    check_fov(given[0], size[1])
-    fx, fy = given[:2]
-    cx, cy = given[2:] or ((size[1] - 1) / 2, (size[0] - 1) / 2)
+    numbers = [float(number) for number in focal_numbers(focal)]
+    check_fov(numbers[0], size[1])
+    fx, fy = numbers[:2]
+    cx, cy = numbers[2:] or ((size[1] - 1) / 2, (size[0] - 1) / 2)
     return Camera(torch.tensor([[fx, fy, cx, cy]]).expand(count, -1))
 
 

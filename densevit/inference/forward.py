@@ -82,9 +82,9 @@ def forward(
     h, w = image.shape[-2:]
     options: dict[str, Any] = {"device": device, "precision": precision, "flip": flip, "scales": scales, "heads": heads}
     if box is not None:
-        part = crop_box(image, box)
-        inputs = crop_inputs(inputs, box[0], box[2], (part.shape[-2], part.shape[-1]))
-        inside = forward(model, part, config, multiple, inputs, **options)
+        window = crop_box(image, box)
+        inputs = crop_inputs(inputs, box[0], box[2], (window.shape[-2], window.shape[-1]))
+        inside = forward(model, window, config, multiple, inputs, **options)
         return {name: y if is_image_level(y) else paste(y, box, (h, w)) for name, y in inside.items()}
     if config.margin:
         padded, offset = reflect_pad(image, config.margin)
@@ -136,8 +136,8 @@ def forward_once(
         x, inputs = x.flip(-1), mirror_inputs(inputs, input_size[1])
     options: dict[str, Any] = {"output_size": size} if config.single_resize and config.window is None else {}
     with autocast(precision, x.device) if precision else nullcontext():
-        given = {name: inputs[name] for name in getattr(model, "input_names", ()) if name in inputs}
-        outputs = model(x, given, **options) if given else model(x, **options)
+        taken = {name: inputs[name] for name in getattr(model, "input_names", ()) if name in inputs}
+        outputs = model(x, taken, **options) if taken else model(x, **options)
     if "camera" in inputs:
         outputs = to_metres(outputs, inputs["camera"], heads)
     if mirrored:

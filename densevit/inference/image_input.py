@@ -123,16 +123,16 @@ class ImageInput:
 
 def batches_of(images: Iterable[ImageInput], size: int) -> Iterator[tuple[list[ImageInput], ModelInputs]]:
     """Return consecutive images of one size and camera, `size` at most, and their further inputs."""
-    for _, alike in groupby(images, lambda given: (given.image.shape, given.camera, [*given.inputs])):
+    for _, alike in groupby(images, lambda x: (x.image.shape, x.camera, [*x.inputs])):
         while batch := list(islice(alike, size)):
-            yield batch, join_inputs([given.inputs for given in batch])
+            yield batch, join_inputs([x.inputs for x in batch])
 
 
 def squeeze(values: Map, spec: HeadSpec) -> Map:
     """Return the output for one image, k h w, without axes of length 1: h w, k h w, or k for the whole image. It is a
     copy, because a view would keep its whole batch in memory."""
     if len(values) == 1:
-        alone = values.base is not None and values.base.size == values.size
+        fills_base = values.base is not None and values.base.size == values.size
         only: Map = values[0]
-        return only if alone else only.copy()
+        return only if fills_base else only.copy()
     return values[:, 0, 0].copy() if spec.output_kind.image_level else values.copy()

@@ -116,20 +116,20 @@ def fit_globally(
 def leave_out(sampled: Values, points: MeasuredPoints, kind: Kind | None, size: Size) -> Held:
     """Return the errors in log depth of every candidate at points that did not make it, weighted by their noise."""
     errors, noise = [], points.log_noise
-    for part in folds(points):
-        rest = np.setdiff1d(np.arange(len(points)), part)
+    for fold in folds(points):
+        rest = np.setdiff1d(np.arange(len(points)), fold)
         if len(points) > KRIGED:  # of which only those around matter, and triangles take their time
-            around = nearest_points(points.places[rest], points.places[part], NEIGHBOURS)[1]
+            around = nearest_points(points.places[rest], points.places[fold], NEIGHBOURS)[1]
             rest = rest[np.unique(around)]
         some = points.take(rest)
         to_metres, _ = fit_globally(sampled[rest], some, kind)
         base = np.log(np.maximum(to_metres(sampled), LEAST))
         trends = np.stack([np.zeros_like(base), base, contrasted(base, base[rest], some)], 1)
-        known = smoothed(some, np.log(some.depth)[:, None] - trends[rest])
-        ways = Interpolation(some.places, known, size)(points.places[part]) + trends[part].T[..., None]
-        found = np.concatenate([base[part, None], *ways], 1)
-        certainty = 1 / (1 + (noise[part] / max(float(np.median(noise)), 1e-2)))
-        errors.append((found - np.log(points.depth[part, None])) * certainty[:, None])
+        values = smoothed(some, np.log(some.depth)[:, None] - trends[rest])
+        ways = Interpolation(some.places, values, size)(points.places[fold]) + trends[fold].T[..., None]
+        candidates = np.concatenate([base[fold, None], *ways], 1)
+        certainty = 1 / (1 + (noise[fold] / max(float(np.median(noise)), 1e-2)))
+        errors.append((candidates - np.log(points.depth[fold, None])) * certainty[:, None])
     return np.concatenate(errors)
 
 
@@ -252,8 +252,8 @@ def mean_error(errors: Values) -> float:
 
 def nested_error(held: Held) -> float:
     """Return the mean relative error of the choice at points that it was not chosen by."""
-    parts = np.array_split(np.arange(len(held)), FEWEST_TO_CORRECT)
-    return mean_error(np.concatenate([held[part] @ choose_weights(np.delete(held, part, 0)) for part in parts]))
+    held_out = np.array_split(np.arange(len(held)), FEWEST_TO_CORRECT)
+    return mean_error(np.concatenate([held[rows] @ choose_weights(np.delete(held, rows, 0)) for rows in held_out]))
 
 
 def combine(base: Float64[np.ndarray, "h w"], points: MeasuredPoints, weights: Weights) -> Float64[np.ndarray, "h w"]:
@@ -266,13 +266,13 @@ def combine(base: Float64[np.ndarray, "h w"], points: MeasuredPoints, weights: W
     total = (weights[0] + of_error.sum()) * base + of_trend.sum() * trend
     exact = np.zeros(len(points), bool) if points.noise is None else points.noise == 0
     target = np.where(exact, log_depth - sample(total, points), by_way.sum(1))
-    found = nearest_map(points, by_way[:, 0], size)
+    correction = nearest_map(points, by_way[:, 0], size)
     for way, kriging in zip(by_way.T[2:, :, None], KRIGINGS, strict=False):
-        found += Kriging(points.places, way, size, *kriging).as_map()
+        correction += Kriging(points.places, way, size, *kriging).as_map()
     # What the triangles have to add, so that the points are met.
-    rest = Interpolation(points.places, (target - sample(found, points))[:, None], size)
+    rest = Interpolation(points.places, (target - sample(correction, points))[:, None], size)
     pixels = np.stack(np.meshgrid(np.arange(size[1]), np.arange(size[0])), -1).reshape(-1, 2).astype(np.float64)
-    return np.asarray(total + found + rest.linear(pixels).reshape(size))
+    return np.asarray(total + correction + rest.linear(pixels).reshape(size))
 
 
 def nearest_map(points: MeasuredPoints, values: Values, size: Size) -> Float64[np.ndarray, "h w"]:

@@ -136,8 +136,8 @@ class Predictor(HubMixin):
 
     def __repr__(self) -> str:
         heads = ", ".join(f"{name}: {spec.output_kind.meaning}" for name, spec in self.card.outputs.items())
-        parts = [getattr(self.model, part, None) for part in ("encoder", "decoder")]
-        model = " + ".join(type(part).__name__ for part in parts if part is not None) or type(self.model).__name__
+        modules = [getattr(self.model, name, None) for name in ("encoder", "decoder")]
+        model = " + ".join(type(m).__name__ for m in modules if m is not None) or type(self.model).__name__
         parameters = sum(p.numel() for p in self.model.parameters())
         size = f", {parameters / 1e6:.1f}M parameters" if parameters else ""  # an ONNX file has none
         runtime = "" if self.runtime == "torch" else f", runtime={self.runtime!r}"
@@ -206,9 +206,9 @@ class Predictor(HubMixin):
             for batch, inputs in batches_of(map(self.read, images), self.batch_size)
         )
         for maps, batch in read_pending(started, ahead=ahead):
-            for i, given in enumerate(batch):
-                found = self.unbatch(maps, i)
-                yield {name: given.finish(name, found, self.model, self.card) for name in heads or found}
+            for i, image in enumerate(batch):
+                outputs = self.unbatch(maps, i)
+                yield {name: image.finish(name, outputs, self.model, self.card) for name in heads or outputs}
 
     def read(self, image: object) -> ImageInput:
         """Read an image given in any way, and of a file the focal length that `cameras` finds. Raises DataError if it
@@ -227,9 +227,9 @@ class Predictor(HubMixin):
         """The class of each pixel of one image; IGNORE where the logits are not all finite. Raises ConfigError if no
         head classifies pixels, or several do and `head` names none."""
         name = self.card.label_head(head, "classes")
-        given = self.read(image)
-        images = given.image[None]
-        logits = self.predict_batch(images, inputs=self.with_cameras(images, given.inputs, given.camera))[name]
+        image = self.read(image)
+        images = image.image[None]
+        logits = self.predict_batch(images, inputs=self.with_cameras(images, image.inputs, image.camera))[name]
         return PredictedArray(argmax_or_ignore(logits)[0].cpu().numpy(), self.card.outputs[name])
 
     def predict_arrays(
@@ -264,8 +264,8 @@ class Predictor(HubMixin):
         inputs = self.with_cameras(images, inputs, camera)
         if not tiled:
             return download(self.predict_batch(images, box=box, inputs=inputs))
-        found = join_maps([self.predict_tiled(image, box, take_inputs(inputs, i)) for i, image in enumerate(images)])
-        return Pending(lambda: found)
+        maps = join_maps([self.predict_tiled(image, box, take_inputs(inputs, i)) for i, image in enumerate(images)])
+        return Pending(lambda: maps)
 
     def predict_tiled(self, image: Rgb, box: Box | None, inputs: ModelInputs) -> dict[str, Float32[np.ndarray, "h w"]]:
         """The maps of one image, tile by tile; NaN outside the box."""
@@ -315,12 +315,12 @@ class Predictor(HubMixin):
             )
 
     def with_cameras(
-        self, images: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs, known: CameraNumbers | None = None
+        self, images: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs, numbers: CameraNumbers | None = None
     ) -> ModelInputs:
         """Return the inputs with the cameras of the images, where predictions depend on them; see `CameraPolicy`."""
         if "camera" in inputs:
             return inputs
-        camera = self.cameras.of_batch(known, images.shape[:3], partial(self.estimate_cameras, images))
+        camera = self.cameras.of_batch(numbers, images.shape[:3], partial(self.estimate_cameras, images))
         return inputs if camera is None else {**inputs, "camera": camera.values}
 
     def estimate_camera(self, image: ImageLike) -> float:

@@ -71,15 +71,15 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
         compile_package(pipeline, tuple(examples.values()), made, {KEY: json.dumps(recorded)})
         compiled, predictor = load_pt2(made), torch_predictor(model, card, options)
         errors = errors_against_torch(
-            lambda *given: list(compiled(**dict(zip(examples, given, strict=True))).values()),
+            lambda *arrays: list(compiled(**dict(zip(examples, arrays, strict=True))).values()),
             predictor,
             [(options.batch, options.size)],
             options,
         )
         advice = "--no-preprocessing compiles the network without resizing."
         check_errors(errors, TOLERANCE, "compiled network", advice)
-        with atomic_io.atomic_path(path) as place:
-            made.replace(place)
+        with atomic_io.atomic_path(path) as target:
+            made.replace(target)
     return ExportedPackage(path, errors, about)
 
 
@@ -148,14 +148,14 @@ class Pt2Model:
             image: of the type and shape in `inputs`: uint8 b h w 3 (RGB), or float32 b 3 h w in [0, 1].
             more: the other `inputs`, such as `focal`, b focal lengths in pixels.
         """
-        given = {"image": image, **more}
-        if given.keys() != self.inputs.keys():
-            raise DataError(f"this package takes {', '.join(self.inputs)}; given are {', '.join(given)}.")
+        arrays = {"image": image, **more}
+        if arrays.keys() != self.inputs.keys():
+            raise DataError(f"this package takes {', '.join(self.inputs)}; given are {', '.join(arrays)}.")
         for name, spec in self.inputs.items():
-            found = TensorSpec(str(given[name].dtype), given[name].shape)
-            if found != spec:
-                raise DataError(f"{name} is {found}; this package is compiled for {spec}.")
-        tensors = (torch.from_numpy(np.ascontiguousarray(given[name])) for name in self.inputs)
+            actual = TensorSpec(str(arrays[name].dtype), arrays[name].shape)
+            if actual != spec:
+                raise DataError(f"{name} is {actual}; this package is compiled for {spec}.")
+        tensors = (torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in self.inputs)
         with torch.inference_mode():
             return {name: y.numpy() for name, y in zip(self.outputs, self.run(*tensors), strict=True)}
 
@@ -169,10 +169,10 @@ def load_pt2(path: str | Path) -> Pt2Model:
     torch cannot load it.
     """
     path = Path(path)
-    given = read_metadata(path)
-    about = parse_json(given[KEY], path, CheckpointError)
+    entries = read_metadata(path)
+    about = parse_json(entries[KEY], path, CheckpointError)
     recorded = checked(Recorded, about, path, CheckpointError)
-    isa = given.get("AOTI_CPU_ISA", "")
+    isa = entries.get("AOTI_CPU_ISA", "")
     if missing := [name for name in isa.split() if name in PRESENT and not PRESENT[name]()]:
         raise ConfigError(
             f"{path}: compiled for a processor with {isa}; this one lacks {', '.join(missing)}. "
@@ -195,10 +195,10 @@ def read_metadata(path: Path) -> dict[str, str]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".wrapper_metadata.json")]
-            found: dict[str, str] = json.loads(archive.read(names[0])) if names else {}
-            if KEY not in found:
+            entries: dict[str, str] = json.loads(archive.read(names[0])) if names else {}
+            if KEY not in entries:
                 raise CheckpointError(f"{path}: no package of `densevit export`.")
-            return {name: str(text) for name, text in found.items()}
+            return {name: str(text) for name, text in entries.items()}
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file.") from None
     except CheckpointError:

@@ -113,10 +113,10 @@ def predict_tiled(
     result = {name: np.zeros((h, w), np.float32) for name in heads}
     remaining = tiling.tiles(h, w)
     while tiles := list(islice(remaining, batch_size)):
-        parts = np.stack([image[rows.slice, columns.slice] for rows, columns in tiles])
-        size = (parts.shape[1], parts.shape[2])
-        given = join_inputs([crop_inputs(inputs, rows.start, columns.start, size) for rows, columns in tiles])
-        maps = predict(parts, given)
+        crops = np.stack([image[rows.slice, columns.slice] for rows, columns in tiles])
+        size = (crops.shape[1], crops.shape[2])
+        tile_inputs = join_inputs([crop_inputs(inputs, rows.start, columns.start, size) for rows, columns in tiles])
+        maps = predict(crops, tile_inputs)
         for i, (rows, columns) in enumerate(tiles):
             weights = rows.weights[:, None] * columns.weights
             for name, kind in heads.items():
@@ -147,11 +147,11 @@ def predict_box(
     return maps
 
 
-def join_maps(found: Sequence[Maps]) -> dict[str, Float32[np.ndarray, "b 1 h w"]]:
+def join_maps(images: Sequence[Maps]) -> dict[str, Float32[np.ndarray, "b 1 h w"]]:
     """The maps of several images as one array per head; of a single image a view, for it may be large."""
     return {
-        name: found[0][name][None, None] if len(found) == 1 else np.stack([maps[name] for maps in found])[:, None]
-        for name in found[0]
+        name: images[0][name][None, None] if len(images) == 1 else np.stack([maps[name] for maps in images])[:, None]
+        for name in images[0]
     }
 
 

@@ -25,10 +25,10 @@ Outputs = dict[str, Float[Tensor, "b _ _ _"]]
 
 def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
     """Raises DataError: none, or not all between 0 and 8."""
-    given = tuple(scales)
-    if not given or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in given):
-        raise DataError(f"scales are {given}; they are one or more numbers over 0 and up to {MAX_SCALE}, 1 among them.")
-    return given
+    zooms = tuple(scales)
+    if not zooms or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in zooms):
+        raise DataError(f"scales are {zooms}; they are one or more numbers over 0 and up to {MAX_SCALE}, 1 among them.")
+    return zooms
 
 
 def scale_preprocessing(config: PreprocessConfig, scale: float, size: Size) -> PreprocessConfig:
@@ -93,16 +93,16 @@ class SlidingWindow(nn.Module):
         counts = image.new_zeros((h, w))
         for start in range(0, len(boxes), WINDOWS_PER_PASS):
             some = boxes[start : start + WINDOWS_PER_PASS]
-            parts = torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some])
-            given = join_inputs([crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0)) for y0, y1, x0, x1 in some])
-            outputs = self.model(parts, given) if given else self.model(parts)
+            crops = torch.cat([image[..., y0:y1, x0:x1] for y0, y1, x0, x1 in some])
+            window_inputs = join_inputs([crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0)) for y0, y1, x0, x1 in some])
+            outputs = self.model(crops, window_inputs) if window_inputs else self.model(crops)
             for y0, y1, x0, x1 in some:
                 counts[y0:y1, x0:x1] += 1
             for name, y in outputs.items():
                 whole = is_image_level(y)
                 if name not in sums:
                     sums[name] = image.new_zeros((b, y.shape[1], 1 if whole else h, 1 if whole else w))
-                for part, (y0, y1, x0, x1) in zip(torch.split(y.float(), b), some, strict=True):
+                for output, (y0, y1, x0, x1) in zip(torch.split(y.float(), b), some, strict=True):
                     target = sums[name] if whole else sums[name][..., y0:y1, x0:x1]
-                    target += part
+                    target += output
         return {name: y / (len(boxes) if is_image_level(y) else counts) for name, y in sums.items()}

@@ -95,7 +95,7 @@ def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Meas
     for name in images:
         source = absolute(path.parent / name)
         image = predictor.read(source)
-        points = from_table(path, Item(source, name), (image.image.shape[0], image.image.shape[1]), alone=False)
+        points = from_table(path, Item(source, name), (image.image.shape[0], image.image.shape[1]), single=False)
         depth = sample(predictor(image, head=head), points)
         usable = np.isfinite(depth) & (depth > 0)
         if usable.any():

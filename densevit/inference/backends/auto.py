@@ -102,8 +102,8 @@ def sampled_sizes(count: int, size_of: Callable[[int], Size | None], *, read: in
     """About how many of `count` images have which size, from `read` of them, evenly spaced. `size_of`: index -> (h, w);
     None where the image cannot be read."""
     picked = sorted({count * i // read for i in range(read)}) if count else []
-    found = Counter(size for index in picked if (size := size_of(index)) is not None)
-    return Counter({size: max(1, round(number * count / found.total())) for size, number in found.items()})
+    sizes = Counter(size for index in picked if (size := size_of(index)) is not None)
+    return Counter({size: max(1, round(number * count / sizes.total())) for size, number in sizes.items()})
 
 
 class AutoRuntimeModule(ExternalRuntimeModule):

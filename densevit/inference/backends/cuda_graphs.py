@@ -53,35 +53,35 @@ class CudaGraphs(nn.Module):
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
         """See `DenseModel.forward`. Raises ConfigError: this network cannot be recorded."""
         names = [name for name in self.input_names if name in inputs]
-        given = [image, *(inputs[name] for name in names)]
+        tensors = [image, *(inputs[name] for name in names)]
         low = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-        key = (*names, *((tuple(x.shape), x.dtype) for x in given), output_size, low)
+        key = (*names, *((tuple(x.shape), x.dtype) for x in tensors), output_size, low)
         with self.lock:
             if key not in self.recordings:
                 if len(self.recordings) == MAX_SHAPES:
-                    return self.compute(names, given, output_size)
-                self.recordings[key] = self.record(names, [x.clone() for x in given], output_size)
-            return self.recordings[key].replay(given)
+                    return self.compute(names, tensors, output_size)
+                self.recordings[key] = self.record(names, [x.clone() for x in tensors], output_size)
+            return self.recordings[key].replay(tensors)
 
-    def compute(self, names: list[str], given: list[Tensor], size: Size | None) -> dict[str, Tensor]:
-        return call_network(self.model, given[0], dict(zip(names, given[1:], strict=True)), size)
+    def compute(self, names: list[str], tensors: list[Tensor], size: Size | None) -> dict[str, Tensor]:
+        return call_network(self.model, tensors[0], dict(zip(names, tensors[1:], strict=True)), size)
 
-    def record(self, names: list[str], given: list[Tensor], size: Size | None) -> Recording:
+    def record(self, names: list[str], tensors: list[Tensor], size: Size | None) -> Recording:
         with without_autocast_cache():
             stream, current = torch.cuda.Stream(), torch.cuda.current_stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UPS):
-                    self.compute(names, given, size)
+                    self.compute(names, tensors, size)
             current.wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             try:
                 with torch.cuda.graph(graph, pool=self.pool):
-                    outputs = self.compute(names, given, size)
+                    outputs = self.compute(names, tensors, size)
             except RuntimeError as error:
                 raise ConfigError(f"runtime: cuda_graphs cannot record this network ({error}); take torch.") from error
         self.pool = graph.pool()  # for all graphs, which never run at the same time
-        return Recording(graph, given, outputs)
+        return Recording(graph, tensors, outputs)
 
 
 @contextmanager

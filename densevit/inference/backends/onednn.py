@@ -60,10 +60,10 @@ def gelu_of(module: nn.Module) -> str | None:
 
 def fuse_relus(module: nn.Module, dtype: torch.dtype) -> None:
     """Fuses each ReLU of a module into the convolution before it."""
-    parts: dict[str, Any] = dict(module.named_children()) if type(module) is nn.Sequential else {}
+    children: dict[str, Any] = dict(module.named_children()) if type(module) is nn.Sequential else {}
     if isinstance(module, ResidualUnit):
-        parts = {name: part for name, part in module.named_children() if name in ("conv1", "norm1", "act")}
-    steps = [(name, part) for name, part in parts.items() if type(part) is not nn.Identity]
+        children = {name: child for name, child in module.named_children() if name in ("conv1", "norm1", "act")}
+    steps = [(name, child) for name, child in children.items() if type(child) is not nn.Identity]
     for (_, conv), (name, relu) in pairwise(steps):
         if kind_of(conv) is PackedConv and type(relu) is nn.ReLU:
             conv.forward = PackedConv(conv, dtype, "relu")

@@ -68,7 +68,7 @@ class OpenVino(Runtime):
             "ENABLE_CPU_PINNING": False,  # or several processes would share the same few cores
         }
         request = openvino.Core().compile_model(path, "CPU", hints).create_infer_request()
-        return lambda *given: [np.array(output) for output in request.infer(list(given)).values()]
+        return lambda *arrays: [np.array(output) for output in request.infer(list(arrays)).values()]
 
 
 class OnnxRuntime(Runtime):
@@ -84,8 +84,8 @@ class OnnxRuntime(Runtime):
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 4  # failures are raised
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        names = [given.name for given in session.get_inputs()]
-        return lambda *given: list(session.run(None, dict(zip(names, given, strict=True))))
+        names = [x.name for x in session.get_inputs()]
+        return lambda *arrays: list(session.run(None, dict(zip(names, arrays, strict=True))))
 
 
 RUNTIMES: dict[str, Runtime] = {"openvino": OpenVino(), "onnxruntime": OnnxRuntime()}
@@ -103,25 +103,25 @@ def resolve_device_and_precision(
             "--output int8.onnx` writes it; then give int8.onnx in place of the checkpoint."
         )
     if name in ("torch", "auto", "cuda_graphs"):
-        place = choose_device(device)
-        if name == "cuda_graphs" and place.type != "cuda":
-            raise ConfigError(f"runtime: cuda_graphs is for NVIDIA GPUs, not for '{place}'; take torch.")
-        return place, resolve(precision, place)
+        resolved_device = choose_device(device)
+        if name == "cuda_graphs" and resolved_device.type != "cuda":
+            raise ConfigError(f"runtime: cuda_graphs is for NVIDIA GPUs, not for '{resolved_device}'; take torch.")
+        return resolved_device, resolve(precision, resolved_device)
     if name not in RUNTIMES:
         raise ConfigError(f"runtime: no '{name}'; choose one of torch, {', '.join(RUNTIMES)}, cuda_graphs, auto.")
     if compiled:
         raise ConfigError(f"runtime: {name} computes in place of torch; leave out `compile`.")
-    place = choose_device("cpu" if device == "auto" else device)
-    if place.type != "cpu":
-        raise ConfigError(f"runtime: {name} computes on the CPU, not on '{place}'.")
+    resolved_device = choose_device("cpu" if device == "auto" else device)
+    if resolved_device.type != "cpu":
+        raise ConfigError(f"runtime: {name} computes on the CPU, not on '{resolved_device}'.")
     supported = RUNTIMES[name].precisions
-    chosen = resolve(precision, place)
-    if precision == "auto" and chosen not in supported:
-        chosen = supported[0]
-    if chosen not in supported:
-        raise ConfigError(f"runtime: {name} computes in {', '.join(supported)}, not in {chosen}.")
+    resolved = resolve(precision, resolved_device)
+    if precision == "auto" and resolved not in supported:
+        resolved = supported[0]
+    if resolved not in supported:
+        raise ConfigError(f"runtime: {name} computes in {', '.join(supported)}, not in {resolved}.")
     require_packages(*RUNTIMES[name].needs, extra=name)
-    return place, chosen
+    return resolved_device, resolved
 
 
 def call_network(model: nn.Module, image: Tensor, inputs: ModelInputs, output_size: Size | None) -> dict[str, Tensor]:
@@ -139,12 +139,12 @@ class ConvertedNetwork(NamedTuple):
     def __call__(self, *inputs: Num[Tensor, "b ..."]) -> list[Num[Tensor, "b ..."]]:
         """Any number of images, in batches of the fixed size; the last is padded."""
         batches = []
-        for parts in zip(*(torch.split(given, self.batch) for given in inputs), strict=True):
-            count = len(parts[0])
-            full = [F.pad(part, (0, 0) * (part.ndim - 1) + (0, self.batch - count)) for part in parts]
-            outputs = self.run(*(part.contiguous().numpy() for part in full))
+        for chunks in zip(*(torch.split(x, self.batch) for x in inputs), strict=True):
+            count = len(chunks[0])
+            full = [F.pad(chunk, (0, 0) * (chunk.ndim - 1) + (0, self.batch - count)) for chunk in chunks]
+            outputs = self.run(*(chunk.contiguous().numpy() for chunk in full))
             batches.append([torch.from_numpy(y[:count]) for y in outputs])
-        return [torch.cat(parts) for parts in zip(*batches, strict=True)]
+        return [torch.cat(chunks) for chunks in zip(*batches, strict=True)]
 
 
 class ExternalRuntimeModule(nn.Module):
@@ -203,9 +203,7 @@ class ExternalRuntimeModule(nn.Module):
         key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
 
         def save(path: Path) -> None:
-            save_graph(
-                network, (torch.zeros(image.shape), *(torch.ones(given.shape) for given in inputs.values())), path
-            )
+            save_graph(network, (torch.zeros(image.shape), *(torch.ones(x.shape) for x in inputs.values())), path)
 
         with cached_graph(key, save) as path:
             try:

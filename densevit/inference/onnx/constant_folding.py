@@ -25,33 +25,33 @@ class FoldedModule(nn.Module):
     `ExportedProgram.module()` writes the names of outputs into Python code, where a head must not be called `class`.
     """
 
-    def __init__(self, program: ExportedProgram, known: Mapping[Node, Any]) -> None:
+    def __init__(self, program: ExportedProgram, values: Mapping[Node, Any]) -> None:
         """
         Args:
-            known: constant nodes, which are not run, with their values.
+            values: constant nodes, which are not run, with their values.
         """
         super().__init__()
-        self.nodes, self.known = list(program.graph.nodes), known
+        self.nodes, self.const = list(program.graph.nodes), values
         self.steps = self.needed()
         for node in {node for step in self.steps for node in step.all_input_nodes}:
-            if isinstance(value := self.known.get(node), Tensor):
+            if isinstance(value := self.const.get(node), Tensor):
                 self.register_buffer(buffer_name(node), value.detach().contiguous())
 
     def needed(self) -> list[Node]:
         """The nodes from the image to the outputs, in order; the output node is last."""
         needed = {self.nodes[-1], *filter(mutates, self.nodes)}
         for node in reversed(self.nodes):
-            if node in needed and node not in self.known:
+            if node in needed and node not in self.const:
                 needed.update(node.all_input_nodes)
-        return [node for node in self.nodes if node in needed and node not in self.known and node.op != "placeholder"]
+        return [node for node in self.nodes if node in needed and node not in self.const and node.op != "placeholder"]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        places = (node for node in self.nodes if node.op == "placeholder" and node not in self.known)
-        values: dict[Node, Any] = dict(zip(places, inputs, strict=True))
+        placeholders = (node for node in self.nodes if node.op == "placeholder" and node not in self.const)
+        values: dict[Node, Any] = dict(zip(placeholders, inputs, strict=True))
 
         def value(node: Node) -> Any:
-            if node in self.known:
-                return getattr(self, buffer_name(node)) if isinstance(self.known[node], Tensor) else self.known[node]
+            if node in self.const:
+                return getattr(self, buffer_name(node)) if isinstance(self.const[node], Tensor) else self.const[node]
             return values[node]
 
         for node in self.steps[:-1]:
@@ -63,26 +63,26 @@ class FoldedModule(nn.Module):
 def stored_tensors(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
     """Parameters, buffers and lifted constants."""
     signature = program.graph_signature
-    places = {
+    targets = {
         **signature.inputs_to_parameters,
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
     tensors = {**program.constants, **program.state_dict}
     for node in program.graph.nodes:
-        if node.name in places:
-            yield node, tensors[places[node.name]]
+        if node.name in targets:
+            yield node, tensors[targets[node.name]]
         elif node.op == "get_attr":
             yield node, getattr(program.graph_module, node.target)
 
 
 def constants(program: ExportedProgram) -> dict[Node, Any]:
     """Nodes that do not depend on the image, with their values; not those without inputs, such as zeros."""
-    known = dict(stored_tensors(program))
+    values = dict(stored_tensors(program))
     for node in program.graph.nodes:
-        if node.op == "call_function" and known.keys() >= set(node.all_input_nodes) and not node.is_impure():
-            known[node] = evaluate(node, known.__getitem__)
-    return {node: value for node, value in known.items() if node.op != "call_function" or node.all_input_nodes}
+        if node.op == "call_function" and values.keys() >= set(node.all_input_nodes) and not node.is_impure():
+            values[node] = evaluate(node, values.__getitem__)
+    return {node: value for node, value in values.items() if node.op != "call_function" or node.all_input_nodes}
 
 
 def has_aliased_writes(program: ExportedProgram) -> bool:

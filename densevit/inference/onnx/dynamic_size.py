@@ -67,14 +67,14 @@ def with_known_sizes(
     padded = (multiple * grid.shape[0], multiple * grid.shape[1])
     first = () if resized is None else ((resized.shape[0], resized.shape[1]),)
     last = () if config.mode in ("native", "shortest") else (padded,)
-    given: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(config)}
-    return KnownSteps(**given, steps=(*first, *last)), padded
+    settings: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(config)}
+    return KnownSteps(**settings, steps=(*first, *last)), padded
 
 
 def check_any_size(model: nn.Module, card: ModelCard) -> None:
     """Raises ConfigError: sizes of this model's graph cannot be symbolic."""
     encoder = getattr(model, "encoder", None)
-    kinds = {type(part).__name__ for part in (encoder, getattr(encoder, "vit", None))}
+    kinds = {type(module).__name__ for module in (encoder, getattr(encoder, "vit", None))}
     config, reason = card.resize, ""
     if unfit := [kind.size_dependent for name in input_names(card) if (kind := INPUT_KINDS[name]).size_dependent]:
         reason = unfit[0]
@@ -160,17 +160,17 @@ def compute_sizes(model: "onnx_ir.Model", sizes: "onnx_ir.Model") -> None:
     image, and gives these shapes in the same order."""
     import onnx_ir as ir
 
-    graph, part = model.graph, sizes.graph
-    nodes, outputs = list(part), list(part.outputs)
-    given = graph.inputs[-len(outputs) :]
-    for value in list(part.initializers.values()):
-        del part.initializers[str(value.name)]
+    graph, subgraph = model.graph, sizes.graph
+    nodes, outputs = list(subgraph), list(subgraph.outputs)
+    size_inputs = graph.inputs[-len(outputs) :]
+    for value in list(subgraph.initializers.values()):
+        del subgraph.initializers[str(value.name)]
         value.name = f"sizes_{value.name}"
         graph.register_initializer(value)
-    ir.convenience.replace_all_uses_with(part.inputs[0], graph.inputs[0])
-    part.outputs.clear()
-    part.remove(nodes)
-    for old, size in zip(given, outputs, strict=True):
+    ir.convenience.replace_all_uses_with(subgraph.inputs[0], graph.inputs[0])
+    subgraph.outputs.clear()
+    subgraph.remove(nodes)
+    for old, size in zip(size_inputs, outputs, strict=True):
         nodes.append(node := ir.node("ConstantOfShape", [size]))
         ir.convenience.replace_all_uses_with(old, node.outputs[0])
         graph.inputs.remove(old)

@@ -63,17 +63,17 @@ class Pipeline(nn.Module):
             assert options.size is not None
             self.register_buffer("camera", as_camera(options.camera, options.size).values)
 
-    def forward(self, image: Tensor, given: Mapping[str, Tensor] = NO_INPUTS) -> dict[str, Tensor]:
-        """`given`: the further inputs of the file; the shapes of those called `resized` and `grid` are the sizes in a
+    def forward(self, image: Tensor, tensors: Mapping[str, Tensor] = NO_INPUTS) -> dict[str, Tensor]:
+        """`tensors`: the further inputs of the file; the shapes of those called `resized` and `grid` are the sizes in a
         graph for images of any size (dynamic_size.py)."""
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
         size = (x.shape[-2], x.shape[-1])
-        inputs = {kind.name: kind.from_file(given[kind.exported], size) for kind in self.kinds}
+        inputs = {kind.name: kind.from_file(tensors[kind.exported], size) for kind in self.kinds}
         if hasattr(self, "camera"):
             inputs["camera"] = self.camera
         model, config = self.model, self.card.resize
-        if GRID in given:
-            config, padded = with_known_sizes(config, self.card.multiple, given[GRID], given.get(RESIZED))
+        if GRID in tensors:
+            config, padded = with_known_sizes(config, self.card.multiple, tensors[GRID], tensors.get(RESIZED))
             model = PaddedModel(model, padded)
         outputs = forward(
             model,
@@ -220,11 +220,11 @@ def weights_file(path: Path) -> Path:
 def move_into_place(made: Path, path: Path) -> tuple[Path, ...]:
     """Moves the verified file, its weights first; the weights of a replaced file are deleted."""
     if not weights_file(made).exists():
-        with atomic_io.atomic_path(path) as place:
-            made.replace(place)
+        with atomic_io.atomic_path(path) as target:
+            made.replace(target)
         atomic_io.remove(weights_file(path))
         return (path,)
-    with atomic_io.atomic_path(path) as place, atomic_io.atomic_path(weights_file(path)) as weights:
+    with atomic_io.atomic_path(path) as target, atomic_io.atomic_path(weights_file(path)) as weights:
         weights_file(made).replace(weights)
-        made.replace(place)
+        made.replace(target)
     return path, weights_file(path)

@@ -39,8 +39,8 @@ class NamedOutputs(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         image, *more = inputs
-        given = [dict(zip(self.more, more, strict=True))] if self.more else []
-        outputs = self.model(image, *given, **self.constants)
+        inputs_by_name = [dict(zip(self.more, more, strict=True))] if self.more else []
+        outputs = self.model(image, *inputs_by_name, **self.constants)
         return tuple(outputs[name] for name in self.names)
 
 
@@ -74,11 +74,11 @@ def save_graph(
             program = torch.onnx.export(graph, examples, dynamo=True, verbose=False, **names)
             assert program is not None
             if sizes is not None:
-                part = torch.onnx.export(
+                sizes_program = torch.onnx.export(
                     torch.export.export(sizes, examples[:1], dynamic_shapes=shapes[:1]), dynamo=True, verbose=False
                 )
-                assert part is not None
-                compute_sizes(program.model, part.model)
+                assert sizes_program is not None
+                compute_sizes(program.model, sizes_program.model)
             name_dimensions(program.model, any_batch, sizes)
             program.model.producer_name, program.model.producer_version = "densevit", __version__
             program.model.doc_string = text

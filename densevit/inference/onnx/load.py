@@ -75,12 +75,12 @@ class OnnxModule(nn.Module):
                 f"an image of {h}x{w}, and this ONNX file is for {height}x{width}; "
                 "export --image-size dynamic writes one for all sizes."
             )
-        given = image if self.takes.floats else image.mul(255).round().to(torch.uint8).permute(0, 2, 3, 1)
+        pixels = image if self.takes.floats else image.mul(255).round().to(torch.uint8).permute(0, 2, 3, 1)
         more = [
             kind.to_file(inputs[kind.name]) if kind.name in inputs else kind.example(len(image), size)
             for kind in self.takes.more
         ]
-        outputs = ConvertedNetwork(self.run, self.takes.batch or len(image))(given, *more)
+        outputs = ConvertedNetwork(self.run, self.takes.batch or len(image))(pixels, *more)
         return {name: y if y.ndim == 4 else y[:, :, None, None] for name, y in zip(self.names, outputs, strict=True)}
 
 
@@ -98,7 +98,7 @@ def load_onnx(
     """
     name = runtime if runtime in RUNTIMES else next(filter(is_installed, PREFERRED), PREFERRED[-1])
     int8 = precision == "int8"
-    place, chosen = resolve_device_and_precision(name, device, "auto" if int8 else precision, compiled=False)
+    target, resolved = resolve_device_and_precision(name, device, "auto" if int8 else precision, compiled=False)
     if options.pop("compile", False):
         raise ConfigError(f"runtime: {name} computes {path} in place of torch; leave out `compile`.")
     graph = open_graph(path)
@@ -112,21 +112,24 @@ def load_onnx(
     if missing := card.outputs.keys() - {output.name for output in graph.graph.output}:
         raise CheckpointError(f"{path}: its card names outputs that it does not have: {', '.join(sorted(missing))}.")
     card = card_of_images(card, takes)
-    if takes.size is None and chosen in ("bf16", "fp16"):  # where to sample is computed in it, too
+    if takes.size is None and resolved in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(
-                f"precision: {path} computes where to sample images of any size, which {chosen} is too coarse for; "
+                f"precision: {path} computes where to sample images of any size, which {resolved} is too coarse for; "
                 "take fp32, or a file for one size."
             )
-        chosen = "fp32"
+        resolved = "fp32"
     try:
-        run = RUNTIMES[name].open(path, chosen)
+        run = RUNTIMES[name].open(path, resolved)
     except Exception as error:  # each runtime has its own classes
-        if chosen != "fp32" and precision in ("auto", "int8"):  # OpenVINO with AMX has no bf16 between some int8 layers
+        if resolved != "fp32" and precision in (
+            "auto",
+            "int8",
+        ):  # OpenVINO with AMX lacks bf16 between some int8 layers
             return load_onnx(path, runtime=runtime, device=device, precision="fp32", **options)
         raise CheckpointError(f"{path}: {name} does not open it ({str(error).strip().splitlines()[0]}).") from error
     module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)))
-    return Predictor(module, card, device=place, precision=chosen, **options).with_options(runtime=name)
+    return Predictor(module, card, device=target, precision=resolved, **options).with_options(runtime=name)
 
 
 def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
@@ -137,7 +140,7 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
     if not graph.graph.input or len(graph.graph.input[0].type.tensor_type.shape.dim) != 4:
         raise CheckpointError(f"{path}: damaged; its first input is no batch of images.")
     image, *more = graph.graph.input
-    names, camera = [given.name for given in more], INPUT_KINDS["camera"].exported
+    names, camera = [entry.name for entry in more], INPUT_KINDS["camera"].exported
     kinds = {kind.exported: kind for kind in INPUT_KINDS.values() if kind.exported and kind.name != "camera"}
     if image.name != INPUT or not kinds.keys() >= set(names):
         raise ConfigError(
@@ -158,6 +161,6 @@ def card_of_images(card: ModelCard, takes: ImageInput) -> ModelCard:
     outputs: dict[str, HeadSpec] = {name: spec.transformed() for name, spec in card.outputs.items()}
     components: Mapping[str, Any] = CONDITIONINGS.components
     names = {kind.name for kind in takes.more}
-    taken = {name: given for name, given in card.conditioning.items() if components[name].input in names}
+    taken = {name: options for name, options in card.conditioning.items() if components[name].input in names}
     model = {key: value for key, value in card.model.items() if key != "camera"} | {"conditioning": taken}
     return replace(card, outputs=outputs, model=model, resize=PreprocessConfig(), multiple=1)

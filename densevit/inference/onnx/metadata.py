@@ -46,10 +46,10 @@ class OnnxExportOptions:
 def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
     """The metadata of the file: in words and, under `card`, as JSON."""
     (h, w), b = options.sides, options.batch or BATCH
-    given = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
+    shape = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
     notes = {INPUT_KINDS["camera"].exported: options.camera, "window": options.box}
     return {
-        "input image": given + (", resized as the network wants it" if options.network else ", as decoded from a file"),
+        "input image": shape + (", resized as the network wants it" if options.network else ", as decoded from a file"),
         **{f"input {kind.exported}": kind.describe(b, h, w) for kind in file_inputs(card, options)},
         **{f"output {name}": describe_output(spec, options) for name, spec in card.outputs.items()},
         "image_size": f"{h},{w}",

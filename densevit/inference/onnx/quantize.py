@@ -39,22 +39,22 @@ def quantize(
     import onnx
 
     model = onnx.load(path)
-    kept = [node.name for node in model.graph.node if kind_of(model, node) in RECIPES[recipe]]
+    float_layers = [node.name for node in model.graph.node if kind_of(model, node) in RECIPES[recipe]]
     outside = nodes_outside(model)
-    given = model.graph.input[0].name
+    input_name = model.graph.input[0].name
     with quiet_nncf():
         made = nncf.quantize(
             model,
-            nncf.Dataset(images, lambda image: {given: image}),
+            nncf.Dataset(images, lambda image: {input_name: image}),
             subset_size=len(images),
             model_type=nncf.ModelType.TRANSFORMER,
-            ignored_scope=nncf.IgnoredScope(names=[*kept, *outside], validate=False),
+            ignored_scope=nncf.IgnoredScope(names=[*float_layers, *outside], validate=False),
         )
     separate_biases(made)
     made.producer_name, made.producer_version = model.producer_name, model.producer_version
     onnx.helper.set_model_props(made, {**{entry.key: entry.value for entry in model.metadata_props}, **about})
     onnx.save(made, output)
-    return kept
+    return float_layers
 
 
 def kind_of(model: "onnx.ModelProto", node: "onnx.NodeProto") -> str | None:

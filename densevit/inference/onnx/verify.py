@@ -31,7 +31,7 @@ def verify_onnx(
     `sizes`: of the images. Raises ConfigError: ONNX Runtime does not take it."""
     run = OnnxRuntime().open(path, "fp32")
     cases = [(options.batch or 1, size) for size in sizes] + ([(3, sizes[0])] if options.batch is None else [])
-    return errors_against_torch(lambda *given: run_onnx(run, *given), predictor, cases, options)
+    return errors_against_torch(lambda *arrays: run_onnx(run, *arrays), predictor, cases, options)
 
 
 def torch_predictor(model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> Predictor:
@@ -55,12 +55,12 @@ def errors_against_torch(
     kinds = file_inputs(predictor.card, options)
     for count, size in cases:
         images = test_images(size, count)
-        given = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
+        pixels = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
         for more in product(*(kind.trials(count, size) for kind in kinds)):
             inputs = {kind.name: kind.from_file(x, size) for kind, x in zip(kinds, more, strict=True)}
             expected = predictor.predict_arrays(images, inputs=inputs)
-            found = run(given, *(x.numpy() for x in more))
-            for (name, spec), ours in zip(predictor.card.outputs.items(), found, strict=True):
+            outputs = run(pixels, *(x.numpy() for x in more))
+            for (name, spec), ours in zip(predictor.card.outputs.items(), outputs, strict=True):
                 kind, theirs = spec.output_kind, expected[name]
                 theirs = theirs[..., 0, 0] if kind.image_level else theirs
                 ids = options.argmax and kind.has_classes and not kind.image_level
@@ -104,20 +104,20 @@ def test_images(size: Size, count: int) -> Images:
 
 
 def error_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:
-    if ours.shape != theirs.shape or not np.array_equal(known := np.isfinite(theirs), np.isfinite(ours)):
+    if ours.shape != theirs.shape or not np.array_equal(finite := np.isfinite(theirs), np.isfinite(ours)):
         return inf
-    largest = np.abs(theirs[known]).max(initial=0.0)
-    error = np.abs(ours - theirs)[known].max(initial=0.0)
+    largest = np.abs(theirs[finite]).max(initial=0.0)
+    error = np.abs(ours - theirs)[finite].max(initial=0.0)
     return float(error / largest) if largest else float(error)
 
 
 def error_of_ids(ours: np.ndarray, theirs: np.ndarray) -> float:
     """How much lower torch's logit of the class in the file is than its largest; 0 where these are the same. `ours`: b
     h w, ids; theirs: b k h w, logits."""
-    known = np.isfinite(theirs).all(1)
-    if ours.shape != known.shape or (ours[known] >= theirs.shape[1]).any() or (ours[~known] < theirs.shape[1]).any():
+    finite = np.isfinite(theirs).all(1)
+    if ours.shape != finite.shape or (ours[finite] >= theirs.shape[1]).any() or (ours[~finite] < theirs.shape[1]).any():
         return inf
-    chosen = np.take_along_axis(theirs, np.where(known, ours, 0).astype(np.int64)[:, None], 1)[:, 0]
+    logits = np.take_along_axis(theirs, np.where(finite, ours, 0).astype(np.int64)[:, None], 1)[:, 0]
     largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
-    error = (theirs.max(1) - chosen)[known].max(initial=0.0)
+    error = (theirs.max(1) - logits)[finite].max(initial=0.0)
     return float(error / largest) if largest else float(error)

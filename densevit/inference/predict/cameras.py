@@ -23,17 +23,17 @@ LOOKED_AT = 32  # images whose lens is compared with training's
 COLUMNS = ("focal", "fov", *CAMERA)
 
 
-def plan_cameras(items: Sequence[Item], given: Sequence[float] | Path | Lens | None) -> list[Item]:
+def plan_cameras(items: Sequence[Item], camera: Sequence[float] | Path | Lens | None) -> list[Item]:
     """The items with the camera that was given; without any, with that of EXIF where it tells. Raises DataError: see
     `with_cameras` and `with_exif`; or the camera is that of no photo."""
-    if given is None:
+    if camera is None:
         return with_exif(items)
-    if isinstance(given, Lens):
-        return [checked(replace(item, intrinsics=given, camera_source="given")) for item in items]
-    if not isinstance(given, Path):
-        fx, fy, cx, cy = map(float, given)
+    if isinstance(camera, Lens):
+        return [checked(replace(item, intrinsics=camera, camera_source="given")) for item in items]
+    if not isinstance(camera, Path):
+        fx, fy, cx, cy = map(float, camera)
         return with_one_camera(items, Intrinsics(fx, fy, cx, cy))
-    return with_one_camera(items, Intrinsics.of_file(given)) if is_one_camera(given) else with_cameras(items, given)
+    return with_one_camera(items, Intrinsics.of_file(camera)) if is_one_camera(camera) else with_cameras(items, camera)
 
 
 def is_one_camera(path: Path) -> bool:
@@ -63,8 +63,8 @@ def with_one_camera(items: Sequence[Item], camera: Intrinsics) -> list[Item]:
     file."""
     size = camera.size or next(filter(None, map(size_of, items)), None)
     intrinsics = replace(camera, size=size)
-    found = [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
-    if first := next((item for item in found if size_of(item)), None):
+    planned = [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
+    if first := next((item for item in planned if size_of(item)), None):
         checked(first)
         if camera.distortion is not None:
             matrix = intrinsics.matrix(size_of(first) or (0, 0))
@@ -72,7 +72,7 @@ def with_one_camera(items: Sequence[Item], camera: Intrinsics) -> list[Item]:
                 "Images are undistorted (%s), and so are the maps. Their camera is fx %.2f, fy %.2f, cx %.2f, cy %.2f.",
                 camera.distortion, *focal_of_matrix(matrix),
             )  # fmt: skip
-    return found
+    return planned
 
 
 def size_of(item: Item) -> Size | None:
@@ -93,33 +93,33 @@ def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
     read, lacks the camera of an image, has two of one, or is of another image size.
     """
     cameras: dict[str | Path, tuple[str, Intrinsics | Lens]] = {}
-    for where, cells in camera_rows(path):
+    for origin, cells in camera_rows(path):
         filled = {key: str(value).strip() for key, value in cells.items() if value is not None and str(value).strip()}
         try:
             camera = camera_of_row(filled)
         except DataError as error:
-            raise DataError(f"{where}: {error}") from None
+            raise DataError(f"{origin}: {error}") from None
         key = filled.get("image") or filled.get("name")
         if camera is None or not key:
             columns = f"{', '.join(CAMERA)}, or focal, or fov"
-            raise DataError(f"{where}: a camera needs the columns image (or name), {columns}.")
-        place = absolute(path.parent / key) if filled.get("image") else key
-        if cameras.get(place, ("", camera))[1] != camera:
-            raise DataError(f"{where}: another camera of {key} than {cameras[place][0]}.")
-        cameras[place] = (where, camera)
-    found = [cameras.get(item.source) or cameras.get(item.name) for item in items]
-    if missing := [item for item, camera in zip(items, found, strict=True) if camera is None]:
+            raise DataError(f"{origin}: a camera needs the columns image (or name), {columns}.")
+        image_key = absolute(path.parent / key) if filled.get("image") else key
+        if cameras.get(image_key, ("", camera))[1] != camera:
+            raise DataError(f"{origin}: another camera of {key} than {cameras[image_key][0]}.")
+        cameras[image_key] = (origin, camera)
+    entries = [cameras.get(item.source) or cameras.get(item.name) for item in items]
+    if missing := [item for item, camera in zip(items, entries, strict=True) if camera is None]:
         raise DataError(
             f"{path}: no camera for {len(missing)} of {len(items)} images, {missing[0].source} for one. "
             + rows_name(map(str, cameras), missing[0])
         )
-    given = [(item, *row) for item, row in zip(items, found, strict=True) if row is not None]
-    return [checked(replace(item, intrinsics=camera, camera_source="given"), where) for item, where, camera in given]
+    rows = [(item, *row) for item, row in zip(items, entries, strict=True) if row is not None]
+    return [checked(replace(item, intrinsics=camera, camera_source="given"), origin) for item, origin, camera in rows]
 
 
-def rows_name(found: Iterable[str], item: Item) -> str:
+def rows_name(images: Iterable[str], item: Item) -> str:
     """What the rows of a table are of, and how one would name an image."""
-    names = list(dict.fromkeys(found))
+    names = list(dict.fromkeys(images))
     has = f"Its rows are of {', '.join(names[:3])}{', ...' * (len(names) > 3)}" if names else "No row names its image"
     return f"{has}. A row has an `image`, as a path from the table's folder, or a `name`, here {item.name}."
 
@@ -155,12 +155,12 @@ def camera_of_row(cells: Mapping[str, str]) -> Intrinsics | Lens | None:
 
 
 def size_in_row(cells: Mapping[str, str]) -> Size | None:
-    given = [cells.get(key) for key in ("height", "width")]
-    if given == [None, None]:
+    sides = [cells.get(key) for key in ("height", "width")]
+    if sides == [None, None]:
         return None
-    if not all(text is not None and text.isdigit() and int(text) > 0 for text in given):
-        raise DataError(f"width and height are whole numbers of pixels; got {cells.get('width')} and {given[0]}.")
-    return int(given[0] or 0), int(given[1] or 0)
+    if not all(text is not None and text.isdigit() and int(text) > 0 for text in sides):
+        raise DataError(f"width and height are whole numbers of pixels; got {cells.get('width')} and {sides[0]}.")
+    return int(sides[0] or 0), int(sides[1] or 0)
 
 
 def checked(item: Item, row: str = "") -> Item:

@@ -89,13 +89,13 @@ def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str]
     Raises DataError: an input does not exist, a folder or glob holds no image, or the output folder is also an input.
     """
     output = absolute(output)
-    found = [expand(os.fspath(given), output) for given in inputs]
-    if not found:
+    expanded = [expand(os.fspath(path), output) for path in inputs]
+    if not expanded:
         raise DataError("no images given: name files, folders, globs or a .txt or .csv list.")
-    base = Path(os.path.commonpath([f.root for f in found]))
-    sources = dict.fromkeys(image for f in found for image in f.images)
+    base = Path(os.path.commonpath([f.root for f in expanded]))
+    sources = dict.fromkeys(image for f in expanded for image in f.images)
     items = name_items([(source, named_after(source).relative_to(base).as_posix()) for source in sources], suffixes)
-    return Selection(items, sum((f.unsupported for f in found), Counter()))
+    return Selection(items, sum((f.unsupported for f in expanded), Counter()))
 
 
 def named_after(source: Path | Member) -> Path:
@@ -124,10 +124,10 @@ def expand_folder(folder: Path, output: Path) -> Expanded:
 
 
 def expand_glob(pattern: str, output: Path) -> Expanded:
-    parts = absolute(pattern).parts
-    fixed = next(i for i, part in enumerate(parts) if GLOB_CHARACTERS.search(part))
+    segments = absolute(pattern).parts
+    fixed = next(i for i, segment in enumerate(segments) if GLOB_CHARACTERS.search(segment))
     paths = map(absolute, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207  Path.glob refuses absolute ones
-    return images_among(paths, Path(*parts[:fixed]), output, f"{pattern}: matches no image")
+    return images_among(paths, Path(*segments[:fixed]), output, f"{pattern}: matches no image")
 
 
 def expand_list(path: Path) -> Expanded:
@@ -152,8 +152,8 @@ def list_entries(path: Path) -> list[str]:
             raise DataError(f"{path}: an image list in CSV needs a column 'image'; it has {rows.fieldnames}.")
         return [row["image"] for row in rows if row["image"]]
     except csv.Error as error:
-        where = f"{path}:{rows.line_num + 1}"
-        raise DataError(f"{where}: is no CSV from here on ({error}); look for a stray quote.") from None
+        location = f"{path}:{rows.line_num + 1}"
+        raise DataError(f"{location}: is no CSV from here on ({error}); look for a stray quote.") from None
 
 
 def images_among(paths: Iterable[Path], root: Path, output: Path, complaint: str) -> Expanded:
@@ -218,10 +218,10 @@ def absolute(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  Path.absolute keeps `..`
 
 
-def is_video(given: str) -> bool:
+def is_video(source: str) -> bool:
     """Whether an input can only be a video: a camera, a video file, a folder of them."""
-    path = Path(given)
-    if given.startswith(CAMERA_INPUT) or path.suffix.lower() in VIDEO_SUFFIXES:
+    path = Path(source)
+    if source.startswith(CAMERA_INPUT) or path.suffix.lower() in VIDEO_SUFFIXES:
         return True
     return (
         path.is_dir() and bool(videos_in(path)) and not any(p.suffix.lower() in IMAGE_SUFFIXES for p in path.iterdir())

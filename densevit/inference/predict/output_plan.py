@@ -222,14 +222,14 @@ class OutputPlan(ExportPlan):
     def digest(self, unit: Item) -> Any:
         points = None
         if self.points is not None and (size := size_of(unit)) is not None:
-            measured = self.points.read(unit, size, alone=len(self.items) == 1)
+            measured = self.points.read(unit, size, single=len(self.items) == 1)
             points = hash_of([None if column is None else column.tolist() for column in astuple(measured)])
         return hash_of([unit.digest(), unit.intrinsics and astuple(unit.intrinsics), points])
 
     def settings(self, formats: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
         points = {"points": list(map(str, astuple(self.points)))} if self.points else {}
-        given = {item.intrinsics for item in self.items if item.camera_source == "given"}
-        camera = given.pop() if len(given) == 1 else None  # `digest` has the cameras of single images
+        cameras = {item.intrinsics for item in self.items if item.camera_source == "given"}
+        camera = cameras.pop() if len(cameras) == 1 else None  # `digest` has the cameras of single images
         return {"intrinsics": camera and asdict(camera), **points, "formats": formats}
 
     def check_cameras(self, format: str) -> None:
@@ -242,10 +242,10 @@ class OutputPlan(ExportPlan):
 
 
 def check_writable(folder: Path) -> None:
-    place, unfit = place_for(folder)
+    existing, unfit = place_for(folder)
     if unfit:
         why = {"no folder": "a file, not a folder", "read-only": "read-only for this user"}[unfit]
-        raise StorageError(f"output {folder}: {place} is {why}.")
+        raise StorageError(f"output {folder}: {existing} is {why}.")
 
 
 def check_same_settings(record: Path, settings: Mapping[str, Any]) -> None:

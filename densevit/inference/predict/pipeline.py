@@ -124,24 +124,24 @@ class Exporter(ABC):
     def run_and_finish(self) -> Summary:
         """Write the inputs; return the summary of all processes, or raise what ends an export that is not complete."""
         self.run()
-        parts = self.processes.all_gather((self.summary, self.stopped))
-        summary = merge_summaries([part for part, _ in parts])
+        gathered = self.processes.all_gather((self.summary, self.stopped))
+        summary = merge_summaries([each for each, _ in gathered])
         specs = {format: self.predictor.card.outputs[head] for format, head in self.sources.items()}
         self.processes.on_main(lambda: self.plan.write_lists(specs))
-        return self.processes.on_main(lambda: finish(summary, any(stopped for _, stopped in parts), self.plan))
+        return self.processes.on_main(lambda: finish(summary, any(stopped for _, stopped in gathered), self.plan))
 
 
-def head_of_each_format(writers: Mapping[str, Any], predictor: Predictor, wanted: Sequence[str]) -> dict[str, str]:
+def head_of_each_format(writers: Mapping[str, Any], predictor: Predictor, requested: Sequence[str]) -> dict[str, str]:
     """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`. Raises
     DataError for no such head, ConfigError for a format that no head or several are for, or a head without a format."""
-    wanted = [predictor.card.head(name) for name in wanted]
+    requested = [predictor.card.head(name) for name in requested]
     outputs = predictor.card.outputs
     sources = {}
     for format, writer in writers.items():
-        there = any(outputs[name].kind in writer.kinds for name in wanted or outputs)
+        there = any(outputs[name].kind in writer.kinds for name in requested or outputs)
         kinds = writer.kinds if there else (*writer.kinds, *writer.fallback)
-        sources[format] = predictor.card.head_for(kinds, wanted, f"format {format}")
-    if unused := [name for name in wanted if name not in sources.values()]:
+        sources[format] = predictor.card.head_for(kinds, requested, f"format {format}")
+    if unused := [name for name in requested if name not in sources.values()]:
         raise ConfigError(f"--heads: no format of {', '.join(writers)} is written from {', '.join(unused)}.")
     return sources
 
@@ -175,11 +175,11 @@ class ImageExporter(Exporter):
         self.summary = Summary(sum(map(len, self.groups)), unsupported=plan.unsupported)
         self.complete: set[Item] = set()
         self.digests: dict[Item, Any] = {}
-        wanted = predictor.card.needs_camera or any(
+        needs_camera = predictor.card.needs_camera or any(
             writer.needs_camera(plan.spec(predictor.card.outputs[self.sources[format]]))
             for format, writer in plan.writers.items()
         )
-        self.estimates = wanted and predictor.card.camera_head is not None and predictor.cameras.override is None
+        self.estimates = needs_camera and predictor.card.camera_head is not None and predictor.cameras.override is None
         self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
         beside = {kind for writer in plan.writers.values() for kind in writer.beside}
@@ -208,9 +208,9 @@ class ImageExporter(Exporter):
             tqdm(total=total, unit="image", disable=not (self.progress and self.processes.is_main)) as bar,
         ):
             for maps, pairs in read_pending(started for group in groups for started in self.start(group)):
-                for i, (item, given) in enumerate(pairs):
+                for i, (item, image) in enumerate(pairs):
                     if item not in self.complete:
-                        pending.append((item, writers.submit(self.write, item, self.maps_of_image(maps, i), given)))
+                        pending.append((item, writers.submit(self.write, item, self.maps_of_image(maps, i), image)))
                 while len(pending) > ahead:
                     self.count(*pending.popleft())
                 bar.update(sum(item not in self.complete for item, _ in pairs))
@@ -243,7 +243,7 @@ class ImageExporter(Exporter):
                 self.digests[item] = plan.digest(item)
             if item.intrinsics is not None and predictor.card.needs_camera:
                 camera = focal_of_matrix(item.intrinsics.matrix(size))
-            points = None if plan.points is None else plan.points.read(item, size, alone=len(plan.items) == 1)
+            points = None if plan.points is None else plan.points.read(item, size, single=len(plan.items) == 1)
             if warning := self.warnings.messages.pop(str(path), ""):
                 self.summary.warnings[item.source] = warning
             return ImageInput(image, camera, points).prepare(predictor.model, predictor.card)
@@ -253,17 +253,17 @@ class ImageExporter(Exporter):
     def start(self, group: Sequence[Pair]) -> Iterator[tuple[Pending, Sequence[Pair]]]:
         """Start the images of a group; those of one size and one camera go through the model together."""
         batches: dict[Any, list[Pair]] = {}
-        for item, given in group:
-            alone = item if self.estimates and item.intrinsics is None else None  # has a focal length of its own
-            batches.setdefault((given.image.shape, item.intrinsics, alone), []).append((item, given))
+        for item, image in group:
+            separate = item if self.estimates and item.intrinsics is None else None  # has a focal length of its own
+            batches.setdefault((image.image.shape, item.intrinsics, separate), []).append((item, image))
         for pairs in batches.values():
             yield from self.start_batch(pairs)
 
     def start_batch(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pending, Sequence[Pair]]]:
         """Images that are too much together may go one by one."""
-        first, images = pairs[0][0], [given.image for _, given in pairs]
+        first, images = pairs[0][0], [image.image for _, image in pairs]
         try:
-            camera, inputs = pairs[0][1].camera, join_inputs([given.inputs for _, given in pairs])
+            camera, inputs = pairs[0][1].camera, join_inputs([image.inputs for _, image in pairs])
             if self.estimates and first.intrinsics is None:
                 camera = self.predictor.estimate_camera(images[0])
                 self.estimated[first] = Lens(focal=camera)
@@ -286,16 +286,16 @@ class ImageExporter(Exporter):
         written = {name: values for name, values in maps.items() if heads & {name, name.rpartition("/")[0]}}
         return self.predictor.unbatch(written, index)
 
-    def write(self, item: Item, maps: Maps, given: ImageInput) -> Summary:
+    def write(self, item: Item, maps: Maps, image: ImageInput) -> Summary:
         """Writes the formats of one image."""
         model, card = self.predictor.model, self.predictor.card
-        fits = {head: given.in_metres(head, values, model, card) for head, values in maps.items()}
+        fits = {head: image.in_metres(head, values, model, card) for head, values in maps.items()}
         maps |= {head: fit[0] for head, fit in fits.items() if fit is not None}
 
         def frame_of(head: str, depth: PredictedMap | None = None) -> PredictedMap:
             return PredictedMap(
                 values=maps[head],
-                image=given.image,
+                image=image.image,
                 spec=self.plan.spec(card.outputs[head]),
                 camera=item.intrinsics or self.estimated.get(item),
                 uncertainty=maps.get(uncertainty_of(head)),

@@ -43,34 +43,34 @@ class PointFiles:
         outside of their image."""
         for item in items:
             if (size := size_of(item)) is not None:
-                self.read(item, size, alone=len(items) == 1)
+                self.read(item, size, single=len(items) == 1)
 
-    def read(self, item: Item, size: Size, alone: bool) -> MeasuredPoints:
-        """`alone`: it is the only image, so that a file needs not name it."""
+    def read(self, item: Item, size: Size, single: bool) -> MeasuredPoints:
+        """`single`: it is the only image, so that a file needs not name it."""
         path = self.file(item)
         if path.suffix.lower() == ".ply":
             return from_cloud(path, item, size, self.pose)
         is_table = path.suffix.lower() == ".csv"
-        points = from_table(path, item, size, alone) if is_table else from_map(path, size, self.scale)
+        points = from_table(path, item, size, single) if is_table else from_map(path, size, self.scale)
         return points if (view := item.view(size)) is None else undistorted(points, view, size, path)
 
     def file(self, item: Item) -> Path:
         if not self.path.is_dir():
             return self.path
         tried = [self.path / f"{item.name}{suffix}" for suffix in SUFFIXES]
-        found = next((path for path in tried if path.is_file()), None)
-        if found is None:
+        existing = next((path for path in tried if path.is_file()), None)
+        if existing is None:
             raise DataError(f"{item.source}: no points; looked for {', '.join(map(str, tried))}.")
-        return found
+        return existing
 
 
-def from_table(path: Path, item: Item, size: Size, alone: bool) -> MeasuredPoints:
+def from_table(path: Path, item: Item, size: Size, single: bool) -> MeasuredPoints:
     """Columns u, v (pixels, the centre of the first one is 0, 0), depth and, optionally, noise (metres)."""
     table = list(read_table(path))
-    rows = [(number, cells) for number, cells in table if alone or image_of(cells, path) in (item.source, item.name)]
+    rows = [(number, cells) for number, cells in table if single or image_of(cells, path) in (item.source, item.name)]
     if not rows:
         names = (image_of(cells, path) for _, cells in table)
-        hint = "" if alone else f" {rows_name((str(name) for name in names if name), item)}"
+        hint = "" if single else f" {rows_name((str(name) for name in names if name), item)}"
         raise DataError(f"{path}: no points of {item.source}.{hint}")
     h, w = size
     points = []
@@ -165,8 +165,8 @@ def read_ply_points(path: Path) -> Float64[np.ndarray, "n 3"]:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error}).") from error
-    head, found, body = content.partition(b"end_header\n")
-    if not content.startswith(b"ply") or not found:
+    head, separator, body = content.partition(b"end_header\n")
+    if not content.startswith(b"ply") or not separator:
         raise DataError(f"{path}: no PLY file.")
     lines = [line.split() for line in head.decode("latin-1").splitlines()]
     layout = next((line[1] for line in lines if line[:1] == ["format"]), "")

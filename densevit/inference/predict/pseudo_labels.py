@@ -78,20 +78,20 @@ class Teacher(Predictor):
         for scale, mirrored in self.views:
             one = self.with_options(flip=False, scales=(scale,))
             seen = np.ascontiguousarray(images[:, :, ::-1]) if mirrored else images
-            given = mirror_inputs(inputs, images.shape[2]) if mirrored else inputs
-            views.append((mirrored, Predictor.start(one, seen, box=box, inputs=given)))
+            view_inputs = mirror_inputs(inputs, images.shape[2]) if mirrored else inputs
+            views.append((mirrored, Predictor.start(one, seen, box=box, inputs=view_inputs)))
         return Pending(lambda: self.merged(views), all(view.is_complete for _, view in views))
 
     def merged(self, views: list[tuple[bool, Pending]]) -> dict[str, Map]:
         """The maps of all views as one."""
-        found: dict[str, list[Map]] = {}
+        maps_by_head: dict[str, list[Map]] = {}
         for mirrored, view in views:
             for head, maps in view.read().items():
-                found.setdefault(head, []).append(maps[..., ::-1] if mirrored else maps)
+                maps_by_head.setdefault(head, []).append(maps[..., ::-1] if mirrored else maps)
         kinds = {head: spec.kind for head, spec in self.card.outputs.items()}
         return {
             head: mean_and_agreement(np.stack(maps), kinds[head]) if kinds[head] in DEPTH_KINDS else _mean(maps)
-            for head, maps in found.items()
+            for head, maps in maps_by_head.items()
         }
 
 
@@ -151,9 +151,9 @@ class ClassWriter(LabelWriter):
         """The manifest has the classes."""
 
     def encode(self, frame: PredictedMap) -> bytes:
-        known = np.isfinite(frame.values).all(0)
-        ids = np.where(known, frame.values.argmax(0), IGNORE)
-        confidence = np.where(known, np.exp(frame.values.max(0)), 0)
+        finite = np.isfinite(frame.values).all(0)
+        ids = np.where(finite, frame.values.argmax(0), IGNORE)
+        confidence = np.where(finite, np.exp(frame.values.max(0)), 0)
         labels = ids.astype(np.uint8 if ids.max() <= IGNORE else np.uint16)
         return encode_npz(labels=labels, confidence=to_bytes(confidence))
 
@@ -223,7 +223,7 @@ class LabelPlan(OutputPlan):
         for _, plan, record in shards:
             if record.exists() and read_record(record) != inner:  # half done with other settings
                 shutil.rmtree(plan.folder, ignore_errors=True)
-        wanted = {item.name: (plan, item) for _, plan, _ in shards for item in plan.items}
+        planned = {item.name: (plan, item) for _, plan, _ in shards for item in plan.items}
         ledgers = {plan.folder: Ledger(plan.folder, hash_of(inner)) for _, plan, _ in shards}
         for path, _, _ in shards:
             made_with, inside = rows.get(path.name, ("", {}))
@@ -231,7 +231,7 @@ class LabelPlan(OutputPlan):
                 continue
             with suppress(DataError):
                 members = {member.name: member for member in list_members(path)}
-                for plan, item in (wanted[name] for name in inside if name in wanted):
+                for plan, item in (planned[name] for name in inside if name in planned):
                     if plan.digest(item) != inside[item.name]:
                         continue
                     make_folder(plan.folder)
@@ -285,14 +285,14 @@ class ShardExporter(Exporter):
     plan: LabelPlan
 
     def run(self) -> None:
-        begun, parts = time.perf_counter(), [Summary(0)]
+        begun, summaries = time.perf_counter(), [Summary(0)]
         shards = list(self.plan.shards())[self.processes.rank :: self.processes.size]
         for path, plan in shards:
             self.stopped |= self.stop.is_set()
             if self.stopped:
                 break
-            parts.append(self.write(path, plan))
-        self.summary = merge_summaries(parts)
+            summaries.append(self.write(path, plan))
+        self.summary = merge_summaries(summaries)
         self.summary.images = sum(len(plan.items) for _, plan in shards)
         self.summary.seconds = time.perf_counter() - begun
 

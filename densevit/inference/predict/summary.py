@@ -89,19 +89,19 @@ class Summary:
         return f"{ready} frames" if self.clips is not None else f"{ready} of {self.images} images, all of them whole"
 
 
-def merge_summaries(parts: Sequence[Summary]) -> Summary:
+def merge_summaries(summaries: Sequence[Summary]) -> Summary:
     """The summary of several processes that worked at the same time."""
     counts = ("images", "done", "already", "invalid", "out_of_range")
-    clips = [part.clips for part in parts if part.clips is not None]
+    clips = [summary.clips for summary in summaries if summary.clips is not None]
     return Summary(
         clips=sum(clips) if clips else None,
-        failed={source: why for part in parts for source, why in part.failed.items()},
-        warnings={source: text for part in parts for source, text in part.warnings.items()},
-        fits=[fit for part in parts for fit in part.fits],
-        cameras=sum((part.cameras for part in parts), Counter()),
-        seconds=max(part.seconds for part in parts),
-        unsupported=parts[0].unsupported,
-        **{name: sum(getattr(part, name) for part in parts) for name in counts},
+        failed={source: why for summary in summaries for source, why in summary.failed.items()},
+        warnings={source: text for summary in summaries for source, text in summary.warnings.items()},
+        fits=[fit for summary in summaries for fit in summary.fits],
+        cameras=sum((summary.cameras for summary in summaries), Counter()),
+        seconds=max(summary.seconds for summary in summaries),
+        unsupported=summaries[0].unsupported,
+        **{name: sum(getattr(summary, name) for summary in summaries) for name in counts},
     )
 
 
@@ -109,10 +109,10 @@ def describe_points(fits: Sequence[PointFit]) -> str:
     """Say how far off the maps are at points, as means over the images whose points are enough to tell."""
     points = mean(fit.points for fit in fits)
     count = f"{points:.0f} point{'s' * (points > 1)} an image"
-    known = [fit.error for fit in fits if fit.error is not None]
-    if not known:
+    errors = [fit.error for fit in fits if fit.error is not None]
+    if not errors:
         return f"{count}, too few to tell how far off the maps are"
-    off = f"off by {mean(known):.1%}"
+    off = f"off by {mean(errors):.1%}"
     if fits[0].is_input:
         return f"{count}, an input of the model; its maps are {off} at them"
     between = mean(fit.interpolation for fit in fits if fit.interpolation is not None)

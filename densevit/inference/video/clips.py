@@ -35,27 +35,27 @@ def find_clips(inputs: Sequence[str], rate: float) -> list[Clip]:
     Raises DataError if an input does not exist, or is an image."""
     expanded = [
         str(path)
-        for given in inputs
-        for path in (videos_in(Path(given)) if Path(given).is_dir() and is_video(given) else [given])
+        for source in inputs
+        for path in (videos_in(Path(source)) if Path(source).is_dir() and is_video(source) else [source])
     ]
-    for given in expanded:
-        if Path(given).is_file() and Path(given).suffix.lower() not in VIDEO_SUFFIXES:
+    for source in expanded:
+        if Path(source).is_file() and Path(source).suffix.lower() not in VIDEO_SUFFIXES:
             raise DataError(
-                f"{given}: is no video. Give videos, folders of frames or camera:0 together, and images by themselves."
+                f"{source}: is no video. Give videos, folders of frames or camera:0 together, and images by themselves."
             )
     expanded = list(dict.fromkeys(expanded))
-    names = [clip_name(given) for given in expanded]
+    names = [clip_name(source) for source in expanded]
     counts = Counter(names)
-    full = [name if counts[name] == 1 else Path(given).name for name, given in zip(names, expanded, strict=True)]
+    full = [name if counts[name] == 1 else Path(source).name for name, source in zip(names, expanded, strict=True)]
     if twice := [name for name, count in Counter(full).items() if count > 1]:
         raise DataError(f"several clips are called {twice[0]}; export them into folders of their own.")
-    return [Clip(given, name, open_video(given, rate)) for given, name in zip(expanded, full, strict=True)]
+    return [Clip(source, name, open_video(source, rate)) for source, name in zip(expanded, full, strict=True)]
 
 
-def clip_name(given: str) -> str:
-    if given.startswith(CAMERA):
-        return given.replace(":", "")
-    path = Path(given).absolute()
+def clip_name(source: str) -> str:
+    if source.startswith(CAMERA):
+        return source.replace(":", "")
+    path = Path(source).absolute()
     return path.name if path.is_dir() else path.stem
 
 

@@ -201,11 +201,11 @@ class ClipExport:
             windows = windows or motion_windows(self.predictor, self.camera, causal=self.live)
             for frame in group:
                 waiting.append(frame)
-                for found in windows.push(frame.image):
-                    yield waiting.popleft(), self.chosen(found)
+                for outputs in windows.push(frame.image):
+                    yield waiting.popleft(), self.chosen(outputs)
         if windows is not None and (not self.stopped or self.live):
-            for found in windows.flush():
-                yield waiting.popleft(), self.chosen(found)
+            for outputs in windows.flush():
+                yield waiting.popleft(), self.chosen(outputs)
 
     def groups(self, decoded: Iterator[VideoFrame]) -> Iterator[list[VideoFrame]]:
         """The frames of each pass through the model, until `stop` is set."""
@@ -302,10 +302,10 @@ class ClipExport:
         size = (self.done.size[0], self.done.size[1])
         for name, format in self.plan.clip_formats.items():
             head = self.sources[name]
-            parts = [self.part_path(format.part, head, i) for i in range(self.done.segments)]
+            paths = [self.part_path(format.part, head, i) for i in range(self.done.segments)]
             facts = ClipFacts(spec[head], size, times, mean_rate(times))
             with atomic_path(self.plan.path(self.clip, name)) as path:
-                format.join(parts, path, facts)
+                format.join(paths, path, facts)
         if self.plan.writers:
             lines = [f"{name},{seconds:.6f}" for name, seconds in zip(self.done.names, self.done.times, strict=True)]
             write_text(self.plan.folder / self.clip.name / TIMES, "\n".join(["name,seconds", *lines, ""]))

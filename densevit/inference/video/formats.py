@@ -64,7 +64,7 @@ class ClipFormat(ABC):
     fallback: ClassVar[tuple[Kind, ...]] = ()
 
     @abstractmethod
-    def join(self, parts: Sequence[Path], path: Path, clip: ClipFacts) -> None:
+    def join(self, segments: Sequence[Path], path: Path, clip: ClipFacts) -> None:
         """Writes the file; `path` is a temporary one that is moved into place."""
 
 
@@ -87,8 +87,8 @@ class Ffv1(ClipFormat):
             raise ConfigError(f"format ffv1: scale is {scale}; it is a number over 0.")
         self.scale = scale
 
-    def join(self, parts: Sequence[Path], path: Path, clip: ClipFacts) -> None:
-        join_depth_videos(parts, path)
+    def join(self, segments: Sequence[Path], path: Path, clip: ClipFacts) -> None:
+        join_depth_videos(segments, path)
 
 
 @CLIP_FORMATS.register("mp4")
@@ -107,13 +107,13 @@ class Mp4(ClipFormat):
         self.cmap = cmap
         self.range = range
 
-    def join(self, parts: Sequence[Path], path: Path, clip: ClipFacts) -> None:
-        with open_container(parts[0]) as container:
-            coding = Coding.of(container, parts[0])
-        low, high = self.range or clip_range(parts, coding)
+    def join(self, segments: Sequence[Path], path: Path, clip: ClipFacts) -> None:
+        with open_container(segments[0]) as container:
+            coding = Coding.of(container, segments[0])
+        low, high = self.range or clip_range(segments, coding)
         colors = stored_colors(coding, low, high, self.cmap)
         comment = f"{self.cmap}: {low:.3g} to {high:.3g} {coding.unit}".strip()
-        write_mp4(path, ((time, colors[stored]) for time, stored in maps_of(parts)), clip, comment)
+        write_mp4(path, ((time, colors[stored]) for time, stored in maps_of(segments)), clip, comment)
 
 
 def write_mp4(path: Path, frames: Iterator[tuple[float, np.ndarray]], clip: ClipFacts, comment: str) -> None:
@@ -142,16 +142,16 @@ def write_mp4(path: Path, frames: Iterator[tuple[float, np.ndarray]], clip: Clip
         out.mux(stream.encode(None))
 
 
-def maps_of(parts: Sequence[Path], every: int = 1) -> Iterator[tuple[float, UInt16[np.ndarray, "h w"]]]:
-    for part in parts:
-        with open_container(part) as container:
-            yield from stored_maps(container, part, every)
+def maps_of(segments: Sequence[Path], every: int = 1) -> Iterator[tuple[float, UInt16[np.ndarray, "h w"]]]:
+    for segment in segments:
+        with open_container(segment) as container:
+            yield from stored_maps(container, segment, every)
 
 
-def clip_range(parts: Sequence[Path], coding: Coding) -> tuple[float, float]:
+def clip_range(segments: Sequence[Path], coding: Coding) -> tuple[float, float]:
     """The 2nd and 98th percentile of the values of every SAMPLED-th frame; 0 and 1 where there are none."""
     counts = np.zeros(LIMIT + 1, np.int64)
-    for _, stored in maps_of(parts, SAMPLED):
+    for _, stored in maps_of(segments, SAMPLED):
         counts += np.bincount(stored[::2, ::2].ravel(), minlength=LIMIT + 1)
     counts[0] = 0
     if not counts.any():
@@ -177,7 +177,7 @@ class NpzClip(ClipFormat):
     suffix = ".depth.npz"
     part = "float32"
 
-    def join(self, parts: Sequence[Path], path: Path, clip: ClipFacts) -> None:
+    def join(self, segments: Sequence[Path], path: Path, clip: ClipFacts) -> None:
         header = io.BytesIO()
         shape = (len(clip.times), *clip.size)
         np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
@@ -187,8 +187,8 @@ class NpzClip(ClipFormat):
             archive.writestr(zip_entry("time.npy"), times.getvalue())
             with archive.open(zip_entry("depth.npy"), "w", force_zip64=True) as file:
                 file.write(header.getvalue())
-                for part in parts:
-                    with open(part, "rb") as stored:
+                for segment in segments:
+                    with open(segment, "rb") as stored:
                         while block := stored.read(1 << 22):
                             file.write(block)
 
@@ -207,7 +207,7 @@ class Hdf5Clip(ClipFormat):
     suffix = ".depth.h5"
     part = "float32"
 
-    def join(self, parts: Sequence[Path], path: Path, clip: ClipFacts) -> None:
+    def join(self, segments: Sequence[Path], path: Path, clip: ClipFacts) -> None:
         import h5py
 
         h, w = clip.size
@@ -219,8 +219,8 @@ class Hdf5Clip(ClipFormat):
             )  # fmt: skip
             data.attrs.update(attributes(clip.spec))
             position = 0
-            for part in parts:
-                with open(part, "rb") as stored:
+            for segment in segments:
+                with open(segment, "rb") as stored:
                     while block := stored.read(4 * h * w):
                         data[position] = np.frombuffer(block, "<f4").reshape(h, w)
                         position += 1

@@ -65,7 +65,7 @@ def predict_frames(
     if (first := next(inputs, None)) is None:
         return
     camera = video_camera(predictor, first)
-    inputs = (given if given.camera is not None else replace(given, camera=camera) for given in chain([first], inputs))
+    inputs = (frame if frame.camera is not None else replace(frame, camera=camera) for frame in chain([first], inputs))
     predicted: Callable[[Iterable[ImageInput]], Iterator[dict[str, Map]]]
     predicted = partial(predictor.stream_all, box=box, ahead=lookahead > 0)
     if sees_motion(predictor):
@@ -76,9 +76,9 @@ def predict_frames(
     shown: deque[Rgb] = deque()
 
     def kept() -> Iterator[ImageInput]:
-        for given in inputs:
-            shown.append(given.image)
-            yield given
+        for frame in inputs:
+            shown.append(frame.image)
+            yield frame
 
     spec = predictor.card.outputs[name]
     focal = None if camera is None else focal_numbers(camera)[0]
@@ -152,10 +152,10 @@ def predict_windows(
     """Return the maps of one frame of a video after another, by a model with motion blocks; see `ClipWindows`. Raises
     ConfigError: with tiles, sliding windows, flip, several scales, or a runtime other than torch."""
     windows: ClipWindows | None = None
-    for given in inputs:
+    for frame in inputs:
         if windows is None:  # a video has one camera
-            windows = motion_windows(predictor, given.camera, causal=causal, box=box)
-        yield from windows.push(given.image)
+            windows = motion_windows(predictor, frame.camera, causal=causal, box=box)
+        yield from windows.push(frame.image)
     if windows is not None:
         yield from windows.flush()
 

@@ -149,9 +149,9 @@ class Stabilizer:
         small = cv2.resize(
             values, gray.shape[::-1], interpolation=cv2.INTER_AREA
         )  # one unknown pixel makes its area unknown
-        known = np.isfinite(small) & ((small > 0) if self.kind == "metric" else True)
-        small = np.where(known, small, np.float32(1))
-        return Small(gray, np.log(small) if self.kind == "metric" else small, known, values)
+        valid = np.isfinite(small) & ((small > 0) if self.kind == "metric" else True)
+        small = np.where(valid, small, np.float32(1))
+        return Small(gray, np.log(small) if self.kind == "metric" else small, valid, values)
 
     def connect(self, old: Small, new: Small) -> None:
         """Brings former frames onto the new one, and the new one onto those that are held back."""
@@ -183,13 +183,13 @@ class Stabilizer:
         return depth_change(flow, depth, seen & new.known, focal)
 
     def warp(self, frames: list[Neighbour], flow: Flow, change: Map, seen: Bool[np.ndarray, "h w"]) -> list[Neighbour]:
-        found = []
+        warped = []
         for frame in frames:  # one by one: OpenCV rounds otherwise with other numbers of channels
             moved = sample(frame.values_and_weight, flow)
             moved[..., 0] = self.moved(moved[..., 0], change)
             moved[..., 1] *= seen
-            found.append(Neighbour(moved, frame.distance + 1))
-        return found
+            warped.append(Neighbour(moved, frame.distance + 1))
+        return warped
 
     def look_ahead(self, held: Small, new: Small, forth: Flow, step: Float32[np.ndarray, "h w 2"]) -> None:
         """Follows the pixels of a frame that is held back one frame further, and takes the new frame's values there."""
@@ -236,10 +236,10 @@ class Stabilizer:
         frame.neighbours = []
         return np.asarray(out if self.limits is None else np.clip(out, *self.limits, out=out))
 
-    def fit(self, own: Float32[np.ndarray, " n"], other: Float32[np.ndarray, " n"]) -> tuple[float, float]:
+    def fit(self, values: Float32[np.ndarray, " n"], other: Float32[np.ndarray, " n"]) -> tuple[float, float]:
         """Scale and shift that bring the frame's values to a neighbour's; of metric depth a shift of the logarithm."""
-        step = max(1, len(own) // 2000)
-        x, y = own[::step].astype(np.float64), other[::step].astype(np.float64)
+        step = max(1, len(values) // 2000)
+        x, y = values[::step].astype(np.float64), other[::step].astype(np.float64)
         if self.kind == "metric":
             return 1.0, lower_median(y - x)
         weights = np.ones_like(x)
@@ -269,7 +269,7 @@ class Stabilizer:
             weights += share
         mean = total / weights
         trust = weights - 1 + np.float32(1e-3)
-        top, bottom = (cv2.GaussianBlur(part, (0, 0), 1.0) for part in (mean * trust, trust))
+        top, bottom = (cv2.GaussianBlur(array, (0, 0), 1.0) for array in (mean * trust, trust))
         return np.asarray(top / bottom)
 
 

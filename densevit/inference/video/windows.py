@@ -127,7 +127,7 @@ class ClipWindows:
                 name: (1 - share) * seen.maps[name] + share * values if self.is_depth(name) else values
                 for name, values in later.items()
             }
-        new = [PredictedFrame(*parts) for parts in zip(self.waiting, features, maps[len(context) :], strict=True)]
+        new = [PredictedFrame(*fields) for fields in zip(self.waiting, features, maps[len(context) :], strict=True)]
         self.waiting = []
         self.first = self.first or new[0]
         self.window = context + new
@@ -148,16 +148,16 @@ class ClipNetwork:
         new: features of the other frames, once it was called.
     """
 
-    def __init__(self, model: nn.Module, known: Sequence[EncoderOutput]) -> None:
-        self.model, self.known = model, known
+    def __init__(self, model: nn.Module, cached: Sequence[EncoderOutput]) -> None:
+        self.model, self.cached = model, cached
         self.input_names: tuple[str, ...] = getattr(model, "input_names", ())
         self.new: list[EncoderOutput] = []
 
     def __call__(self, image: Float[Tensor, "t 3 h w"], inputs: ModelInputs = NO_INPUTS, **options: Any) -> Outputs:
-        found: EncoderOutput = self.model.get_submodule("encoder")(image[len(self.known) :])
-        self.new = [found.map(itemgetter(slice(i, i + 1))) for i in range(len(image) - len(self.known))]
+        encoded: EncoderOutput = self.model.get_submodule("encoder")(image[len(self.cached) :])
+        self.new = [encoded.map(itemgetter(slice(i, i + 1))) for i in range(len(image) - len(self.cached))]
         inputs = {**inputs, "clips": frames_of_clips(len(image), len(image), image.device)}
-        return dict(self.model(image, inputs, features=join([*self.known, *self.new]), **options))
+        return dict(self.model(image, inputs, features=join([*self.cached, *self.new]), **options))
 
 
 def is_cut(old: SeenFrame, new: SeenFrame) -> bool:
@@ -179,17 +179,17 @@ def colors_of(image: Rgb) -> Float32[np.ndarray, "8 8 8"]:
 
 def join(frames: Sequence[EncoderOutput]) -> EncoderOutput:
     """Features of single frames as one batch."""
-    maps = tuple(torch.cat(parts) for parts in zip(*(frame.maps for frame in frames), strict=True))
-    prefix = tuple(torch.cat(parts) for parts in zip(*(frame.prefix for frame in frames), strict=True))
+    maps = tuple(torch.cat(tensors) for tensors in zip(*(frame.maps for frame in frames), strict=True))
+    prefix = tuple(torch.cat(tensors) for tensors in zip(*(frame.prefix for frame in frames), strict=True))
     return EncoderOutput(maps, prefix, frames[0].image_size)
 
 
-def fit(found: Sequence[Map], wanted: Sequence[Map]) -> tuple[float, float]:
+def fit(source: Sequence[Map], reference: Sequence[Map]) -> tuple[float, float]:
     """Scale and shift that bring maps onto others, by least squares; 1 and the mean difference where the scale would
     not be positive."""
-    x, y = (np.concatenate([subsample(m) for m in maps]).astype(np.float64) for maps in (found, wanted))
-    known: Bool[np.ndarray, " n"] = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known], y[known]
+    x, y = (np.concatenate([subsample(m) for m in maps]).astype(np.float64) for maps in (source, reference))
+    valid: Bool[np.ndarray, " n"] = np.isfinite(x) & np.isfinite(y)
+    x, y = x[valid], y[valid]
     if not x.size:
         return 1.0, 0.0
     variance = float(np.var(x))

@@ -99,8 +99,8 @@ def export_web(
             shutil.copytree(page, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         style = render("style.html") + "\n" + (made / "page.css").read_text(encoding="utf-8")
         (made / "page.css").write_text(style, encoding="utf-8")
-        chosen = {name: card.outputs[name] for name in heads or card.outputs}
-        settings = describe(replace(card, outputs=chosen), size, title, (made / MODEL).stat().st_size)
+        outputs = {name: card.outputs[name] for name in heads or card.outputs}
+        settings = describe(replace(card, outputs=outputs), size, title, (made / MODEL).stat().st_size)
         runtime_files = [path for path in (made / "ort").iterdir() if "webgpu" not in path.name]
         settings["download"] = settings["modelBytes"] + sum(path.stat().st_size for path in runtime_files)
         (made / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")

@@ -33,37 +33,37 @@ FILES = {
 """In the package -> in the site; `.js`, since many servers do not know `.mjs` as JavaScript."""
 
 
-def check_runtime(given: Path | None) -> None:
-    """Raises ConfigError if `given` is not there, or nothing is given and npm is not installed."""
-    if given is None and shutil.which("npm") is None:
+def check_runtime(package: Path | None) -> None:
+    """Raises ConfigError if `package` is not there, or nothing is given and npm is not installed."""
+    if package is None and shutil.which("npm") is None:
         raise ConfigError(
             f"npm, which fetches ONNX Runtime Web, is not installed. Install Node.js, or run `npm pack {PACKAGE}` on "
             "another machine and name the .tgz by --web-runtime."
         )
-    if given is not None and not given.exists():
-        raise ConfigError(f"--web-runtime: {given} does not exist; give the folder or .tgz of npm's {PACKAGE}.")
+    if package is not None and not package.exists():
+        raise ConfigError(f"--web-runtime: {package} does not exist; give the folder or .tgz of npm's {PACKAGE}.")
 
 
-def copy_runtime(given: Path | None, folder: Path) -> str:
-    """Copies the files of `FILES` into `folder`; returns their version. `given`: the package as a folder or as a .tgz;
+def copy_runtime(source: Path | None, folder: Path) -> str:
+    """Copies the files of `FILES` into `folder`; returns their version. `source`: the package as a folder or as a .tgz;
     None fetches it by npm. Raises ConfigError: npm fails, or the package has other files than these."""
-    with unpacked(given) as package:
+    with unpacked(source) as package:
         missing = [name for name in FILES if not (package / name).is_file()]
         if missing:
-            raise ConfigError(f"{given or PACKAGE}: has no {missing[0]}; it must be the npm package {PACKAGE}.")
+            raise ConfigError(f"{source or PACKAGE}: has no {missing[0]}; it must be the npm package {PACKAGE}.")
         for name, copy in FILES.items():
             shutil.copyfile(package / name, folder / copy)
     return str(json.loads((folder / "package.json").read_text(encoding="utf-8")).get("version", "unknown"))
 
 
 @contextmanager
-def unpacked(given: Path | None) -> Iterator[Path]:
+def unpacked(source: Path | None) -> Iterator[Path]:
     """The package as a folder, which may vanish after the block."""
-    if given is not None and given.is_dir():
-        yield given
+    if source is not None and source.is_dir():
+        yield source
         return
     with TemporaryDirectory(prefix="densevit-") as temporary:
-        archive = given or fetch(Path(temporary))
+        archive = source or fetch(Path(temporary))
         try:
             with tarfile.open(archive) as file:
                 for name in FILES:
@@ -95,7 +95,7 @@ def fetch(folder: Path) -> Path:
             "network makes a .tgz for --web-runtime."
         ) from error
     archive = folder / done.stdout.strip().splitlines()[-1]
-    found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    if found != SHA512:
-        raise ConfigError(f"{PACKAGE}: what npm fetched has the sha512 {found}, not {SHA512}; it is not used.")
+    digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if digest != SHA512:
+        raise ConfigError(f"{PACKAGE}: what npm fetched has the sha512 {digest}, not {SHA512}; it is not used.")
     return archive

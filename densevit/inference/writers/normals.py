@@ -32,10 +32,10 @@ class NormalsWriter(MapWriter):
         """Unit vectors in the axes of the files; 0 where there are none."""
         valid = frame.valid()
         if frame.spec.kind == "normals":
-            found = np.where(valid[..., None], frame.values.transpose(1, 2, 0), np.float32(0))
+            vectors = np.where(valid[..., None], frame.values.transpose(1, 2, 0), np.float32(0))
         else:
-            found = normals_of_map(np.where(valid, frame.values, np.float32(0)), frame.matrix())
-        return change_axes(found, self.axes)
+            vectors = normals_of_map(np.where(valid, frame.values, np.float32(0)), frame.matrix())
+        return change_axes(vectors, self.axes)
 
 
 @DEPTH_FORMATS.register("normals")

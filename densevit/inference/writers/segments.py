@@ -73,8 +73,8 @@ class CocoWriter(SegmentWriter):
             if missing := [name for name in spec.classes if name not in categories]:
                 raise ConfigError(f"{self.annotations}: no category '{missing[0]}', which the model predicts.")
 
-    def category(self, name: str, place: int) -> int:
-        return place + 1 if self.annotations is None else known_ids(self.annotations)[1][name]
+    def category(self, name: str, index: int) -> int:
+        return index + 1 if self.annotations is None else known_ids(self.annotations)[1][name]
 
     def image_id(self, name: str) -> int | str:
         images = {} if self.annotations is None else known_ids(self.annotations)[0]
@@ -107,15 +107,15 @@ class PanopticPng(CocoWriter):
     kinds = ("panoptic",)
 
     def encode(self, frame: PredictedMap) -> bytes:
-        found = frame.segments
-        assert isinstance(found, PanopticPrediction)
+        result = frame.segments
+        assert isinstance(result, PanopticPrediction)
         info = [
             {"id": row + 1, "category_id": self.category(frame.spec.classes[int(label)], int(label)),
-             "isthing": int(thing), "score": round(float(score), 6), **box_of(found.segments == row + 1), "iscrowd": 0}
+             "isthing": int(thing), "score": round(float(score), 6), **box_of(result.segments == row + 1), "iscrowd": 0}
             for row, (label, thing, score) in enumerate(
-                zip(found.classes, found.is_thing, found.scores, strict=True))
+                zip(result.classes, result.is_thing, result.scores, strict=True))
         ]  # fmt: skip
-        return with_text(encode_panoptic_ids(found.segments), {INFO: json.dumps(info)})
+        return with_text(encode_panoptic_ids(result.segments), {INFO: json.dumps(info)})
 
     def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
         images, annotations = [], []
@@ -185,11 +185,11 @@ class SegmentOverlay(SegmentWriter):
         self.opacity, self.names = opacity, names
 
     def encode(self, frame: PredictedMap) -> bytes:
-        found = frame.segments
-        pixels = draw_segments(frame.image, found, frame.spec, self.opacity)
+        segments = frame.segments
+        pixels = draw_segments(frame.image, segments, frame.spec, self.opacity)
         if self.names:
-            metres = median_depths(found, metres_beside(frame))
-            pixels = write_names(pixels, found, captions(found, frame.spec, metres))
+            metres = median_depths(segments, metres_beside(frame))
+            pixels = write_names(pixels, segments, captions(segments, frame.spec, metres))
         return encode(".png", pixels)
 
 
@@ -213,9 +213,9 @@ class Crops(ObjectWriter):
 
 def objects_of(frame: PredictedMap, threshold: float) -> list[tuple[Bool[np.ndarray, "h w"], int, float]]:
     """Mask, class and score of each object: the instances of a score from `threshold` on, or the things of a map."""
-    found = frame.segments
-    kept = found.scores >= threshold if isinstance(found, InstancePrediction) else found.is_thing
-    rows = zip(masks_of(found), found.classes.tolist(), found.scores.tolist(), kept, strict=True)
+    segments = frame.segments
+    selected = segments.scores >= threshold if isinstance(segments, InstancePrediction) else segments.is_thing
+    rows = zip(masks_of(segments), segments.classes.tolist(), segments.scores.tolist(), selected, strict=True)
     return [(mask, label, score) for mask, label, score, there in rows if there and mask.any()]
 
 
@@ -235,7 +235,7 @@ def box_of(mask: Bool[np.ndarray, "h w"]) -> dict[str, Any]:
 
 def outline(mask: Bool[np.ndarray, "h w"]) -> np.ndarray:
     """Corners x, y of the outline in pixels; the parts of a mask one after the other, joined by lines without width."""
-    parts, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-    closed = [np.concatenate([part[:, 0], part[:1, 0]]) for part in sorted(parts, key=len, reverse=True)]
+    contours, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    closed = [np.concatenate([contour[:, 0], contour[:1, 0]]) for contour in sorted(contours, key=len, reverse=True)]
     corners = np.concatenate(closed)
     return np.concatenate([corners, np.repeat(corners[-1:], max(0, 3 - len(corners)), 0)])
