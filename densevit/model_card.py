@@ -144,10 +144,10 @@ class ModelCard:
 
     def head(self, name: str | None = None) -> str:
         """The name of the head: the only one, `depth` among several, or the one that is given."""
-        known = [head for head, spec in self.outputs.items() if not spec.output_kind.auxiliary]
-        name = name or (known[0] if len(known) == 1 else "depth")
+        heads = [head for head, spec in self.outputs.items() if not spec.output_kind.auxiliary]
+        name = name or (heads[0] if len(heads) == 1 else "depth")
         if name not in self.outputs:
-            raise DataError(f"this model has no head '{name}'. It has: {', '.join(known)}.")
+            raise DataError(f"this model has no head '{name}'. It has: {', '.join(heads)}.")
         return name
 
     def head_for(self, kinds: Collection[str], wanted: Collection[str] = (), what: str = "this") -> str:
@@ -157,13 +157,13 @@ class ModelCard:
             if name not in self.outputs:
                 raise ConfigError(f"{what}: this model has no head '{name}'. It has: {', '.join(self.outputs)}.")
         fitting = [name for name, spec in self.outputs.items() if spec.kind in kinds]
-        chosen = (
+        selected = (
             [name for name in fitting if name in wanted] or [name for name in fitting if name == "depth"] or fitting
         )
-        if len(chosen) == 1:
-            return chosen[0]
-        if chosen:
-            raise ConfigError(f"{what}: several heads fit, {', '.join(chosen)}; choose one by --head.")
+        if len(selected) == 1:
+            return selected[0]
+        if selected:
+            raise ConfigError(f"{what}: several heads fit, {', '.join(selected)}; choose one by --head.")
         have = ", ".join(f"{name} gives {spec.output_kind.meaning}" for name, spec in self.outputs.items())
         raise ConfigError(f"{what}: there is no map to write or score, for this needs {meanings(kinds)}; {have}.")
 
@@ -172,8 +172,8 @@ class ModelCard:
         if the named one gives something else."""
         head = self.head_for(("labels",), [name] if name else (), what)
         if name not in (None, head):
-            given = self.outputs[name].output_kind.meaning
-            raise ConfigError(f"{what}: head '{name}' gives {given}; classes of pixels come from '{head}'.")
+            meaning = self.outputs[name].output_kind.meaning
+            raise ConfigError(f"{what}: head '{name}' gives {meaning}; classes of pixels come from '{head}'.")
         return head
 
     def to_dict(self) -> dict[str, Any]:

@@ -90,11 +90,11 @@ def register_input(kind: InputKind) -> InputKind:
 
 def inputs_of(batch: Batch, names: Iterable[str], *, validation: bool = False) -> dict[str, Tensor]:
     """Return the inputs of these names that a batch has."""
-    found = {
+    inputs = {
         name: INPUT_KINDS[name].of_validation(batch) if validation else INPUT_KINDS[name].of_batch(batch)
         for name in names
     }
-    return {name: x for name, x in found.items() if x is not None}
+    return {name: x for name, x in inputs.items() if x is not None}
 
 
 def crop_inputs(inputs: ModelInputs, top: int, left: int, size: Size) -> dict[str, Tensor]:
@@ -122,6 +122,6 @@ def take_inputs(inputs: ModelInputs, index: int) -> dict[str, Tensor]:
     return {name: x[index : index + 1] for name, x in inputs.items()}
 
 
-def join_inputs(parts: Sequence[ModelInputs]) -> dict[str, Tensor]:
+def join_inputs(batches: Sequence[ModelInputs]) -> dict[str, Tensor]:
     """Return the inputs of several batches as those of one."""
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}

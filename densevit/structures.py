@@ -100,10 +100,10 @@ class Batch:
 
     def by_source(self) -> dict[str, list[int]]:
         """The data sets of a mixture in this batch, each with the rows of its images; one without a name else."""
-        found: dict[str, list[int]] = {}
+        rows: dict[str, list[int]] = {}
         for row, source in enumerate(self.sources or ("",) * len(self)):
-            found.setdefault(source, []).append(row)
-        return found
+            rows.setdefault(source, []).append(row)
+        return rows
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The batch of some of the images, in this order."""
@@ -190,7 +190,7 @@ class EncoderOutput:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "EncoderOutput":
         """The function of every map and prefix."""
-        maps, prefix = (tuple(function(x) for x in part) for part in (self.maps, self.prefix))
+        maps, prefix = (tuple(function(x) for x in tensors) for tensors in (self.maps, self.prefix))
         return replace(self, maps=maps, prefix=prefix)
 
 

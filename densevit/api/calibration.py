@@ -45,12 +45,12 @@ def calibrate(
         opened = None if spec is None else open_dataset(spec)
         return calibrate_scale(predictor, folder, opened, name, points, head)
     assert spec is not None
-    found, interval = calibration.calibrate_intervals(predictor, open_dataset(spec), level=level, head=head, name=name)
+    head, interval = calibration.calibrate_intervals(predictor, open_dataset(spec), level=level, head=head, name=name)
     outputs = predictor.card.outputs
-    calibrated = {**outputs, found: replace(outputs[found], interval=interval)}
+    calibrated = {**outputs, head: replace(outputs[head], interval=interval)}
     save(predictor, replace(predictor.card, outputs=calibrated), folder)
     return "\n".join([
-        f"head {found}: intervals of {interval.level:.0%}, calibrated on {interval.images} images of {name}",
+        f"head {head}: intervals of {interval.level:.0%}, calibrated on {interval.images} images of {name}",
         "depth in metres   " + "".join(f"{depth:8.2f}" for depth in interval.depths),
         "factor of b       " + "".join(f"{factor:8.2f}" for factor in interval.factors),
         f"written: {folder}",
@@ -61,15 +61,15 @@ def calibrate_scale(
     predictor: Predictor, folder: Path, data: Any, name: str, points: str | Path | None, head: str | None
 ) -> str:
     """Correct the metres of a head by the images of `data`, or by `points`."""
-    chosen = predictor.card.head_for(("metric",), [head] if head else (), "calibrate")
-    if predictor.card.outputs[chosen].calibration is not None:
-        raise ConfigError(f"calibrate: head '{chosen}' is calibrated already; take the checkpoint that it came from.")
+    selected = predictor.card.head_for(("metric",), [head] if head else (), "calibrate")
+    if predictor.card.outputs[selected].calibration is not None:
+        raise ConfigError(f"calibrate: head '{selected}' is calibrated already; take the checkpoint that it came from.")
     if points is not None:
-        found, source = list(calibration.measure_points(predictor, Path(points), chosen)), str(points)
+        measured, source = list(calibration.measure_points(predictor, Path(points), selected)), str(points)
     else:
-        found, source = list(calibration.measure(predictor, data, chosen)), f"{name} ({len(data)} images)"
-    result = calibration.choose_calibration(found)
-    save(predictor, calibration.calibrated_card(predictor.card, chosen, result, source), folder)
+        measured, source = list(calibration.measure(predictor, data, selected)), f"{name} ({len(data)} images)"
+    result = calibration.choose_calibration(measured)
+    save(predictor, calibration.calibrated_card(predictor.card, selected, result, source), folder)
     return f"{result}\nwritten: {folder}"
 
 

@@ -50,8 +50,8 @@ def load_plugins(files: Sequence[str | Path]) -> None:
 
 def load_file(path: Path, checkpoints: Mapping[str, Any], **options: Any) -> Predictor:
     """Load an ONNX file. `checkpoints`: options of checkpoints, which a file refuses."""
-    if given := [name for name, value in checkpoints.items() if value]:
-        raise ConfigError(f"{given[0]}: of a checkpoint; {path} is an ONNX file, which says what it is.")
+    if refused := [name for name, value in checkpoints.items() if value]:
+        raise ConfigError(f"{refused[0]}: of a checkpoint; {path} is an ONNX file, which says what it is.")
     return load_onnx(path, **predictor_options(**options))
 
 
@@ -66,14 +66,14 @@ def load_checkpoint(
     **options: Any,
 ) -> Predictor:
     """Load a checkpoint; see `densevit.load`."""
-    chosen = predictor_options(**options)
+    kwargs = predictor_options(**options)
     # Before the weights are read.
-    resolve_device_and_precision(chosen["runtime"], chosen["device"], chosen["precision"], compiled=chosen["compile"])
+    resolve_device_and_precision(kwargs["runtime"], kwargs["device"], kwargs["precision"], compiled=kwargs["compile"])
     load_plugins(plugins)
     model, card = restore(path, family, encoder, **family_options)
-    if chosen["camera"] is not None and not card.needs_camera:
+    if kwargs["camera"] is not None and not card.needs_camera:
         log.warning("focal: ignored for depth, since this model knows no lens; point clouds use it.")
-    predictor = Predictor(model, with_window(card, window_size, stride), **chosen)
+    predictor = Predictor(model, with_window(card, window_size, stride), **kwargs)
     return predictor.with_options(assumed_fov=assumed_fov(card)) if path == PACKAGED else predictor
 
 
@@ -139,9 +139,9 @@ def card_before_loading(model: Any) -> ModelCard | None:
 
 def refuse(options: Mapping[str, Any], owner: str) -> None:
     """Raises ConfigError if some of the options are given, and what they belong to is not."""
-    if given := [name for name, value in options.items() if value not in (None, False, ())]:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ConfigError(f"{names}: {'belongs' if len(given) == 1 else 'belong'} to {owner}.")
+    if stray := [name for name, value in options.items() if value not in (None, False, ())]:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in stray)
+        raise ConfigError(f"{names}: {'belongs' if len(stray) == 1 else 'belong'} to {owner}.")
 
 
 def description(model: str | Path, *, as_json: bool) -> str:
@@ -149,8 +149,8 @@ def description(model: str | Path, *, as_json: bool) -> str:
     if str(model).lower().endswith(".onnx"):
         about: Any = read_metadata(Path(model))
         return json.dumps(about, indent=2) if as_json else onnx_as_text(about)
-    found = describe(model)
-    return json.dumps(found, indent=2) if as_json else as_text(found)
+    facts = describe(model)
+    return json.dumps(facts, indent=2) if as_json else as_text(facts)
 
 
 def show_attention(

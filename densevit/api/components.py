@@ -26,10 +26,10 @@ def listed(kind: str | None, name: str | None, *, with_plugins: bool) -> str:
         return "\n".join([*lines, f"{'keys of the config':20} {', '.join([RUN, *sections(tree)])}"])
     if kind not in kinds and name is None and (key := find_key(tree, kind)) is not None:
         return "\n".join(key)
-    parts = pick(kinds, kind, "kind")
+    components = pick(kinds, kind, "kind")
     if name is not None:
-        return "\n".join(page(pick(parts, name, kind)))
-    first = {name: (part["description"].splitlines() or [""])[0] for name, part in sorted(parts.items())}
+        return "\n".join(page(pick(components, name, kind)))
+    first = {name: (component["description"].splitlines() or [""])[0] for name, component in sorted(components.items())}
     return "\n".join(f"{name}\n{indented(text)}" for name, text in first.items())
 
 
@@ -58,8 +58,8 @@ def find_key(tree: Mapping[str, Any], dotted: str) -> list[str] | None:
             return None
         below = section_of(tree, node["properties"][name])
         if below is None:
-            found = option_lines(name, node["properties"][name], required=name in node.get("required", ()))
-            return None if depth < len(names) - 1 else list(found)
+            lines = option_lines(name, node["properties"][name], required=name in node.get("required", ()))
+            return None if depth < len(names) - 1 else list(lines)
         node = below
     return list(page({"required": (), **node}))
 
@@ -80,15 +80,15 @@ def pick(table: Mapping[str, Any], name: str, what: str) -> Any:
     return table[name]
 
 
-def page(part: Mapping[str, Any]) -> Iterator[str]:
+def page(component: Mapping[str, Any]) -> Iterator[str]:
     """A part and its options, each with type, default and meaning."""
-    for paragraph in part["description"].splitlines():
+    for paragraph in component["description"].splitlines():
         yield textwrap.fill(paragraph, WIDTH)
-    for name, option in part["properties"].items():
+    for name, option in component["properties"].items():
         if "const" in option:  # the type, by which it was asked for
             continue
         yield ""
-        yield from option_lines(name, option, required=name in part["required"])
+        yield from option_lines(name, option, required=name in component["required"])
 
 
 def option_lines(name: str, option: Mapping[str, Any], *, required: bool) -> Iterator[str]:

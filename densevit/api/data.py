@@ -78,10 +78,10 @@ def check_data(
     from densevit.api.data_arguments import find_splits
 
     load_plugins(plugins)
-    found = find_splits(target, words, data, root, data_options, splits)
+    candidates = find_splits(target, words, data, root, data_options, splits)
     if class_weights is not None:
-        chosen = list(found) if splits else [next(found)]
-        return data_checks.class_weights(chosen, class_weights, threads)
-    place = None if checksums is None else Path(checksums)
-    where = None if output is None else Path(output)
-    return data_checks.check_data(found, classes, place, list(ignore), where, threads, cache=cache)
+        selected = list(candidates) if splits else [next(candidates)]
+        return data_checks.class_weights(selected, class_weights, threads)
+    checksum_path = None if checksums is None else Path(checksums)
+    folder = None if output is None else Path(output)
+    return data_checks.check_data(candidates, classes, checksum_path, list(ignore), folder, threads, cache=cache)

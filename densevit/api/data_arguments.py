@@ -31,12 +31,12 @@ def scored_spec(
 ) -> ComponentConfig:
     """Return the data set to score, as a config would name it. `checkpoint`: whose training's validation data is taken
     where no data is named. Raises ConfigError if no data set is named, and the checkpoint records none."""
-    place = None if root is None else Path(root)
+    folder = None if root is None else Path(root)
     if data is not None:
-        return spec_to_score(named_spec(data, place, options), split)
+        return spec_to_score(named_spec(data, folder, options), split)
     if not isinstance(checkpoint, str | Path):
         raise ConfigError("--data: name the data set; only a checkpoint's path tells what it was validated on.")
-    return validation_spec(checkpoint, place, split, options)
+    return validation_spec(checkpoint, folder, split, options)
 
 
 def open_data(
@@ -59,22 +59,22 @@ def training_warning(checkpoint: str | Path, data: Dataset, spec: ComponentConfi
     train, val = recorded.get("train") or {}, recorded.get("val") or {}
     trained = [source.get("data") or {} for source in train.get("sources", ())] or [train]
     try:
-        seen = {key for tree in trained if is_same_place(tree, spec) for key in identities(open_dataset(tree))}
+        seen = {key for tree in trained if is_same_dataset(tree, spec) for key in identities(open_dataset(tree))}
     except DensevitError:
         return ""  # it is no longer there, or its plug-in is not
     count = sum(key in seen for key in identities(data))
     if not count:
         return ""
     advice = "score images that it has not seen, for example by --split val."
-    if is_same_place(val, spec) and val.get("split") not in (spec.get("split"), train.get("split")):
+    if is_same_dataset(val, spec) and val.get("split") not in (spec.get("split"), train.get("split")):
         fraction = f" --data-options val_fraction={val['val_fraction']:g}" if val.get("val_fraction") else ""
         advice = f"score its validation data by --split {val.get('split', 'val')}{fraction}, or without --data."
     return f"{count:,} of these {len(data):,} images trained the model, so others will score worse; {advice}"
 
 
-def is_same_place(tree: ComponentConfig, spec: ComponentConfig) -> bool:
+def is_same_dataset(tree: ComponentConfig, spec: ComponentConfig) -> bool:
     """Return whether two configs of data sets have one type and one root."""
-    roots = [Path(found["root"]).expanduser().resolve() if found.get("root") else None for found in (tree, spec)]
+    roots = [Path(config["root"]).expanduser().resolve() if config.get("root") else None for config in (tree, spec)]
     return tree.get("type") == spec.get("type") and roots[0] == roots[1]
 
 
@@ -113,13 +113,13 @@ def _splits_of_dataset(
     name: str, root: Path | None, options: Options, overrides: Sequence[str], splits: Sequence[str]
 ) -> Iterator[Split]:
     tree = named_spec(name, root, options, overrides)
-    part = DATASETS.components.get(tree["type"])
-    known = choices(part, "split") if part is not None else ()
-    usual = default(part, "split") if part is not None else None
+    component = DATASETS.components.get(tree["type"])
+    supported = choices(component, "split") if component is not None else ()
+    usual = default(component, "split") if component is not None else None
     named = list(splits) or ([tree["split"]] if "split" in tree else [])
-    found = split_folders(tree) or [split for split in SPLITS if split in known and usual != "all"]
-    chosen: list[str | None] = [*(named or found)] or [None]
-    for split in chosen:
+    available = split_folders(tree) or [split for split in SPLITS if split in supported and usual != "all"]
+    selected: list[str | None] = [*(named or available)] or [None]
+    for split in selected:
         spec = tree if split is None else {**tree, "split": split}
         yield _checked(split or usual or "all", spec, optional=not named and split not in (None, usual))
 
@@ -155,8 +155,8 @@ def validation_spec(
         tree["root"] = str(root.absolute())
     if split is not None:
         tree["split"] = split
-    where = "".join(f", {key} {tree[key]}" for key in ("root", "split") if tree.get(key))
-    print(f"data: the run's own validation data, {tree['type']}{where}", file=sys.stderr)
+    details = "".join(f", {key} {tree[key]}" for key in ("root", "split") if tree.get(key))
+    print(f"data: the run's own validation data, {tree['type']}{details}", file=sys.stderr)
     return tree
 
 

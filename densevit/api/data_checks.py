@@ -33,8 +33,8 @@ def check_data(
             raise ConfigError(f"--ignore: no type of issue '{name}'.{did_you_mean(name, validation.ISSUE_TYPES)}")
     if output is not None:
         check_can_create(output)
-    chosen = list(_to_validate(splits, classes, cache=cache))
-    report = validation.validate(chosen, threads=threads, checksums=checksums, ignore=ignore, progress=_progress)
+    datasets = list(_to_validate(splits, classes, cache=cache))
+    report = validation.validate(datasets, threads=threads, checksums=checksums, ignore=ignore, progress=_progress)
     text = validation.format_text(report)
     if output is not None:
         make_folder(output)
@@ -60,7 +60,7 @@ def class_weights(splits: Sequence[Split], method: Method, threads: int | None) 
     lines = []
     for split in splits:
         counts = count_classes(
-            split.data.build(), threads=threads, progress=lambda found, total: _progress(found, total, "count")
+            split.data.build(), threads=threads, progress=lambda done, total: _progress(done, total, "count")
         )
         pixels = int(counts.pixels.sum())
         labelled = pixels / (pixels + counts.ignored)

@@ -147,10 +147,10 @@ def compare(
     from densevit.utils.output import say_written
 
     load_plugins(plugins)
-    found = comparing.compare(Path(a), Path(b), tuple(metrics))
+    comparison = comparing.compare(Path(a), Path(b), tuple(metrics))
     if output is not None:
-        say_written(comparing.write_html(Path(output), found, Path(a), Path(b)))
-    return found
+        say_written(comparing.write_html(Path(output), comparison, Path(a), Path(b)))
+    return comparison
 
 
 def calibrate(

@@ -64,22 +64,22 @@ def evaluate(
     **options: Any,
 ) -> Scored:
     """Score a model or predictions; see `densevit.evaluate`, whose `defaults` these are."""
-    chosen = {name: options.pop(name) for name in [*options] if name in OPTIONS}
-    given = {name: value for name, value in chosen.items() if value != defaults[name] and value not in ([], ())}
+    settings = {name: options.pop(name) for name in [*options] if name in OPTIONS}
+    changed = {name: value for name, value in settings.items() if value != defaults[name] and value not in ([], ())}
     path = model if isinstance(model, str | Path) else None
-    check_source(model, predictions, path, {**given, **({"batch_size": batch_size} if batch_size else {})}, options)
+    check_source(model, predictions, path, {**changed, **({"batch_size": batch_size} if batch_size else {})}, options)
     load_plugins(options.get("plugins", ()))
-    find_sets(chosen["metrics"])
-    task = task or ("ordinal" if given.get("pairs") else "video" if given.get("videos") else None)
+    find_sets(settings["metrics"])
+    task = task or ("ordinal" if changed.get("pairs") else "video" if changed.get("videos") else None)
     card = card_before_loading(model)
     if task is None and card is not None:
-        task = task_of(card, given.get("head"))
-    refuse_others(task, given)
+        task = task_of(card, changed.get("head"))
+    refuse_others(task, changed)
     if output is not None:
         check_can_create(Path(output))
-    if given.get("videos") and (given.get("align") or given.get("protocol")):
+    if changed.get("videos") and (changed.get("align") or changed.get("protocol")):
         raise ConfigError("--align and --protocol compare with ground truth, which --videos do not have.")
-    without_data = task == "ordinal" or bool(given.get("videos"))
+    without_data = task == "ordinal" or bool(changed.get("videos"))
     if without_data and data is not None:
         raise ConfigError(f"--data: {'--pairs' if task == 'ordinal' else '--videos'} are scored in its place.")
     opened, spec = (None, {}) if without_data else open_data(path, data, root, split, data_options)
@@ -89,11 +89,11 @@ def evaluate(
             task = task_of_file(Path(predictions))
         else:
             task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
-        refuse_others(task, given)
+        refuse_others(task, changed)
     if opened is not None and task in ("segmentation", "classification"):
         opened = opened.without_depth()
     subject = model if predictions is None else predictions
-    shared = {} if task in ("depth", None) or chosen["flip"] is None else {"flip": chosen["flip"]}
+    shared = {} if task in ("depth", None) or settings["flip"] is None else {"flip": settings["flip"]}
     if isinstance(subject, Predictor):
         subject = subject.with_options(**shared, **({} if batch_size is None else {"batch_size": batch_size}))
     if path is not None:
@@ -101,12 +101,12 @@ def evaluate(
         subject = api.load(path, **{"precision": precision, **sizes, **shared, **options})
         if opened is not None:
             subject = choose_for_data(subject, opened)
-        if chosen["protocol"] is None and data is None and task in ("depth", None):
-            chosen["protocol"] = recorded_protocol(path, chosen["head"])
+        if settings["protocol"] is None and data is None and task in ("depth", None):
+            settings["protocol"] = recorded_protocol(path, settings["head"])
     seen = "" if path is None or opened is None else training_warning(path, opened, spec)
     if task is None:
-        task = task_of(subject.card, chosen["head"]) if isinstance(subject, Predictor) else "depth"
-        refuse_others(task, given)
+        task = task_of(subject.card, settings["head"]) if isinstance(subject, Predictor) else "depth"
+        refuse_others(task, changed)
     named = (
         describe_object(subject) if path is None and not isinstance(predictions, str | Path) else str(path or subject)
     )
@@ -115,22 +115,22 @@ def evaluate(
         "task": task,
         **({"data": str(spec["type"])} if spec else {}),
         **{key: str(spec[key]) for key in ("root", "split") if spec.get(key)},
-        **{key: str(value) for key, value in {**given, **options}.items() if key not in NOT_RECORDED},
+        **{key: str(value) for key, value in {**changed, **options}.items() if key not in NOT_RECORDED},
         **({"device": str(subject.device), "runtime": subject.runtime} if isinstance(subject, Predictor) else {}),
     }
-    chosen["output"] = output
+    settings["output"] = output
     scorer = SCORERS[task]
-    found = scorer(subject, opened, str(spec.get("type", "")), **{name: chosen[name] for name in options_of(scorer)})
+    result = scorer(subject, opened, str(spec.get("type", "")), **{name: settings[name] for name in options_of(scorer)})
     title = f"{Path(named).name} on {spec['type']}" if spec else f"{Path(named).name}, {task}"
-    found = replace(found, title=title, source=source)
-    if seen and isinstance(found, Evaluation):
-        found = replace(found, warning="; ".join(filter(None, (seen, found.warning))))
-    if isinstance(found, Evaluation) and task == "depth" and path and opened is not None and len(opened) >= FEWEST:
+    result = replace(result, title=title, source=source)
+    if seen and isinstance(result, Evaluation):
+        result = replace(result, warning="; ".join(filter(None, (seen, result.warning))))
+    if isinstance(result, Evaluation) and task == "depth" and path and opened is not None and len(opened) >= FEWEST:
         train = (recorded_run(path).get("data") or {}).get("train") or {}
-        found = replace(found, baselines=recorded_baselines(train, opened) if train.get("type") else "")
+        result = replace(result, baselines=recorded_baselines(train, opened) if train.get("type") else "")
     if output is not None:
-        say_written(*found.report(output))
-    return found
+        say_written(*result.report(output))
+    return result
 
 
 def options_of(scorer: Callable[..., Scored]) -> list[str]:
@@ -138,7 +138,7 @@ def options_of(scorer: Callable[..., Scored]) -> list[str]:
 
 
 def check_source(
-    model: Any, predictions: Any, path: str | Path | None, given: Mapping[str, Any], options: Mapping[str, Any]
+    model: Any, predictions: Any, path: str | Path | None, changed: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
     """Raises ConfigError: neither a model nor predictions, or both; or an option that is for the other."""
     if (model is None) == (predictions is None):
@@ -148,15 +148,15 @@ def check_source(
         raise ConfigError(f"{names}: options of a checkpoint's path, and this is none.")
     saved = model is None or (path is None and not isinstance(model, Predictor))
     others, owner = ({*OF_MODELS, *options}, "a MODEL") if saved else ({*OF_SAVED_MAPS}, "--predictions")
-    if wrong := [name for name in {**given, **options} if name in others]:
+    if wrong := [name for name in {**changed, **options} if name in others]:
         raise ConfigError(*(f"--{name.replace('_', '-')} is an option of {owner} only." for name in wrong))
 
 
-def refuse_others(task: str | None, given: Mapping[str, Any]) -> None:
+def refuse_others(task: str | None, changed: Mapping[str, Any]) -> None:
     """Raises ConfigError: options of other tasks."""
     if task is None:
         return
-    wrong = [name for name in given if name not in options_of(SCORERS[task])]
+    wrong = [name for name in changed if name not in options_of(SCORERS[task])]
     fits = {name: " and ".join(t for t, s in SCORERS.items() if name in options_of(s)) for name in wrong}
     if wrong:
         raise ConfigError(
@@ -233,8 +233,8 @@ def saved_depth(
 
 def files_of(suffix: str | None, manifest: str | Path | None, allow_outside_root: bool) -> dict[str, Any]:
     """Return which files of a folder are predictions, as `SavedMaps` takes it."""
-    place = None if manifest is None else Path(manifest)
-    return {"suffix": suffix, "manifest": place, "allow_outside": allow_outside_root}
+    manifest_path = None if manifest is None else Path(manifest)
+    return {"suffix": suffix, "manifest": manifest_path, "allow_outside": allow_outside_root}
 
 
 def score_normals(
@@ -251,13 +251,13 @@ def score_normals(
     allow_outside_root: bool,
     workers: int,
 ) -> Evaluation:
-    found = find_protocol(protocol or "dsine")
+    resolved = find_protocol(protocol or "dsine")
     if isinstance(subject, str | Path):
         files = files_of(suffix, manifest, allow_outside_root)
         subject = SavedNormals(Path(subject), data.names, axes=axes, **files)
     elif not isinstance(subject, Predictor):
         raise ConfigError("evaluate: normals are those of a model, or of a folder of files.")
-    return evaluate_normals(subject, data, found, head=head)
+    return evaluate_normals(subject, data, resolved, head=head)
 
 
 def score_segmentation(
@@ -366,9 +366,9 @@ def score_video(
         subject = saved_depth(subject, data, prediction_type, scale, suffix, manifest, allow_outside_root)
     if align not in (None, "none", "scale", "affine", "disparity"):
         raise ConfigError(f"--align: of videos none, scale, affine or disparity; got {align!r}.")
-    found = video_protocol(protocol or "plain", data_name, data.depth_range)
-    found = found if frames is None else replace(found, frames=frames)
-    return evaluate_video(subject, data, found, align or USUAL[kind_of(subject, head)], **options)
+    resolved = video_protocol(protocol or "plain", data_name, data.depth_range)
+    resolved = resolved if frames is None else replace(resolved, frames=frames)
+    return evaluate_video(subject, data, resolved, align or USUAL[kind_of(subject, head)], **options)
 
 
 def video_protocol(name: str, data_name: str, depth_range: tuple[float, float]) -> VideoProtocol:

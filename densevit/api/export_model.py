@@ -48,8 +48,8 @@ def export(
 ) -> ExportedFile:
     """Write a model in a format; see `densevit.export`, whose `defaults` these are."""
     path = Path(output)
-    chosen = format or format_of(path)
-    refuse_others(chosen, {name: value for name, value in options.items() if value != defaults[name]})
+    target = format or format_of(path)
+    refuse_others(target, {name: value for name, value in options.items() if value != defaults[name]})
     load_plugins(plugins)
 
     def opened() -> tuple[nn.Module, ModelCard]:
@@ -58,15 +58,15 @@ def export(
         return restore(model, family, **(family_options or {}))
 
     size, heads = options["image_size"], tuple(options["heads"])
-    if chosen == "web":
+    if target == "web":
         package = None if options["web_runtime"] is None else Path(options["web_runtime"])
         web.check_output(path, package, overwrite=overwrite)
         title = options["title"] or ("" if isinstance(model, Predictor) else Path(model).name)
-        return web.export_web(*opened(), path, size=fixed(size, chosen), heads=heads, title=title, runtime=package)
-    if chosen == "pt2":
+        return web.export_web(*opened(), path, size=fixed(size, target), heads=heads, title=title, runtime=package)
+    if target == "pt2":
         pt2.check_output(path, overwrite=overwrite)
-        fixed(size, chosen)
-        fixed(options["batch_size"], chosen)
+        fixed(size, target)
+        fixed(options["batch_size"], target)
         return pt2.export_pt2(*opened(), path, graph_options(**options))
     onnx.check_output(path, overwrite=overwrite)
     graph = graph_options(**options)
@@ -78,8 +78,8 @@ def export(
     if options["precision"] != "int8":
         return onnx.export_onnx(*opened(), path, graph)
     quantize.check_int8(path, overwrite=overwrite)
-    where = [options[name] for name in ("data", "root", "split", "data_options")]
-    spec = scored_spec(None if isinstance(model, Predictor) else model, *where)
+    selection = [options[name] for name in ("data", "root", "split", "data_options")]
+    spec = scored_spec(None if isinstance(model, Predictor) else model, *selection)
     data = open_dataset(spec)
     return quantize.export_int8(
         *opened(), path, graph, data, spec["type"], options["max_drop"], protocol=options["protocol"]

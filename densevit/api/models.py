@@ -80,14 +80,14 @@ def load(
     path = packaged_model() if path is None else path
     options: dict[str, Any] = {"flip": flip, "scales": scales, "focal": focal, "batch_size": batch_size}
     options |= {"tile_size": tile_size, "tile_overlap": tile_overlap, "crop": crop, "fov": fov}
-    chosen: dict[str, Any] = {"device": device, "precision": precision, "runtime": runtime, "compile": compile}
+    backend: dict[str, Any] = {"device": device, "precision": precision, "runtime": runtime, "compile": compile}
     if str(path).lower().endswith(".onnx"):
         checkpoints: dict[str, Any] = {"family": family, "family_options": family_options, "encoder": encoder}
         checkpoints |= {"window_size": window_size, "stride": stride, "cast_weights": cast_weights}
-        return load_file(Path(path), checkpoints, **chosen, **options)
+        return load_file(Path(path), checkpoints, **backend, **options)
     return load_checkpoint(
         path, family, family_options or {}, encoder, plugins, window_size, stride, cast_weights=cast_weights,
-        **chosen, **options,
+        **backend, **options,
     )  # fmt: skip
 
 
@@ -166,10 +166,10 @@ def export(
     Raises:
         ConfigError: a package is missing, a file is there, or options do not go together.
     """
-    given = dict(locals())
+    arguments = dict(locals())
     from densevit.api import export_model
 
-    return export_model.export(defaults(export), **given)
+    return export_model.export(defaults(export), **arguments)
 
 
 def inspect(

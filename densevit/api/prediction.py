@@ -94,20 +94,20 @@ def predict(
     options = {**options}
     fov = options.pop("fov", None)  # a camera of the images, also for a `Predictor`
     camera = camera_of(intrinsics, options.get("focal"), fov)
-    chosen = {name: value for name, value in of_formats.items() if value is not None}
+    format_options = {name: value for name, value in of_formats.items() if value is not None}
     measured = point_files(points, points_scale, points_pose)
     ready, device = find_model(model, options)
     work: dict[str, Any] = {"heads": heads, "existing": existing, "workers": workers or min(8, os.cpu_count() or 1)}
     clips = any(value not in (None, False) for value in videos.values()) or set(formats) & set(CLIP_FORMATS.components)
-    if clips or any(is_video(str(given)) for given in named):
+    if clips or any(is_video(str(source)) for source in named):
         refuse_for_videos(camera, points, max_pixels)
         lens = Intrinsics.of_file(camera) if isinstance(camera, Path) else camera
-        requested = with_options(formats or USUAL_OF_VIDEOS, chosen)
+        requested = with_options(formats or USUAL_OF_VIDEOS, format_options)
         clip_plan = plan_clips(list(map(str, named)), Path(output), requested, lens, existing, **videos)
         return run_export(clip_plan, ready, device, ClipExporter, **work)
 
     def plan(card: ModelCard | None) -> OutputPlan:
-        requested = with_options(formats or usual_formats(card, heads), chosen)
+        requested = with_options(formats or usual_formats(card, heads), format_options)
         return plan_export(named, Path(output), requested, camera, existing, measured)
 
     card = card_before_loading(model)
@@ -169,37 +169,37 @@ def refuse_for_videos(camera: Any, points: Any, max_pixels: int | None) -> None:
 def usual_formats(card: ModelCard | None, heads: Sequence[str]) -> list[str]:
     """Return the formats that are written of a model where none is named. Raises ConfigError if no head gives maps."""
     assert card is not None
-    chosen = [card.head(name) for name in heads]
-    kinds = [spec.kind for name, spec in card.outputs.items() if not chosen or name in chosen]
-    found = list(dict.fromkeys(format for kind in kinds for format in USUAL.get(kind, ())))
-    if not found:
-        what = ", ".join(chosen or card.outputs) or "an encoder without heads"
+    selected = [card.head(name) for name in heads]
+    kinds = [spec.kind for name, spec in card.outputs.items() if not selected or name in selected]
+    formats = list(dict.fromkeys(format for kind in kinds for format in USUAL.get(kind, ())))
+    if not formats:
+        what = ", ".join(selected or card.outputs) or "an encoder without heads"
         raise ConfigError(f"predict: there is no map to write from {what}.")
-    return found
+    return formats
 
 
 def with_options(formats: Sequence[str] | Formats, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return formats with those of the options that each has. `formats`: names, or name -> options of its own. Raises
     ConfigError if an option that no requested format has."""
-    own = formats if isinstance(formats, Mapping) else {}
-    known = {name: known_options(name) for name in formats}
-    every = {name: schema(part).model_fields for registry in REGISTRIES for name, part in registry.components.items()}
+    overrides = formats if isinstance(formats, Mapping) else {}
+    allowed = {name: options_of_format(name) for name in formats}
+    every = {name: schema(kind).model_fields for registry in REGISTRIES for name, kind in registry.components.items()}
     problems = [
         f"--{option.replace('_', '-')} is for {' or '.join(name for name, has in every.items() if option in has)}, "
         "which --formats does not name."
         for option in options
-        if not any(option in has for has in known.values())
+        if not any(option in has for has in allowed.values())
     ]
     if problems:
         raise ConfigError(*problems)
-    shared = {name: {key: value for key, value in options.items() if key in has} for name, has in known.items()}
-    return {name: {**found, **own.get(name, {})} for name, found in shared.items()}
+    shared = {name: {key: value for key, value in options.items() if key in has} for name, has in allowed.items()}
+    return {name: {**values, **overrides.get(name, {})} for name, values in shared.items()}
 
 
-def known_options(format: str) -> Collection[str]:
+def options_of_format(format: str) -> Collection[str]:
     """Return the options of a format; none of one that does not exist, which is reported where it is built."""
-    part = next((r.components[format] for r in REGISTRIES if format in r.components), None)
-    return () if part is None else schema(part).model_fields
+    component = next((r.components[format] for r in REGISTRIES if format in r.components), None)
+    return () if component is None else schema(component).model_fields
 
 
 def find_model(model: Predictor | str | Path, options: Mapping[str, Any]) -> tuple[Callable[[str], Predictor], str]:
@@ -228,10 +228,10 @@ def plan_export(
 ) -> OutputPlan:
     """What to write where, checked before the model loads; see `densevit.predict`."""
     writers = {name: build_writer(name, options) for name, options in formats.items()}
-    found = find_items(images, [writer.suffix for writer in writers.values()], output)
+    selection = find_items(images, [writer.suffix for writer in writers.values()], output)
     exif = any(writer.needs_intrinsics for writer in writers.values()) or points is not None
-    items = found.items if intrinsics is None and not exif else plan_cameras(found.items, intrinsics)
-    plan = OutputPlan(items, writers, output.absolute(), found.unsupported, points)
+    items = selection.items if intrinsics is None and not exif else plan_cameras(selection.items, intrinsics)
+    plan = OutputPlan(items, writers, output.absolute(), selection.unsupported, points)
     plan.check(existing)
     if points is not None:
         points.check(items)
@@ -281,10 +281,10 @@ def run_export(
                 predictor = undecided.with_runtime(name)
             if world.is_main:
                 print(why, file=sys.stderr)
-        where = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
+        hardware = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
         by = "" if predictor.runtime == "torch" else f" by {predictor.runtime}"
         if world.is_main:
-            print(f"{plan} on {where} in {predictor.precision}{by}, into {plan.folder}", file=sys.stderr)
+            print(f"{plan} on {hardware} in {predictor.precision}{by}, into {plan.folder}", file=sys.stderr)
         work = build(predictor, plan, existing=existing, processes=world, stop=stop, progress=True, **options)
         return work.export()
 
@@ -316,8 +316,8 @@ def plan_clips(
     that do not go together."""
     problems = []
     if not stabilize:
-        given = {"fuse": fuse, "lookahead": lookahead}
-        problems = [f"--{name}: belongs to --stabilize." for name, value in given.items() if value is not None]
+        dependent = {"fuse": fuse, "lookahead": lookahead}
+        problems = [f"--{name}: belongs to --stabilize." for name, value in dependent.items() if value is not None]
     if lookahead is not None and lookahead < 0:
         problems.append(f"--lookahead: {lookahead} frames; there are 0 or more.")
     if fps is not None and not 0 < fps < 10_000:

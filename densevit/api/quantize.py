@@ -83,8 +83,8 @@ def export_int8(
     onnx.refuse_inputs(card, "--precision int8")
     card, options = onnx.check_options(card, options)
     tasks = {name: head_for(name, card) for name in max_drop}
-    parts = split(data)
-    images = calibration_images(parts["calibrated"], options)
+    subsets = split(data)
+    images = calibration_images(subsets["calibrated"], options)
     if options.batch not in (1, None) or file_inputs(card, options):
         raise ConfigError(
             "--precision int8: scored one image at a time: --batch-size 1 or dynamic, and --focal PIXELS."
@@ -92,30 +92,30 @@ def export_int8(
 
     def scores(file: Path, data: Dataset) -> Scores:
         run = OnnxRuntime().open(file, "fp32")
-        found: Scores = {}
+        results: Scores = {}
         for head in dict.fromkeys(tasks.values()):
             predict = predictor_of(run, card, head, options)
             kind = card.outputs[head].kind
             usual = protocol or DEFAULT_PROTOCOLS.get(data_name)
             of_depth: Any = {"task": "depth", "protocol": usual, "prediction_type": kind}
             how = {"task": "segmentation", "boundary": False} if kind == "labels" else of_depth
-            found |= evaluate(predict, data, **how).scores
-        if missing := [name for name in max_drop if name not in found]:
-            raise ConfigError(f"--max-drop: no metric '{missing[0]}' here. There are: {', '.join(found)}.")
-        return {name: found[name] for name in max_drop}
+            results |= evaluate(predict, data, **how).scores
+        if missing := [name for name in max_drop if name not in results]:
+            raise ConfigError(f"--max-drop: no metric '{missing[0]}' here. There are: {', '.join(results)}.")
+        return {name: results[name] for name in max_drop}
 
     with atomic_io.temporary_folder(path) as folder:
         plain, made = folder / "fp32.onnx", folder / path.name
         exported = onnx.export_onnx(model, card, plain, options)
         if len(exported.paths) > 1:
             raise ConfigError("--precision int8: weights of over 2 GB, which NNCF does not read.")
-        choosing, judging = parts["chose the recipe"], parts["judged it"]
+        choosing, judging = subsets["chose the recipe"], subsets["judged it"]
         before = scores(plain, choosing)
         print_scores("fp32", before)
         rejected: dict[str, Scores] = {}
         for recipe in quantize.RECIPES:
             about = {"precision": f"int8: {recipe}"}
-            kept = quantize.quantize(plain, made, recipe, images, about)
+            float_layers = quantize.quantize(plain, made, recipe, images, about)
             after = scores(made, choosing)
             print_scores(recipe, after)
             if keeps(max_drop, before, after):
@@ -124,15 +124,15 @@ def export_int8(
                 print_scores(f"{recipe}, on {len(judging)} other images", after)
                 if keeps(max_drop, before, after):
                     facts = {**exported.metadata, **about}
-                    found = ExportedModel(onnx.move_into_place(made, path), exported.errors, facts)
-                    counts = {what: len(part) for what, part in parts.items()}
-                    result = QuantizedModel(found, recipe, kept, before, after, rejected, counts)
+                    written = ExportedModel(onnx.move_into_place(made, path), exported.errors, facts)
+                    counts = {what: len(subset) for what, subset in subsets.items()}
+                    result = QuantizedModel(written, recipe, float_layers, before, after, rejected, counts)
                     atomic_io.write_text(layers_file(path), describe(result, max_drop, data_name))
                     return result
                 rejected[f"{recipe}, on other images"] = after
                 break
             rejected[recipe] = after
-    lines = [f"  {name}: {as_text(found)}" for name, found in {"fp32": before, **rejected}.items()]
+    lines = [f"  {name}: {as_text(written)}" for name, written in {"fp32": before, **rejected}.items()]
     raise ConfigError(
         f"--max-drop {as_text(max_drop)}: no int8 file keeps within it, so none is written.\n" + "\n".join(lines)
     )
@@ -140,14 +140,14 @@ def export_int8(
 
 def head_for(metric: str, card: ModelCard) -> str:
     """The first head that a metric is a score of."""
-    wanted = [
+    heads = [
         name
         for name, spec in card.outputs.items()
         if (spec.kind == "labels" if metric in SEGMENTATION else spec.output_kind.is_depth)
     ]
-    if not wanted:
+    if not heads:
         raise ConfigError(f"--max-drop: no head here is scored by '{metric}'. There are: {', '.join(card.outputs)}.")
-    return wanted[0]
+    return heads[0]
 
 
 def split(data: Dataset) -> dict[str, Dataset]:
@@ -157,8 +157,8 @@ def split(data: Dataset) -> dict[str, Dataset]:
         raise ConfigError(f"--data: {len(data)} images; int8 needs 3 or more: to calibrate, to choose, to judge.")
     calibrating = evenly_spaced(len(data), min(CALIBRATION, len(data) // 3))
     rest = [index for index in range(len(data)) if index not in calibrating]
-    parts = {"calibrated": calibrating, "chose the recipe": rest[::2], "judged it": rest[1::2]}
-    return {what: Part(data, indices) for what, indices in parts.items()}
+    subsets = {"calibrated": calibrating, "chose the recipe": rest[::2], "judged it": rest[1::2]}
+    return {what: Part(data, indices) for what, indices in subsets.items()}
 
 
 def keeps(max_drop: Mapping[str, float], before: Scores, after: Scores) -> bool:
@@ -207,7 +207,7 @@ def drop(metric: str, before: Scores, after: Scores) -> float:
 
 
 def describe(model: QuantizedModel, max_drop: Mapping[str, float], data_name: str) -> str:
-    found = {
+    report = {
         "recipe": model.recipe,
         "scores": {"fp32": model.before, "int8": model.after, **model.rejected},
         "max_drop": dict(max_drop),
@@ -215,7 +215,7 @@ def describe(model: QuantizedModel, max_drop: Mapping[str, float], data_name: st
         "images": dict(model.images),
         "layers in floating point": list(model.kept),
     }
-    return json.dumps(found, indent=2) + "\n"
+    return json.dumps(report, indent=2) + "\n"
 
 
 def layers_file(path: Path) -> Path:
@@ -223,9 +223,9 @@ def layers_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def print_scores(what: str, found: Scores) -> None:
-    print(f"{what}: {as_text(found)}", file=sys.stderr)
+def print_scores(what: str, scores: Scores) -> None:
+    print(f"{what}: {as_text(scores)}", file=sys.stderr)
 
 
-def as_text(found: Mapping[str, float]) -> str:
-    return ", ".join(f"{name}={value:.4g}" for name, value in found.items())
+def as_text(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}={value:.4g}" for name, value in scores.items())

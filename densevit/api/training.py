@@ -111,16 +111,16 @@ def run_training(draft: Draft, resume: str | None = None) -> Run:
     poll(NOT_STARTED)
     plan = planning.resolve_plan(draft)
     with distributed.process_group(plan.run.device) as world, run_folder.locked(plan.run.output, world) as lock:
-        found = run_folder.find_checkpoint(plan.run, resume, world)
+        resumed = run_folder.find_checkpoint(plan.run, resume, world)
         poll(NOT_STARTED)
         if draft.auto_batch_size:
-            plan = with_batch_size(plan, world, found)
+            plan = with_batch_size(plan, world, resumed)
         plan = plan.open()
         poll(NOT_STARTED)
-        return fit(plan, world, found, lock)
+        return fit(plan, world, resumed, lock)
 
 
-def with_batch_size(plan: Plan, world: DistributedContext, found: Found | None) -> Plan:
+def with_batch_size(plan: Plan, world: DistributedContext, resumed: Found | None) -> Plan:
     """Return a plan with the batch size of the run that it resumes, else with one that is measured. Raises ConfigError
     with several processes, or if not even the smallest batch fits."""
 
@@ -132,8 +132,8 @@ def with_batch_size(plan: Plan, world: DistributedContext, found: Found | None) 
         tried = sized(opened, size, output=Path(folder))
         return images_per_second(training.build_trainer(tried, world), training.train_batches(tried, world))
 
-    if found is not None:
-        return sized(plan, YamlDocument.read(found[0] / checkpoint.CONFIG).tree["batch_size"])
+    if resumed is not None:
+        return sized(plan, YamlDocument.read(resumed[0] / checkpoint.CONFIG).tree["batch_size"])
     if world.size > 1:
         raise ConfigError(f"batch_size: auto is measured by one process, and these are {world.size}; give a number.")
     first, data = plan.run.grad_accum_steps, replace(plan.run.data, cache_features=None)
@@ -152,11 +152,11 @@ def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> 
     return feature_cache(plan, trainer.model, world, training.workers(plan.run, world))
 
 
-def fit(plan: Plan, world: DistributedContext, found: Found | None, lock: FolderLock) -> Run:
+def fit(plan: Plan, world: DistributedContext, resumed: Found | None, lock: FolderLock) -> Run:
     """Trains a plan whose data sets are open, in a folder that is locked."""
     trainer = build_trainer(plan, world)
-    if found is not None:
-        trainer.checkpointer.load(*found)
+    if resumed is not None:
+        trainer.checkpointer.load(*resumed)
     run_folder.write_config(plan.run, world)
     trainer.checkpointer.before_save = lock.check
     images = len(plan.train), len(plan.val) if plan.val else 0

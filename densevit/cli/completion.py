@@ -37,11 +37,11 @@ def completion(shell: Literal["bash", "zsh"], /) -> str:
     cases = []
     for name, command in COMMANDS.items():
         parser = make_parser(name, find_function(command.place))
-        known = sorted(option for action in parser._actions for option in action.option_strings)
-        known += list(recipes()) if name in NAMED else []
-        known += [
+        words = sorted(option for action in parser._actions for option in action.option_strings)
+        words += list(recipes()) if name in NAMED else []
+        words += [
             str(choice) for action in parser._actions if not action.option_strings for choice in action.choices or ()
         ]
-        cases.append(f'    {name}) words="{" ".join(known)}" ;;')
+        cases.append(f'    {name}) words="{" ".join(words)}" ;;')
     script = BASH.format(commands=" ".join(COMMANDS), cases="\n".join(cases))
     return ((ZSH if shell == "zsh" else "") + script).rstrip("\n")

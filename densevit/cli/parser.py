@@ -24,11 +24,11 @@ WIDTH = 100
 METAVARS: Mapping[Any, str] = {int: "N", float: "X", Path: "PATH", str: "NAME", Any: "NAME"}
 
 
-def find_function(place: str) -> Function:
+def find_function(path: str) -> Function:
     """Import `module:function` below `densevit`, which imports nothing heavy before it is called."""
-    module, _, name = place.partition(":")
-    found: Function = getattr(importlib.import_module(f"densevit.{module}"), name)
-    return found
+    module, _, name = path.partition(":")
+    function: Function = getattr(importlib.import_module(f"densevit.{module}"), name)
+    return function
 
 
 def make_parser(name: str, function: Function) -> argparse.ArgumentParser:
@@ -48,8 +48,8 @@ def make_parser(name: str, function: Function) -> argparse.ArgumentParser:
 
 def parameters(function: Function) -> dict[str, Parameter]:
     """Return the parameters that a command has, too, by name."""
-    found = inspect.signature(function).parameters
-    return {name: p for name, p in found.items() if p.kind is not p.VAR_KEYWORD and not is_object(p)}
+    declared = inspect.signature(function).parameters
+    return {name: p for name, p in declared.items() if p.kind is not p.VAR_KEYWORD and not is_object(p)}
 
 
 def is_object(parameter: Parameter) -> bool:
@@ -59,19 +59,19 @@ def is_object(parameter: Parameter) -> bool:
 
 def inherited_parameters(function: Function) -> dict[str, Parameter]:
     """Return the options of `load` that a function takes as `**options`."""
-    own = inspect.signature(function).parameters
-    if "options" not in own or own["options"].kind is not Parameter.VAR_KEYWORD:
+    declared = inspect.signature(function).parameters
+    if "options" not in declared or declared["options"].kind is not Parameter.VAR_KEYWORD:
         return {}
-    return {n: p for n, p in parameters(load).items() if n not in own and p.kind is not p.POSITIONAL_ONLY}
+    return {n: p for n, p in parameters(load).items() if n not in declared and p.kind is not p.POSITIONAL_ONLY}
 
 
 def add_arguments(
-    parser: argparse._ActionsContainer, found: Mapping[str, Parameter], meanings: Mapping[str, str]
+    parser: argparse._ActionsContainer, options: Mapping[str, Parameter], meanings: Mapping[str, str]
 ) -> None:
     """Declare parameters; what the command line leaves out is not in the parsed arguments, so that defaults hold."""
-    for name, parameter in found.items():
-        given = is_argument(parameter)
-        flags = [name] if given else [f"--{name.replace('_', '-')}"]
+    for name, parameter in options.items():
+        positional = is_argument(parameter)
+        flags = [name] if positional else [f"--{name.replace('_', '-')}"]
         settings: dict[str, Any] = {"default": argparse.SUPPRESS, "help": help_text(parameter, meanings.get(name, ""))}
         parser.add_argument(*flags, **settings, **how_to_read(parameter))
 
@@ -124,7 +124,7 @@ def alternatives(annotation: Any) -> list[Any]:
     """Return the members of a union, without None, `str` beside `Path`, and lists, which Python takes for tuples."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return [annotation] if annotation is not types.NoneType else []
-    members = [member for part in get_args(annotation) for member in alternatives(part)]
+    members = [member for member_type in get_args(annotation) for member in alternatives(member_type)]
     return [m for m in members if get_origin(m) is not list and (m is not str or Path not in members)]
 
 
@@ -226,10 +226,10 @@ class KeyValue(argparse.Action):
 
 def call(function: Function, parsed: argparse.Namespace) -> Any:
     """Call a function with parsed arguments."""
-    given = vars(parsed)
+    values = vars(parsed)
     words: list[Any] = []
     for name, parameter in parameters(function).items():
         if is_argument(parameter):
-            value = given.pop(name, () if parameter.kind is parameter.VAR_POSITIONAL else parameter.default)
+            value = values.pop(name, () if parameter.kind is parameter.VAR_POSITIONAL else parameter.default)
             words.extend(value if parameter.kind is parameter.VAR_POSITIONAL else [value])
-    return function(*words, **given)
+    return function(*words, **values)

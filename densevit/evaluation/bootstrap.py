@@ -68,10 +68,10 @@ def bootstrap_means(
     ordered = sorted(rows, key=lambda row: row[0])
     values = np.array([[row.get(metric, np.nan) for metric in metrics] for _, row in ordered])
     _, group = np.unique([name if groups is None else groups[name] for name, _ in ordered], return_inverse=True)
-    known = np.isfinite(values)
+    finite = np.isfinite(values)
     sums, counts = (np.zeros((group.max() + 1, len(metrics))) for _ in range(2))
-    np.add.at(sums, group, np.where(known, values, 0))
-    np.add.at(counts, group, known)
+    np.add.at(sums, group, np.where(finite, values, 0))
+    np.add.at(counts, group, finite)
     if len(sums) < FEWEST:
         return {}
     weights = draw(len(sums))
@@ -94,11 +94,11 @@ def bootstrap_pooled(
     sums = np.zeros((len(names), *counts.shape[1:]), np.int64)
     np.add.at(sums, group, counts)
     drawn = (draw(len(names)) @ sums.reshape(len(names), -1)).round().astype(np.int64)
-    found: dict[str, Bootstrap] = {}
+    results: dict[str, Bootstrap] = {}
     for name, values in statistics(drawn.reshape(DRAWS, *counts.shape[1:])).items():
         columns = {name: values} if values.ndim == 1 else {f"{name}/{i}": v for i, v in enumerate(values.T)}
-        found |= {key: Bootstrap(column, len(names)) for key, column in columns.items() if not np.isnan(column).all()}
-    return found
+        results |= {key: Bootstrap(column, len(names)) for key, column in columns.items() if not np.isnan(column).all()}
+    return results
 
 
 def draw(n: int) -> Float64[np.ndarray, "draws n"]:

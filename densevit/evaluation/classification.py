@@ -40,13 +40,13 @@ def score(logits: Float[np.ndarray, " k"], label: int) -> Row:
     logs -= np.log(np.exp(logs).sum())
     order = np.argsort(-logs, kind="stable")[:TOP]  # of equal logits the first class, as argmax has it
     predicted = int(order[0])
-    found = {
+    metrics = {
         "accuracy": float(predicted == label),
         "top5": float(label in order),
         "nll": -float(logs[label]) + 0.0,
         "confidence": float(np.exp(logs[predicted])),
     }
-    return {**_fitting(found, len(logits)), "label": float(label), "predicted": float(predicted)}
+    return {**_fitting(metrics, len(logits)), "label": float(label), "predicted": float(predicted)}
 
 
 def _fitting(row: Row, classes: int) -> Row:
@@ -57,13 +57,13 @@ def _fitting(row: Row, classes: int) -> Row:
 def mean_row(rows: Sequence[Row]) -> Row:
     """The scores of a data set; exact in any order of its images."""
     names = [name for name in ("accuracy", "top5") if name in rows[0]]
-    found: Row = {name: fsum(row[name] for row in rows) / len(rows) for name in names}
+    scores: Row = {name: fsum(row[name] for row in rows) / len(rows) for name in names}
     hits: dict[int, list[float]] = {}
     for row in rows:
         hits.setdefault(int(row["label"]), []).append(row["accuracy"])
-    found["class_accuracy"] = fsum(fsum(values) / len(values) for values in hits.values()) / len(hits)
-    found["nll"] = fsum(row["nll"] for row in rows) / len(rows)
-    return found
+    scores["class_accuracy"] = fsum(fsum(values) / len(values) for values in hits.values()) / len(hits)
+    scores["nll"] = fsum(row["nll"] for row in rows) / len(rows)
+    return scores
 
 
 WORST = 5  # confusions in the table
@@ -87,17 +87,17 @@ class ClassScores(Scores):
     def per_class(self) -> dict[str, Row]:
         """Images, recall, precision and F1 of each class; NaN where nothing defines them."""
         labels = np.array([int(row["label"]) for _, row in self.rows])
-        found = {}
+        rows = {}
         for i, name in enumerate(self.classes):
             hits, predicted = int(self.confusion[i, i]), int(self.confusion[:, i].sum())
             images = int((labels == i).sum())
-            found[name] = {
+            rows[name] = {
                 "images": float(images),
                 "recall": _share(hits, images),
                 "precision": _share(hits, predicted),
                 "f1": _share(2 * hits, images + predicted),
             }
-        return found
+        return rows
 
     def invalid(self) -> int:
         """Images without finite logits."""
@@ -150,8 +150,8 @@ class ClassScores(Scores):
         return rows_csv("name", columns, rows, self.skipped)
 
 
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")
+def _share(count: int, whole: int) -> float:
+    return count / whole if whole else float("nan")
 
 
 def summarise(rows: Iterable[tuple[str, Row]], classes: Sequence[str]) -> ClassScores:

@@ -54,8 +54,8 @@ class Difference:
     @property
     def better(self) -> str | None:
         """A, B, or None where no difference is shown: other images could have said the opposite."""
-        found = [interval for interval in (self.interval, self.scenes) if interval is not None]
-        if self.p is None or self.p >= ALPHA or any(low <= 0 <= high for low, high in found):
+        intervals = [interval for interval in (self.interval, self.scenes) if interval is not None]
+        if self.p is None or self.p >= ALPHA or any(low <= 0 <= high for low, high in intervals):
             return None
         return "B" if (self.difference > 0) == (self.direction == "max") else "A"
 
@@ -118,22 +118,22 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     rows_a, rows_b = read_rows(a), read_rows(b)
     both = _common(a, b, rows_a.keys(), rows_b.keys())
     shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
-    known = [m for m in ranges_in_order(shared) if m not in COUNTS and find_metric("depth", m).better]
-    chosen = _chosen(metrics, known) if metrics else [m for m in known if not _holds_all(m, rows_a, rows_b, both)]
+    common = [m for m in ranges_in_order(shared) if m not in COUNTS and find_metric("depth", m).better]
+    selected = _selected(metrics, common) if metrics else [m for m in common if not _holds_all(m, rows_a, rows_b, both)]
     pairs = [
-        (name, {m: rows_b[name][m] - rows_a[name][m] for m in chosen if m in rows_a[name] and m in rows_b[name]})
+        (name, {m: rows_b[name][m] - rows_a[name][m] for m in selected if m in rows_a[name] and m in rows_b[name]})
         for name in both
     ]
-    over_images, over_scenes = bootstrap_means(pairs, chosen), bootstrap_means(pairs, chosen, scenes_of(both))
-    found = []
-    for metric in chosen:
+    over_images, over_scenes = bootstrap_means(pairs, selected), bootstrap_means(pairs, selected, scenes_of(both))
+    differences = []
+    for metric in selected:
         values = [row[metric] for _, row in pairs if metric in row]
         names = [name for name, row in pairs if metric in row]
         mean_a, mean_b = (fsum(rows[name][metric] for name in names) / len(names) for rows in (rows_a, rows_b))
         mean = fsum(values) / len(values)
         redrawn = over_images.get(metric), over_scenes.get(metric)
-        found.append(_difference("depth", metric, mean_a, mean_b, mean, values, *redrawn))
-    return set(rows_a), set(rows_b), found
+        differences.append(_difference("depth", metric, mean_a, mean_b, mean, values, *redrawn))
+    return set(rows_a), set(rows_b), differences
 
 
 def _holds_all(metric: str, rows_a: Mapping[str, Row], rows_b: Mapping[str, Row], both: Sequence[str]) -> bool:
@@ -153,24 +153,24 @@ def _segmentation(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     stacked = np.stack([[counts[name][:parts] for counts in (counts_a, counts_b)] for name in both])
 
     def scores(pooled: Int64[np.ndarray, "*n 2 parts 3 k"], system: int) -> dict[str, np.ndarray]:
-        found = statistics(pooled[..., system, :, :, :])
-        return {name: values for name, values in found.items() if name != "iou"}
+        results = statistics(pooled[..., system, :, :, :])
+        return {name: values for name, values in results.items() if name != "iou"}
 
     def difference(pooled: Int64[np.ndarray, "*n 2 parts 3 k"]) -> dict[str, np.ndarray]:
         return {name: values - scores(pooled, 0)[name] for name, values in scores(pooled, 1).items()}
 
     pooled, per_image = stacked.sum(0), difference(stacked)
-    chosen = _chosen(metrics, list(per_image))
+    selected = _selected(metrics, list(per_image))
     scenes = scenes_of(both)
     over_images = bootstrap_pooled(stacked, difference, both)
     over_scenes = bootstrap_pooled(stacked, difference, [scenes[name] for name in both])
-    found = []
-    for metric in chosen:
+    differences = []
+    for metric in selected:
         score_a, score_b = (float(scores(pooled, system)[metric]) for system in (0, 1))
         values = [float(value) for value in per_image[metric] if not isnan(value)]
         redrawn = over_images.get(metric), over_scenes.get(metric)
-        found.append(_difference("segmentation", metric, score_a, score_b, score_b - score_a, values, *redrawn))
-    return set(counts_a), set(counts_b), found
+        differences.append(_difference("segmentation", metric, score_a, score_b, score_b - score_a, values, *redrawn))
+    return set(counts_a), set(counts_b), differences
 
 
 def _difference(
@@ -186,7 +186,7 @@ def _difference(
     direction = find_metric(task, metric).better or "min"
     sign = 1 if direction == "max" else -1
     wins = sum(0.5 if value == 0 else float(sign * value > 0) for value in per_image) / len(per_image)
-    redrawn = [found for found in (images, scenes) if found is not None]
+    redrawn = [bootstrap for bootstrap in (images, scenes) if bootstrap is not None]
     return Difference(
         metric,
         direction,
@@ -196,7 +196,7 @@ def _difference(
         wins,
         None if images is None else images.interval(),
         None if scenes is None else scenes.interval(),
-        max((found.p_value(difference) for found in redrawn), default=None),
+        max((bootstrap.p_value(difference) for bootstrap in redrawn), default=None),
     )
 
 
@@ -207,33 +207,33 @@ def _common(a: Path, b: Path, names_a: Any, names_b: Any) -> list[str]:
     return both
 
 
-def _chosen(metrics: Sequence[str], known: list[str]) -> list[str]:
-    if unknown := [metric for metric in metrics if metric not in known]:
-        raise DataError(f"no metric {', '.join(unknown)} in both; there are {', '.join(known)}.")
-    return list(metrics or known)
+def _selected(metrics: Sequence[str], common: list[str]) -> list[str]:
+    if unknown := [metric for metric in metrics if metric not in common]:
+        raise DataError(f"no metric {', '.join(unknown)} in both; there are {', '.join(common)}.")
+    return list(metrics or common)
 
 
-def table(found: Comparison) -> str:
+def table(test: Comparison) -> str:
     """The comparison in words and numbers, for a terminal."""
     lines = [
-        f"{found.images:,} images under {found.scored_by}; 95% intervals of B - A from {DRAWS:,} redrawn sets, "
-        f"p corrected for {len(found.differences)} metrics (Holm):",
+        f"{test.images:,} images under {test.scored_by}; 95% intervals of B - A from {DRAWS:,} redrawn sets, "
+        f"p corrected for {len(test.differences)} metrics (Holm):",
         "",
     ]
     lines.append(f"{'':14}{'A':>10}{'B':>10}{'B - A':>11}{'of error':>9}{'B wins':>8}{'p':>8}   "
                  f"{'over images':22} {'over scenes':22} ")  # fmt: skip
-    for row in found.differences:
+    for row in test.differences:
         spans = "".join(f"{_interval(interval):22} " for interval in (row.interval, row.scenes))
         lines.append(
             f"{row.metric:14}{row.a:10.4f}{row.b:10.4f}{row.difference:+11.5f}{row.relative:>9.1%}{row.wins:>8.0%}"
             f"{_p_text(row.p):>8}   {spans}{row.verdict}"
         )
-    return "\n".join([*lines, "", sentence(found), *notes(found)])
+    return "\n".join([*lines, "", sentence(test), *notes(test)])
 
 
-def sentence(found: Comparison) -> str:
+def sentence(test: Comparison) -> str:
     """What the metrics say together."""
-    rows = found.differences
+    rows = test.differences
     parts = []
     for system in ("A", "B"):
         for size, shown in (("", [r for r in rows if r.relative >= NEGLIGIBLE]),
@@ -243,33 +243,33 @@ def sentence(found: Comparison) -> str:
     if parts:
         return "; ".join(parts) + "."
     if all(row.interval is None for row in rows):
-        return f"No difference is shown: {found.images} images tell too little of others; at least {FEWEST} are needed."
+        return f"No difference is shown: {test.images} images tell too little of others; at least {FEWEST} are needed."
     return "No difference is shown in any metric."
 
 
-def notes(found: Comparison) -> list[str]:
+def notes(test: Comparison) -> list[str]:
     """What a reader should know beside the numbers."""
-    lines = [f"warning: {label}: {text}" for label, text in zip("AB", found.warnings, strict=True) if text]
-    if 1 < found.scenes < FEWEST:
-        lines.append(f"Of other scenes this tells nothing: they are {found.scenes}, and at least {FEWEST} are needed.")
-    for label, names in (("A", found.only_a), ("B", found.only_b)):
+    lines = [f"warning: {label}: {text}" for label, text in zip("AB", test.warnings, strict=True) if text]
+    if 1 < test.scenes < FEWEST:
+        lines.append(f"Of other scenes this tells nothing: they are {test.scenes}, and at least {FEWEST} are needed.")
+    for label, names in (("A", test.only_a), ("B", test.only_b)):
         if names:
             lines.append(f"only in {label} and left out: {len(names):,} images, {', '.join(names[:5])}")
     return lines
 
 
-def write_html(path: Path, found: Comparison, a: Path, b: Path) -> Path:
+def write_html(path: Path, test: Comparison, a: Path, b: Path) -> Path:
     """Writes the comparison as a page. Raises StorageError if it cannot be written."""
     return write_page(
         path,
         "comparison.html",
         title=f"{b.name} beside {a.name}",
-        subtitle=sentence(found),
-        comparison=found,
+        subtitle=sentence(test),
+        comparison=test,
         folders={"A": a, "B": b},
         interval=_interval,
         p_text=_p_text,
-        notes=notes(found),
+        notes=notes(test),
     )
 
 

@@ -38,12 +38,12 @@ def find_metric(task: str, name: str) -> Metric:
 def split_scored_and_skipped(rows: Iterable[tuple[str, Row]]) -> tuple[list[tuple[str, Row]], list[str]]:
     """The rows of images with ground truth, and the names of the others. Raises DataError if a name that comes twice
     would weigh twice."""
-    found: dict[str, Row] = {}
+    by_name: dict[str, Row] = {}
     for name, row in rows:
-        if name in found:
+        if name in by_name:
             raise DataError(f"{name}: comes twice in one evaluation.")
-        found[name] = row
-    return [(name, row) for name, row in found.items() if row], [name for name, row in found.items() if not row]
+        by_name[name] = row
+    return [(name, row) for name, row in by_name.items() if row], [name for name, row in by_name.items() if not row]
 
 
 WORST = 10  # images that a report shows or names as the worst

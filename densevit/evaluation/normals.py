@@ -36,8 +36,8 @@ def angular_errors(prediction: Normals, truth: Normals) -> Float32[np.ndarray, "
     DataError if the maps differ in size."""
     if prediction.shape != truth.shape:
         raise DataError(f"the prediction is {prediction.shape}, the ground truth {truth.shape} (h, w, 3).")
-    known = (truth != 0).any(axis=2)
-    p, t = prediction[known].astype(np.float64), truth[known].astype(np.float64)
+    valid = (truth != 0).any(axis=2)
+    p, t = prediction[valid].astype(np.float64), truth[valid].astype(np.float64)
     lengths = np.linalg.norm(p, axis=1) * np.linalg.norm(t, axis=1)
     usable = np.isfinite(lengths) & (lengths > 0)
     cosine = np.divide((p * t).sum(1), lengths, out=np.full(len(p), -1.0), where=usable)
@@ -207,8 +207,8 @@ def evaluate(items: Iterable[tuple[str, Normals, Normals | None]], protocol: Nor
             pooled.add(errors)
             yield name, summarise(errors) if len(errors) else {}
 
-    found, skipped = split_scored_and_skipped(rows())
-    if not found:
+    scored, skipped = split_scored_and_skipped(rows())
+    if not scored:
         raise DataError(f"none of {len(skipped)} images has true normals, or depth with intrinsics to make them of.")
-    mean = pooled.row() if protocol.pool == "pixels" else mean_row([row for _, row in found])
-    return NormalsScores(protocol, found, mean, skipped, pooled.pixels)
+    mean = pooled.row() if protocol.pool == "pixels" else mean_row([row for _, row in scored])
+    return NormalsScores(protocol, scored, mean, skipped, pooled.pixels)

@@ -103,12 +103,12 @@ class Scores(ABC):
     def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
         """Return the values of the page's template. `baseline`: the scores of the best constant map."""
         means = {"model": self.mean} | ({"constant map": baseline} if baseline else {})
-        each = {name: found for name, found in self._named_intervals().items() if found}
+        each = {name: ends for name, ends in self._named_intervals().items() if ends}
         metrics = [
             (
                 f"{metric} {ARROWS[self.direction(metric)]}".rstrip(),
                 [f"{mean[metric]:.4f}" if metric in mean else "–" for mean in means.values()]
-                + [interval_text(found.get(metric)) for found in each.values()],
+                + [interval_text(ends.get(metric)) for ends in each.values()],
                 self.formula(metric),
             )
             for metric in self.page_metrics()
@@ -125,8 +125,8 @@ class Scores(ABC):
         lines = [self.protocol_text, ""] if self.protocol_text else []
         lines.append("".join(f"{name:>{self.width}}" for name in columns))
         lines.append("".join(f"{self.mean[name]:{self.width}.4f}" for name in columns))
-        for name, found in self._named_intervals().items():
-            lines += interval_lines(found, columns, name, self.width)
+        for name, ends in self._named_intervals().items():
+            lines += interval_lines(ends, columns, name, self.width)
         return "\n".join([*lines, "", *self.details(), self.summary_sentence()]).replace("\n\n\n", "\n\n")
 
     def tree(self, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Scores(ABC):
     ) -> Path:
         """Write the page of the scores. Raises StorageError if it cannot be written. `subtitle`: default: the
         protocol's name and the summary; `more`: of the template: warning, times, card, config, curves, further."""
-        usual = ", ".join(part for part in (self.name, self.summary_sentence()) if part)
+        usual = ", ".join(text for text in (self.name, self.summary_sentence()) if text)
         values: dict[str, Any] = {
             **EVALUATION, "template": "evaluation_report.html", "cards": self.cards(), "protocol": self.protocol_text,
             "summary": self.summary_sentence(), "skipped": self.skipped, **self.page(figures, baseline), **more,
@@ -212,12 +212,12 @@ ARROWS = {"min": "↓", "max": "↑", None: ""}
 def tables(results: Sequence[Scores]) -> str:
     """Return a line per protocol, for a terminal."""
     columns, size = results[0].columns(), results[0].width
-    width = max(len(found.name) for found in results)
+    width = max(len(result.name) for result in results)
     lines = [" " * width + "".join(f"{name:>{size}}" for name in columns) + f"{'images':>{size}}"]
-    for found in results:
-        values = "".join(f"{found.mean[name]:{size}.4f}" for name in columns)
-        lines.append(f"{found.name:{width}}{values}{found.counts['scored']:>{size},}")
-    resized = [found.name for found in results if found.counts.get("resized_predictions")]
+    for result in results:
+        values = "".join(f"{result.mean[name]:{size}.4f}" for name in columns)
+        lines.append(f"{result.name:{width}}{values}{result.counts['scored']:>{size},}")
+    resized = [result.name for result in results if result.counts.get("resized_predictions")]
     if resized:
         lines += ["", f"predictions were resized to fit these protocols: {', '.join(resized)}"]
     return "\n".join([*lines, "", "`densevit list protocols NAME` explains each."])

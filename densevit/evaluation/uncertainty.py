@@ -60,9 +60,9 @@ def uncertainty_metrics(
         row[f"aurg_{name}"] = area(random) - area(model)
         if name == "abs_rel":
             for percent in CURVE:
-                place = percent * (len(model) - 1) // 100
-                row[f"sparsification@{percent}%"] = float(model[place])
-                row[f"oracle@{percent}%"] = float(oracle[place])
+                index = percent * (len(model) - 1) // 100
+                row[f"sparsification@{percent}%"] = float(model[index])
+                row[f"oracle@{percent}%"] = float(oracle[index])
     return row
 
 
@@ -108,26 +108,26 @@ def fit_interval(images: Iterable[Scores], level: float, data: str) -> Interval:
     is guaranteed is the coverage of pixels of further images of the same kind on average, not of each single image.
     `data`: which the images were, for the card. Raises DataError: too few images for this level.
     """
-    found = [(p, s) for p, s in images if len(p)]
-    n = len(found)
+    measured = [(p, s) for p, s in images if len(p)]
+    n = len(measured)
     least = ceil(level / (1 - level) - 1e-9)
     if n < least:
         raise DataError(f"{n} images with true depth: intervals of {level:.0%} need {least} or more.")
-    depths, scores = (np.concatenate([image[i] for image in found]) for i in (0, 1))
+    depths, scores = (np.concatenate([image[i] for image in measured]) for i in (0, 1))
     share = min(level * (n + 1) / n, 1.0)
     logs = np.log(depths)
     edges = np.quantile(logs, np.linspace(0, 1, BINS + 1))
     which = np.clip(np.searchsorted(edges, logs, side="right") - 1, 0, BINS - 1)
     used = [i for i in range(BINS) if (which == i).any()]  # depths that are all the same fill one
-    places = np.array([np.median(logs[which == i]) for i in used])
+    centres = np.array([np.median(logs[which == i]) for i in used])
     factors = np.array([np.quantile(scores[which == i], share) for i in used])
-    places, first = np.unique(places, return_index=True)
+    centres, first = np.unique(centres, return_index=True)
     factors = factors[first]
     # Between the bins factors are interpolated; what that changes overall is put right by one number.
-    factors *= np.quantile(scores / np.interp(logs, places, factors), share)
+    factors *= np.quantile(scores / np.interp(logs, centres, factors), share)
     return Interval(
         level=level,
-        depths=tuple(float(x) for x in np.exp(places)),
+        depths=tuple(float(x) for x in np.exp(centres)),
         factors=tuple(float(x) for x in factors),
         images=n,
         data=data,

@@ -109,8 +109,8 @@ class DenseModel(nn.Module):
         shared = as_decoder_output(self.decoder(features))
         unadapted = replace(features, adapters=())
         for name, head in self.heads.items():
-            given = plain if name in self.camera_heads else unadapted
-            x = as_decoder_output(self.decoders[name](given)) if name in self.decoders else shared
+            source = plain if name in self.camera_heads else unadapted
+            x = as_decoder_output(self.decoders[name](source)) if name in self.decoders else shared
             y = as_decoder_output(head(x.map, size))
             yield name, y.map
             for key, extra in (x.extras | y.extras).items():

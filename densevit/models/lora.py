@@ -90,16 +90,16 @@ def add_lora(encoder: nn.Module, options: Lora) -> None:
     layers, or one is smaller than the rank."""
     pattern = re.compile("|".join(LAYERS[name] for name in options.layers) or "(?!)")
     modules = dict(encoder.named_modules())
-    found = {name: part for name, part in modules.items() if isinstance(part, nn.Linear) and pattern.search(name)}
-    if not found:
+    linears = {name: m for name, m in modules.items() if isinstance(m, nn.Linear) and pattern.search(name)}
+    if not linears:
         raise ConfigError(
             f"encoder.lora.layers: the encoder has no linear layers of {list(options.layers)} in its blocks."
         )
-    smallest = min(min(linear.in_features, linear.out_features) for linear in found.values())
+    smallest = min(min(linear.in_features, linear.out_features) for linear in linears.values())
     if options.rank > smallest:
         raise ConfigError(f"encoder.lora.rank: {options.rank}, where the smallest layer has {smallest} channels.")
     encoder.requires_grad_(False)
-    for name, linear in found.items():
+    for name, linear in linears.items():
         parent, _, child = name.rpartition(".")
         if getattr(modules[parent], "q_bias", None) is not None:
             # timm's BEiT, EVA and Swin V2 read `qkv.weight` past the layer, unless its biases are added apart.

@@ -22,8 +22,8 @@ def unwrap(state: State, source: str) -> dict[str, Tensor]:
     CheckpointError if the file holds several ViTs (a teacher and a student, say)."""
     prefixes = sorted(name.removesuffix(ANCHOR) for name in state if name == ANCHOR or name.endswith("." + ANCHOR))
     if len(prefixes) > 1:
-        found = ", ".join(f"'{prefix}'" for prefix in prefixes)
-        raise CheckpointError(f"{source}: holds {len(prefixes)} encoders, under {found}; keep one of them.")
+        names = ", ".join(f"'{prefix}'" for prefix in prefixes)
+        raise CheckpointError(f"{source}: holds {len(prefixes)} encoders, under {names}; keep one of them.")
     prefix = prefixes[0] if prefixes else ""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 

@@ -47,17 +47,17 @@ def panel(
         lines.append(np.concatenate(images, axis=1).repeat(factor, 0).repeat(factor, 1))
     if bars:
         lines.append(bar_line(whole, width, bars))
-    place, entries = 0, dict[int, tuple[tuple[int, int, int], str]]()
+    offset, entries = 0, dict[int, tuple[tuple[int, int, int], str]]()
     for color, name in [*legend, ((0, 0, 0), "")]:
         needed = LINE + LETTER * (len(name) + 1)
-        if entries and (not name or place + needed > whole):
+        if entries and (not name or offset + needed > whole):
             line = text_line(whole, {x + LINE: text for x, (_, text) in entries.items()})
             for x, (shade, _) in entries.items():
                 line[3:-3, x + 3 : x + LINE - 3] = shade
             lines.append(line)
-            place, entries = 0, {}
-        entries[place] = color, name
-        place += needed
+            offset, entries = 0, {}
+        entries[offset] = color, name
+        offset += needed
     return np.concatenate(lines)
 
 

@@ -10,12 +10,12 @@ Interval = tuple[float, float]
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # with the apostrophes that a name has itself, so that reading gives it back
 
 
-def interval_lines(found: Mapping[str, Interval], names: Iterable[str], what: str, width: int) -> list[str]:
+def interval_lines(intervals: Mapping[str, Interval], names: Iterable[str], what: str, width: int) -> list[str]:
     """Lower and upper ends under columns of `width`, `-` where there is none; nothing where none were computed."""
-    if not found:
+    if not intervals:
         return []
     lower, upper = (
-        "".join(f"{found[name][end]:{width}.4f}" if name in found else f"{'-':>{width}}" for name in names)
+        "".join(f"{intervals[name][end]:{width}.4f}" if name in intervals else f"{'-':>{width}}" for name in names)
         for end in (0, 1)
     )
     return [f"{lower}  {what}, from", f"{upper}  to"]

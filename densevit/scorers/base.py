@@ -90,16 +90,16 @@ class Evaluation:
     @property
     def scores(self) -> Row:
         """Metric -> value over the data set; with several protocols `PROTOCOL/METRIC`."""
-        return {prefix + key: value for prefix, found in self._named() for key, value in found.mean.items()}
+        return {prefix + key: value for prefix, scores in self._named() for key, value in scores.mean.items()}
 
     @property
     def intervals(self) -> Mapping[str, Interval]:
         """Metric -> ends of its 95% bootstrap interval over images; empty for few images."""
         return {
             prefix + key: ends
-            for prefix, found in self._named()
-            for key, ends in found.intervals.items()
-            if key in found.mean
+            for prefix, scores in self._named()
+            for key, ends in scores.intervals.items()
+            if key in scores.mean
         }
 
     @property
@@ -114,7 +114,7 @@ class Evaluation:
 
     def _named(self) -> list[tuple[str, Scores]]:
         several = len(self.results) > 1
-        return [(f"{found.name}/" if several else "", found) for found in self.results]
+        return [(f"{scores.name}/" if several else "", scores) for scores in self.results]
 
     def summary(self) -> str:
         """Return the scores as a table for a terminal."""
@@ -132,34 +132,34 @@ class Evaluation:
         paths. Raises StorageError: the folder cannot be made or written to."""
         times = {"prediction, per image": sum(self.seconds) / len(self.seconds)} if self.seconds else {}
         written = []
-        for number, (prefix, found) in enumerate(self._named()):
-            place = Path(folder) / prefix
+        for number, (prefix, scores) in enumerate(self._named()):
+            directory = Path(folder) / prefix
             applied: dict[str, Any] = {"inference": dict(self.inference[number])} if self.inference else {}
             applied |= {"problems": list(self.problems)} if self.problems else {}
             applied |= {"warning": self.warning} if self.warning else {}
-            written += found.write(place, source={**self.source, **applied})
+            written += scores.write(directory, source={**self.source, **applied})
             warning = "; ".join(filter(None, (*self.problems, self.warning)))
-            page = found.write_page(
-                place / "report.html", title=self.title, figures=self.figures(found), warning=warning, times=times,
+            page = scores.write_page(
+                directory / "report.html", title=self.title, figures=self.figures(scores), warning=warning, times=times,
                 card=self.card, inference=applied.get("inference", {}),
             )  # fmt: skip
             written.append(page)
         return written
 
-    def figures(self, found: Scores | None = None, labels: Container[str] | None = None) -> list[Figure]:
+    def figures(self, scores: Scores | None = None, labels: Container[str] | None = None) -> list[Figure]:
         """Return figures of the best, the median and the worst images, which are predicted once more.
 
         Args:
-            found: the scores under one protocol; default: the first.
+            scores: the scores under one protocol; default: the first.
             labels: of `Scores.examples`, the images to show; None shows all.
         """
         if self.draw is None or self.data is None:
             return []
-        found = found or self.results[0]
-        rows = dict(found.rows)
+        scores = scores or self.results[0]
+        rows = dict(scores.rows)
         indices = {name: index for index, name in enumerate(self.data.names)}
-        shown = {label: name for label, name in found.examples().items() if labels is None or label in labels}
-        return [self.draw(found, indices[name], label, rows[name]) for label, name in shown.items()]
+        shown = {label: name for label, name in scores.examples().items() if labels is None or label in labels}
+        return [self.draw(scores, indices[name], label, rows[name]) for label, name in shown.items()]
 
     def __str__(self) -> str:
         if not self.seconds:

@@ -31,8 +31,8 @@ def describe_baselines(train: Dataset, scored: Dataset) -> str:
     for depth in depth_maps(scored, SCORED):
         h, w = depth.shape
         valid = depth > 0
-        found = cv2.resize(median, (w, h), interpolation=cv2.INTER_LINEAR)[valid], np.float32(constant)
-        ratios = [each / depth[valid] for each in found]
+        predictions = cv2.resize(median, (w, h), interpolation=cv2.INTER_LINEAR)[valid], np.float32(constant)
+        ratios = [each / depth[valid] for each in predictions]
         rows.append([(np.abs(x - 1).mean(), (np.maximum(x, 1 / x) < 1.25).mean()) for x in ratios])
     if not rows:
         return ""
@@ -75,10 +75,10 @@ def median_depth_map(
     if len(sizes) != 1:
         raise DataError(f"a constant map needs depth maps of one size, got {sizes or 'none'}.")
     maps = np.stack(stack)
-    known = np.isfinite(maps).any(0)
-    if not known.any():
+    measured = np.isfinite(maps).any(0)
+    if not measured.any():
         raise DataError(f"none of {len(stack)} depth maps has a measured pixel.")
     median = np.empty(sizes[0], np.float32)
-    median[known] = np.nanmedian(maps[:, known], 0)
-    median[~known] = np.median(median[known])
+    median[measured] = np.nanmedian(maps[:, measured], 0)
+    median[~measured] = np.median(median[measured])
     return median

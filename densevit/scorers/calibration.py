@@ -79,10 +79,10 @@ def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured
         if item.depth is None or item.valid is None or not item.valid.any():
             continue
         prediction = predictor(input_of(predictor, item), head=head)
-        places = np.flatnonzero(item.valid & np.isfinite(prediction) & (prediction > 0))
-        places = np.random.default_rng(0).permutation(places)[:PIXELS]
-        if len(places):
-            depth, truth = (values.ravel()[places].astype(np.float64) for values in (prediction, item.depth))
+        pixels = np.flatnonzero(item.valid & np.isfinite(prediction) & (prediction > 0))
+        pixels = np.random.default_rng(0).permutation(pixels)[:PIXELS]
+        if len(pixels):
+            depth, truth = (values.ravel()[pixels].astype(np.float64) for values in (prediction, item.depth))
             yield Measured(item.name, depth, truth)
 
 
@@ -102,26 +102,26 @@ def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Meas
             yield Measured(name, depth[usable], points.depth[usable])
 
 
-def choose_calibration(found: Sequence[Measured]) -> CalibrationResult:
+def choose_calibration(images: Sequence[Measured]) -> CalibrationResult:
     """Fit every form without some of the images and score it on them; raise DataError if there are too few."""
-    if len(found) < FEWEST:
-        raise DataError(f"calibrate: {len(found)} images have measured depth; cross-validation needs {FEWEST}.")
-    blocks = blocks_of([image.name for image in found])
-    scored = ((form, held_out_scores(found, blocks, form)) for form in (CONSTANT, *FORMS))
+    if len(images) < FEWEST:
+        raise DataError(f"calibrate: {len(images)} images have measured depth; cross-validation needs {FEWEST}.")
+    blocks = blocks_of([image.name for image in images])
+    scored = ((form, held_out_scores(images, blocks, form)) for form in (CONSTANT, *FORMS))
     rows = {form: row for form, row in scored if row is not None}
     errors = {form: row[:, 0] for form, row in rows.items()}
     forms = [form for form in FORMS[1:] if form in rows]
     gain = {form: interval(blocks, errors["identity"] - errors[form]) for form in forms}
     over_constant = {form: interval(blocks, errors[CONSTANT] - errors[form]) for form in forms}
     helping = [form for form in forms if gain[form][0] > 0 and over_constant[form][0] > 0]
-    chosen = Calibration(form="identity")
+    selected = Calibration(form="identity")
     if helping:
         best = min(helping, key=lambda form: float(errors[form].mean()))
         least = WORTHWHILE * float(errors[best].mean())
         simplest = next(f for f in helping if f == best or interval(blocks, errors[f] - errors[best])[0] <= least)
-        chosen = fit_calibration(simplest, *stacked(found))
+        selected = fit_calibration(simplest, *stacked(images))
     scores = {form: dict(zip(METRICS, row.mean(0).tolist(), strict=True)) for form, row in rows.items()}
-    return CalibrationResult(len(found), scores, gain, over_constant, chosen)
+    return CalibrationResult(len(images), scores, gain, over_constant, selected)
 
 
 def blocks_of(names: Sequence[str]) -> list[list[int]]:
@@ -132,32 +132,32 @@ def blocks_of(names: Sequence[str]) -> list[list[int]]:
         folders.setdefault(name.rpartition("/")[0], []).append(index)
     if len(folders) >= FEWEST:
         return list(folders.values())
-    return [part.tolist() for part in np.array_split(np.arange(len(names)), min(BLOCKS, len(names)))]
+    return [block.tolist() for block in np.array_split(np.arange(len(names)), min(BLOCKS, len(names)))]
 
 
 def held_out_scores(
-    found: Sequence[Measured], blocks: Sequence[Sequence[int]], form: str
+    images: Sequence[Measured], blocks: Sequence[Sequence[int]], form: str
 ) -> Float64[np.ndarray, "images metrics"] | None:
     """Return `METRICS` of each image under a correction that was fitted without its block; None if one would turn near
     and far around."""
-    scores = np.empty((len(found), len(METRICS)))
+    scores = np.empty((len(images), len(METRICS)))
     for fold in range(min(FOLDS, len(blocks))):
         held = [i for block in blocks[fold :: min(FOLDS, len(blocks))] for i in block]
-        correct = corrected(form, [found[i] for i in range(len(found)) if i not in held])
+        correct = corrected(form, [images[i] for i in range(len(images)) if i not in held])
         if correct is None:
             return None
         for i in held:
-            depth, truth = correct(found[i].depth), found[i].truth
+            depth, truth = correct(images[i].depth), images[i].truth
             ratio = np.maximum(depth / truth, truth / depth)
             error = depth - truth
             scores[i] = np.abs(error / truth).mean(), np.sqrt(np.square(error).mean()), (ratio < 1.25).mean()
     return scores
 
 
-def corrected(form: str, found: Sequence[Measured]) -> Callable[[Values], Values] | None:
+def corrected(form: str, images: Sequence[Measured]) -> Callable[[Values], Values] | None:
     if form == "identity":
         return lambda depth: depth
-    depths, truth = stacked(found)
+    depths, truth = stacked(images)
     if form == CONSTANT:
         constant = weighted_median(truth, 1 / truth)  # which has the least AbsRel
         return lambda depth: np.full_like(depth, constant)
@@ -165,12 +165,12 @@ def corrected(form: str, found: Sequence[Measured]) -> Callable[[Values], Values
     return None if calibration.a <= 0 else lambda depth: calibrate(torch.from_numpy(depth), calibration).numpy()
 
 
-def stacked(found: Sequence[Measured]) -> tuple[Values, Values]:
+def stacked(images: Sequence[Measured]) -> tuple[Values, Values]:
     """`PIXELS` of each image, evenly spaced, so that all images weigh the same: fewer are repeated."""
-    chosen = [(image, np.arange(PIXELS) * len(image.depth) // PIXELS) for image in found]
+    sampled = [(image, np.arange(PIXELS) * len(image.depth) // PIXELS) for image in images]
     return (
-        np.concatenate([image.depth[which] for image, which in chosen]),
-        np.concatenate([image.truth[which] for image, which in chosen]),
+        np.concatenate([image.depth[which] for image, which in sampled]),
+        np.concatenate([image.truth[which] for image, which in sampled]),
     )
 
 
@@ -202,10 +202,10 @@ def calibrate_intervals(
     that is no share. Raises DataError: too few images."""
     if not 0 < level < 1:
         raise ConfigError(f"level is {level}; it is a share between 0 and 1, 0.9 say.")
-    chosen = predictor.card.head_for(("metric",), [head] if head else (), "intervals")
-    doubt = uncertainty_of(chosen)
-    if doubt not in predictor.card.outputs:
-        raise ConfigError(f"head '{chosen}' predicts no uncertainty; train it with `uncertainty: laplace`.")
+    head_name = predictor.card.head_for(("metric",), [head] if head else (), "intervals")
+    uncertainty = uncertainty_of(head_name)
+    if uncertainty not in predictor.card.outputs:
+        raise ConfigError(f"head '{head_name}' predicts no uncertainty; train it with `uncertainty: laplace`.")
     near, far = data.depth_range
 
     def scores() -> Iterator[Scores]:
@@ -213,11 +213,11 @@ def calibrate_intervals(
             if item.depth is None or item.valid is None:
                 continue
             maps = predictor.predict_all(input_of(predictor, item))
-            counted = item.valid & (item.depth > near) & (item.depth < far) & (maps[chosen] > 0)
-            p, d, b = (m[counted].astype(np.float64) for m in (maps[chosen], item.depth, maps[doubt]))
+            counted = item.valid & (item.depth > near) & (item.depth < far) & (maps[head_name] > 0)
+            p, d, b = (m[counted].astype(np.float64) for m in (maps[head_name], item.depth, maps[uncertainty]))
             yield image_scores(p, d, b)
 
     interval = fit_interval(scores(), level, name)
     if warning := interval.warning():
         log.warning("%s", warning)
-    return chosen, interval
+    return head_name, interval

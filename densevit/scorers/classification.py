@@ -37,11 +37,11 @@ def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | 
 
 
 def classification_head(predictor: Predictor, name: str | None) -> str:
-    known = [key for key, spec in predictor.card.outputs.items() if spec.kind == "class"]
-    if name is None and len(known) == 1:
-        return known[0]
-    if name not in known:
-        have = ", ".join(known) or f"none, only {', '.join(predictor.card.outputs)} for `densevit eval`"
+    heads = [key for key, spec in predictor.card.outputs.items() if spec.kind == "class"]
+    if name is None and len(heads) == 1:
+        return heads[0]
+    if name not in heads:
+        have = ", ".join(heads) or f"none, only {', '.join(predictor.card.outputs)} for `densevit eval`"
         raise ConfigError(f"--head: names a head that classifies; this model has {have}.")
     return name
 

@@ -94,8 +94,8 @@ def evaluate_depth(
     angles: list[float] = []
 
     name = predictor.card.head(head)
-    spec, doubt = predictor.card.outputs[name], uncertainty_of(name)
-    if doubt in predictor.card.outputs and predictor.tiling is None and points is None:
+    spec, uncertainty = predictor.card.outputs[name], uncertainty_of(name)
+    if uncertainty in predictor.card.outputs and predictor.tiling is None and points is None:
         metrics = tuple(dict.fromkeys((*metrics, "uncertainty")))
 
     if points is not None and (points < 1 or spec.kind != "metric" or predictor.tiling is not None):
@@ -105,8 +105,8 @@ def evaluate_depth(
         """The sample with its points, which are not scored."""
         if points is None or sample.depth is None or sample.valid is None:
             return sample
-        chosen = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))
-        return replace(sample.with_arrays({"points": chosen}), valid=sample.valid & (chosen == 0))
+        sampled = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))
+        return replace(sample.with_arrays({"points": sampled}), valid=sample.valid & (sampled == 0))
 
     def predicted(predictor: Predictor, sample: Sample) -> dict[str, Any]:
         box = protocols[0].input_box(*sample.image.shape[:2])
@@ -128,7 +128,7 @@ def evaluate_depth(
             for protocol, flipped in zip(protocols, flips, strict=True):
                 maps = by_flip[flipped]
                 truth = sample.depth, sample.valid, sample.intrinsics
-                item = (sample.name, maps[name], *truth, maps.get(doubt), spec.interval)
+                item = (sample.name, maps[name], *truth, maps.get(uncertainty), spec.interval)
                 row += score_item(item, [protocol], metrics)[1]
             yield sample.name, row
 
@@ -219,12 +219,12 @@ def select_protocols(
     if align is not None:
         raise ConfigError("--align needs one protocol, not --protocol all.")
     h, w = data.read(0).image.shape[:2]
-    found = applicable(data_name, (h, w), kind, data.depth_range)
+    protocols = applicable(data_name, (h, w), kind, data.depth_range)
     if same_crop:
-        found = [row for row in found if row.window == found[0].window]
-    if not found:
+        protocols = [row for row in protocols if row.window == protocols[0].window]
+    if not protocols:
         raise ConfigError(f"no protocol is for {kind} predictions of {data_name} with frames of {h}x{w}.")
-    return found
+    return protocols
 
 
 def evaluate_ordinal(

@@ -91,9 +91,9 @@ def _evaluate_saved(
         sample = data.read(index)
         return sample, maps.read(sample.name)
 
-    found = ordered_parallel_map(counted, len(data), workers, partial(describe_with_files, data))
+    counts = ordered_parallel_map(counted, len(data), workers, partial(describe_with_files, data))
     palette = data.palette or usual_palette(len(data.classes))
-    bar = tqdm(found, desc="evaluate", unit="image", total=len(data), delay=1)
+    bar = tqdm(counts, desc="evaluate", unit="image", total=len(data), delay=1)
     scores = summarise(iter(bar), data.classes, palette)
     return Evaluation(results=[scores], data=data, draw=partial(draw, predict, palette))
 
@@ -137,11 +137,11 @@ def label_encoding(encoding: str, data: Dataset) -> ClassTable | None:
         if data.table is None:
             raise ConfigError("--label-encoding stored: this data set has no table of stored ids; leave it out.")
         return data.table
-    found = read_classes(Path(encoding))
-    if tuple(found.names) != tuple(data.classes):
-        differing = [f"{a!r}, not {b!r}" for a, b in zip(found.names, data.classes, strict=False) if a != b]
+    table = read_classes(Path(encoding))
+    if tuple(table.names) != tuple(data.classes):
+        differing = [f"{a!r}, not {b!r}" for a, b in zip(table.names, data.classes, strict=False) if a != b]
         raise DataError(
-            f"{encoding}: names {len(found.names)} classes, the data {len(data.classes)}"
+            f"{encoding}: names {len(table.names)} classes, the data {len(data.classes)}"
             + (f"; the first that differs is {differing[0]}." if differing else ".")
         )
-    return found
+    return table

@@ -53,10 +53,10 @@ def evaluate_segments(
     indices = {name: index for index, name in enumerate(data.names)}
 
     def scored(pair: tuple[Sample, SegmentPrediction]) -> tuple[str, QualityStats | Matches]:
-        sample, found = pair
-        if isinstance(found, PanopticPrediction):
-            return sample.name, count(found, segments_in(sample), len(data.classes))
-        return sample.name, matches(found, sample, data, indices[sample.name])
+        sample, prediction = pair
+        if isinstance(prediction, PanopticPrediction):
+            return sample.name, count(prediction, segments_in(sample), len(data.classes))
+        return sample.name, matches(prediction, sample, data, indices[sample.name])
 
     # Segments are matched while the model works on the next image.
     counted = prefetch(scored, pairs, threads=1, ahead=1)
@@ -83,9 +83,9 @@ def _source(
     require_same_classes(name, spec, data)
 
     def predict(sample: Sample) -> SegmentPrediction:
-        found: Any = predictor(input_of(predictor, sample), head=name)
-        assert isinstance(found, SegmentPrediction)
-        return found
+        prediction: Any = predictor(input_of(predictor, sample), head=name)
+        assert isinstance(prediction, SegmentPrediction)
+        return prediction
 
     def depth_of(sample: Sample) -> np.ndarray | None:
         metric = predictor.card.heads_of("metric")
@@ -105,18 +105,18 @@ def segments_in(sample: Sample) -> Segments:
     return segments
 
 
-def count(found: PanopticPrediction, truth: Segments, num_classes: int) -> QualityStats:
+def count(prediction: PanopticPrediction, truth: Segments, num_classes: int) -> QualityStats:
     """Return the counts of panoptic quality of one image. Raises DataError if the maps differ in size."""
-    if found.segments.shape != truth.ids.shape:
-        raise DataError(f"a map of {found.segments.shape} cannot be scored against segments of {truth.ids.shape}.")
-    return panoptic.count(found.segments, found.classes, truth.ids, truth.classes, truth.crowd, num_classes)
+    if prediction.segments.shape != truth.ids.shape:
+        raise DataError(f"a map of {prediction.segments.shape} cannot be scored against segments of {truth.ids.shape}.")
+    return panoptic.count(prediction.segments, prediction.classes, truth.ids, truth.classes, truth.crowd, num_classes)
 
 
-def matches(found: SegmentPrediction, sample: Sample, data: Dataset, index: int) -> Matches:
+def matches(prediction: SegmentPrediction, sample: Sample, data: Dataset, index: int) -> Matches:
     """Return the matches of the instances of one image."""
-    assert not isinstance(found, PanopticPrediction)
+    assert not isinstance(prediction, PanopticPrediction)
     truth = data.objects(index) or objects_of(segments_in(sample), data.things)
-    return instances.match(found.masks, found.classes, found.scores, *truth, len(data.classes))
+    return instances.match(prediction.masks, prediction.classes, prediction.scores, *truth, len(data.classes))
 
 
 def draw(
@@ -131,7 +131,7 @@ def draw(
 ) -> Figure:
     """Return an image of a report; predicted segments have names and scores, objects distances where depth is known."""
     sample = data.read(index)
-    found, truth = exclusive(predict(sample)), segments_in(sample)
+    pred, truth = exclusive(predict(sample)), segments_in(sample)
     h, w = sample.image.shape[:2]
     size = (MAX_WIDTH, max(1, round(h * MAX_WIDTH / w)))  # that of the page, at which names can be read
     image = cv2.resize(sample.image, size, interpolation=cv2.INTER_AREA)
@@ -142,9 +142,9 @@ def draw(
         return write_names(draw_segments(image, one, spec), one, names)
 
     true_depth = None if sample.depth is None or sample.valid is None else np.where(sample.valid, sample.depth, np.nan)
-    occurring = np.union1d(truth.classes, found.classes).tolist()
+    occurring = np.union1d(truth.classes, pred.classes).tolist()
     return segments_figure(
         name=sample.name, label=label, score=f"{scores.ranking} {row[scores.ranking]:.4f}", image=image,
         truth=drawn(truth.as_prediction(data.things), true_depth, False),
-        prediction=drawn(found, depth_of(sample), True), legend=[(spec.palette[i], spec.classes[i]) for i in occurring],
+        prediction=drawn(pred, depth_of(sample), True), legend=[(spec.palette[i], spec.classes[i]) for i in occurring],
     )  # fmt: skip

@@ -84,8 +84,8 @@ def _write(plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torc
 
 def _scores(val: Sequence[Row], best: int | None) -> dict[str, Row]:
     """The rows of the best checkpoint and of the last validation, each under its heading."""
-    found = {f"best, step {best:,}": row for row in val if row["step"] == best}
-    return found | {f"last, step {row['step']:,.0f}": row for row in val[-1:]}
+    rows = {f"best, step {best:,}": row for row in val if row["step"] == best}
+    return rows | {f"last, step {row['step']:,.0f}": row for row in val[-1:]}
 
 
 def _curves(rows: Sequence[Row]) -> list[str]:
@@ -125,9 +125,9 @@ def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> tupl
     command = f"eval --task {kind.task}" if kind.task else ""
     if kind.is_depth:
         protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind.name)
-        found = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as the validation of a training
+        result = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as in validation
     elif kind.task in EVALUATORS:
-        found = EVALUATORS[kind.task](predictor, data, head=head)
+        result = EVALUATORS[kind.task](predictor, data, head=head)
     else:
         return command, []
-    return command, found.figures(labels=SHOWN)
+    return command, result.figures(labels=SHOWN)

@@ -124,8 +124,8 @@ class ClipScorer:
     def add(self, name: str, frames: Frames, bar: tqdm) -> None:
         """Keep the maps of a clip on disk, since they are read twice and may not fit into memory; score them."""
         kind = kind_of(self.predictions, self.head)
-        with tempfile.TemporaryDirectory(prefix="densevit-video-") as place:
-            folder = Path(place)
+        with tempfile.TemporaryDirectory(prefix="densevit-video-") as temporary:
+            folder = Path(temporary)
             for number, values in enumerate(self.maps(frames(), kind, bar)):
                 np.save(folder / f"{number}.npy", np.asarray(values, np.float32))
             unit = np.float32(1)
@@ -176,10 +176,10 @@ def clips_of(data: Dataset) -> dict[str, list[int]]:
     time."""
     if getattr(data, "fps", 1) is None:
         raise DataError("these rooms are single views, not walks; make walks by prepare_rooms.py --fps 15.")
-    found = videos(data)
-    if max(map(len, found.values())) < 2:
+    clips = videos(data)
+    if max(map(len, clips.values())) < 2:
         raise DataError("no clip: every scene has one frame.")
-    return {name: indices for name, indices in found.items() if len(indices) > 1}
+    return {name: indices for name, indices in clips.items() if len(indices) > 1}
 
 
 def predict_clip(

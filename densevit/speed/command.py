@@ -69,9 +69,9 @@ def benchmark(
     before = Report.read(Path(baseline)) if baseline else None
     if threads:
         torch.set_num_threads(threads)
-    chosen = choose_device(device)
+    resolved = choose_device(device)
     settings = Settings(
-        device=chosen, precision=resolve(precision, chosen), size=size, sides=tuple(image_sizes),
+        device=resolved, precision=resolve(precision, resolved), size=size, sides=tuple(image_sizes),
         batches=tuple(batch_sizes), rounds=repeats, images=images, workers=workers, threads=torch.get_num_threads(),
         compile=compile, depth_anything=clone,
     )  # fmt: skip

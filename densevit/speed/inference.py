@@ -31,9 +31,9 @@ Forward = Callable[[], Tensor]
 def measure(settings: Settings) -> Iterator[Row]:
     """Every implementation at each size and batch; then the network with patches of 16."""
     with TemporaryDirectory() as folder, torch.inference_mode():
-        found = settings.try_build(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
+        first = settings.try_build(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
         other = settings.try_build(lambda: reference_models.transformers(settings.size))
-        references = [reference for reference in (found, other) if reference]
+        references = [reference for reference in (first, other) if reference]
         for side in settings.sides:
             for batch in settings.batches:
                 yield from measure_size(settings, references, side, batch, Path(folder))
@@ -56,8 +56,8 @@ def measure_size(
     )
     names = [baseline, *(name for name in forwards if name != baseline)]
     if baseline in UNTUNED and device.type == "cpu":
-        own = partial(time_in_subprocess, prepare_reference, replace(settings, absent=[]), side, batch)
-        rounds.add(UNTUNED, [own() for _ in range(settings.rounds)])
+        run = partial(time_in_subprocess, prepare_reference, replace(settings, absent=[]), side, batch)
+        rounds.add(UNTUNED, [run() for _ in range(settings.rounds)])
         names.append(UNTUNED)
 
     def note(seconds: Mapping[str, list[float]], name: str) -> str:
@@ -123,7 +123,7 @@ def format_of(name: str) -> str:
 def share_of_peak(seconds: Mapping[str, list[float]], name: str, flops: float, product: float) -> str:
     """Its rate as a share of that of a matrix product, timed in the same rounds and number format."""
     peak = f"peak {format_of(name)}"
-    shares = [flops / own / (product / best) for own, best in zip(seconds[name], seconds[peak], strict=True)]
+    shares = [flops / elapsed / (product / best) for elapsed, best in zip(seconds[name], seconds[peak], strict=True)]
     return f"{Spread.of(shares).middle:.0%} of the {peak.removeprefix('peak ')} peak"
 
 
@@ -143,15 +143,15 @@ def reference_forwards(
     a, b = reference(normalised), reference_models.single_output(ours.to(settings.device)(image))
     if (a - b).abs().max() > 1e-4 * a.abs().max():
         raise DensevitError(f"{reference.name}: our network with its weights is {difference(b, a)}.")
-    found: dict[str, Forward] = {f"{reference.name}, fp32": lambda: reference(normalised)}
+    forwards: dict[str, Forward] = {f"{reference.name}, fp32": lambda: reference(normalised)}
     if settings.precision != "fp32":
 
         def lower() -> Tensor:
             with autocast(settings.precision, settings.device):
                 return reference(normalised)
 
-        found[f"{reference.name}, {settings.precision}"] = lower
-    return found
+        forwards[f"{reference.name}, {settings.precision}"] = lower
+    return forwards
 
 
 def add_onnx(
@@ -182,18 +182,18 @@ def our_forwards(
         return run
 
     formats: list[Precision] = list(dict.fromkeys(("fp32", settings.precision)))
-    found = {f"densevit, {precision}": forward(prepare_copy(model, precision), precision) for precision in formats}
+    forwards = {f"densevit, {precision}": forward(prepare_copy(model, precision), precision) for precision in formats}
     for precision in formats:
         runtime = settings.try_build(partial(reference_models.openvino, settings.device, precision))
         if runtime is not None:
             elsewhere = ExternalRuntimeModule(model, list(model.heads), runtime, precision)
-            found[f"densevit by OpenVINO, {precision}"] = forward(elsewhere, precision)
+            forwards[f"densevit by OpenVINO, {precision}"] = forward(elsewhere, precision)
     if settings.compile:
         compiled = forward(torch.compile(model, dynamic=False), settings.precision)  # type: ignore[arg-type]
         name = f"densevit, {settings.precision}, compiled"
-        found[name] = compiled
+        forwards[name] = compiled
         notes[name] = f"compiled in {time_once(compiled).wall:.0f} s; "
-    return found
+    return forwards
 
 
 def prepare_copy(model: nn.Module, precision: Precision) -> nn.Module:

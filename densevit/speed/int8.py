@@ -33,7 +33,7 @@ def int8_forwards(
         ("OpenVINO", "openvino", "fp32"),
         ("ONNX Runtime", "onnxruntime", "fp32"),
     )
-    found: dict[str, Callable[[], Tensor]] = {}
+    forwards: dict[str, Callable[[], Tensor]] = {}
     for index, recipe in enumerate(quantize.RECIPES):
         path = folder / f"{index}.onnx"
         quantize.quantize(plain, path, recipe, images, {})
@@ -46,8 +46,8 @@ def int8_forwards(
                 except Exception as error:  # each runtime has its own classes
                     absent.append(f"{title}: {str(error).strip().splitlines()[-1]}")
                 else:
-                    found[title] = run
-    return found
+                    forwards[title] = run
+    return forwards
 
 
 def run_session(session: Run, image: np.ndarray) -> Tensor:

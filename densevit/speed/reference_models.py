@@ -139,8 +139,8 @@ def onnx_runtime(
     session = OnnxRuntime().open(path, "fp32")
 
     def run(x: Tensor) -> Tensor:
-        found = torch.from_numpy(session(x.numpy())[0])
-        return found[:, None] if found.ndim == 3 else found
+        output = torch.from_numpy(session(x.numpy())[0])
+        return output[:, None] if output.ndim == 3 else output
 
     return run
 

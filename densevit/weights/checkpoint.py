@@ -169,8 +169,8 @@ def _sha256(path: Path) -> str:
 
 def steps(folder: Path) -> list[Path]:
     """The checkpoints of a run, oldest first, verified or not."""
-    found = [path for path in folder.glob("step-*") if STEP.match(path.name)] if folder.is_dir() else []
-    return sorted(found, key=step_of)
+    folders = [path for path in folder.glob("step-*") if STEP.match(path.name)] if folder.is_dir() else []
+    return sorted(folders, key=step_of)
 
 
 def step_of(folder: Path) -> int:
@@ -188,8 +188,8 @@ def locate(path: str | Path) -> Path:
         for name in ("best", "last"):
             if (folder / name).is_dir():
                 return (folder / name).resolve()
-        if found := steps(folder):
-            return found[-1]
+        if saved := steps(folder):
+            return saved[-1]
     if not path.exists():
         raise CheckpointError(f"{path}: no such checkpoint.{_neighbours(path)}")
     raise CheckpointError(f"{path}: no checkpoint here; it should hold {WEIGHTS}, or checkpoints/step-*.")

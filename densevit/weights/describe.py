@@ -30,14 +30,14 @@ BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers?|resblocks)\.(\d+)\.")
 def describe_densevit(path: Path) -> Description:
     """Raises CheckpointError: missing, or damaged."""
     tensors, unused, card = checkpoint.read_whole(path)
-    place = checkpoint.locate(path)
-    manifest = checkpoint.read_manifest(place) if (place / checkpoint.MANIFEST).is_file() else None
+    source = checkpoint.locate(path)
+    manifest = checkpoint.read_manifest(source) if (source / checkpoint.MANIFEST).is_file() else None
     beside = (
         {"step": manifest.step, "samples": manifest.samples, "versions": dict(manifest.versions)} if manifest else {}
     )
-    weights = place if not place.is_dir() or checkpoint.is_sharded(place) else place / checkpoint.WEIGHTS
+    weights = source if not source.is_dir() or checkpoint.is_sharded(source) else source / checkpoint.WEIGHTS
     return {
-        "path": str(place),
+        "path": str(source),
         "made_by": "densevit",
         **tensor_summary(tensors, weights),
         "stored_unused": len(unused),
@@ -46,23 +46,23 @@ def describe_densevit(path: Path) -> Description:
     }
 
 
-def describe_third_party(found: RawCheckpoint) -> Description:
+def describe_third_party(raw: RawCheckpoint) -> Description:
     """Describes a third-party file."""
-    names = detect.matching_families(found)
-    parts: Mapping[str, Any] = FAMILIES.components
-    kinds = [{"family": name, "means": parts[name].description, "licence": parts[name].licence} for name in names]
+    names = detect.matching_families(raw)
+    families: Mapping[str, Any] = FAMILIES.components
+    kinds = [{"family": name, "means": families[name].description, "licence": families[name].licence} for name in names]
     return {
-        "path": str(found.path),
+        "path": str(raw.path),
         "made_by": "others",
-        **tensor_summary(found.tensors, found.path),
-        "config": {key: found.config[key] for key in ("model_type", "architectures") if key in found.config},
+        **tensor_summary(raw.tensors, raw.path),
+        "config": {key: raw.config[key] for key in ("model_type", "architectures") if key in raw.config},
         "families": kinds,
-        "within": found.within,
-        "aside": ignored_tensors(found),
-        "blocks": num_blocks(found.tensors),
-        "shapes": dict(key_shapes(found.tensors)),
-        "first": list(found.tensors)[:5],
-        "last": {name: list(found.tensors[name].shape) for name in list(found.tensors)[-2:]},
+        "within": raw.within,
+        "aside": ignored_tensors(raw),
+        "blocks": num_blocks(raw.tensors),
+        "shapes": dict(key_shapes(raw.tensors)),
+        "first": list(raw.tensors)[:5],
+        "last": {name: list(raw.tensors[name].shape) for name in list(raw.tensors)[-2:]},
     }
 
 
@@ -77,8 +77,8 @@ def tensor_summary(tensors: Mapping[str, Tensor], path: Path) -> Description:
 
 
 def num_blocks(tensors: Mapping[str, Tensor]) -> int:
-    found = (BLOCK.search(name) for name in tensors)
-    return 1 + max((int(match[1]) for match in found if match), default=-1)
+    matches = (BLOCK.search(name) for name in tensors)
+    return 1 + max((int(match[1]) for match in matches if match), default=-1)
 
 
 def key_shapes(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
@@ -88,15 +88,15 @@ def key_shapes(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
             yield what, {"name": name, "shape": list(tensors[name].shape)}
 
 
-def as_text(found: Description) -> str:
-    lines = [*(_ours(found) if found["made_by"] == "densevit" else _others(found))]
+def as_text(facts: Description) -> str:
+    lines = [*(_ours(facts) if facts["made_by"] == "densevit" else _others(facts))]
     computed = resolve("auto", choose_device("auto"))
     return "\n".join([*lines, _row("precision", f"auto computes in {computed} here; fp32 to compare with an original")])
 
 
-def _ours(found: Description) -> Iterator[str]:
-    card = ModelCard.from_dict(found["card"])
-    yield f"{found['path']}: densevit, {_size(found)}"
+def _ours(facts: Description) -> Iterator[str]:
+    card = ModelCard.from_dict(facts["card"])
+    yield f"{facts['path']}: densevit, {_size(facts)}"
     for name, output in card.outputs.items():
         yield _row(f"head {name}", f"{_meaning(output)}; {_options(card.model.get('heads', {}).get(name, {}))}")
     yield _row("images", f"{_rule(card.resize)}, multiples of {card.multiple}, mean {card.mean}, std {card.std}")
@@ -115,58 +115,58 @@ def _ours(found: Description) -> Iterator[str]:
     for name, licence in card.teachers.items():
         yield _row("teacher", f"{name}, licence {licence}")
     yield _row("trained on", card.trained_on or "not recorded")
-    if "step" in found:
-        yield _row("step", f"{found['step']}, {found['samples']} images seen")
+    if "step" in facts:
+        yield _row("step", f"{facts['step']}, {facts['samples']} images seen")
     yield _row("scores", ", ".join(f"{key} {value:.4g}" for key, value in card.scores.items()) or "not recorded")
     yield _row("config", f"{len(card.config)} sections (--json shows them)" if card.config else "not recorded")
 
 
-def _others(found: Description) -> Iterator[str]:
-    yield f"{found['path']}: not written by densevit, {_size(found)}"
-    if found["families"]:
-        alone = len(found["families"]) == 1
-        yield "  this is" if alone else "  these have the same names and shapes; give --family NAME"
-        for row in found["families"]:
+def _others(facts: Description) -> Iterator[str]:
+    yield f"{facts['path']}: not written by densevit, {_size(facts)}"
+    if facts["families"]:
+        unique = len(facts["families"]) == 1
+        yield "  this is" if unique else "  these have the same names and shapes; give --family NAME"
+        for row in facts["families"]:
             yield f"    {row['family']}: {row['means']}. Licence: {row['licence']}."
     else:
         yield f"  of no family known here ({', '.join(sorted(FAMILIES.components))})"
-    for key, value in found["config"].items():
+    for key, value in facts["config"].items():
         yield _row(key, str(value))
-    if found["within"]:
-        yield _row("its model", f"under '{found['within']}'{found['aside']}")
-    yield _row("blocks", str(found["blocks"]))
-    for what, row in found["shapes"].items():
+    if facts["within"]:
+        yield _row("its model", f"under '{facts['within']}'{facts['aside']}")
+    yield _row("blocks", str(facts["blocks"]))
+    for what, row in facts["shapes"].items():
         yield _row(what, f"{row['name']} {row['shape']}")
-    yield _row("first", ", ".join(found["first"]))
-    yield _row("last", ", ".join(f"{name} {shape}" for name, shape in found["last"].items()))
+    yield _row("first", ", ".join(facts["first"]))
+    yield _row("last", ", ".join(f"{name} {shape}" for name, shape in facts["last"].items()))
 
 
-def ignored_tensors(found: RawCheckpoint) -> str:
+def ignored_tensors(raw: RawCheckpoint) -> str:
     """A note on the number of ignored tensors."""
-    return f"; {found.others} other tensors are ignored" if found.others else ""
+    return f"; {raw.others} other tensors are ignored" if raw.others else ""
 
 
 def _row(name: str, value: str) -> str:
     return f"  {name + ':':<17} {value}"
 
 
-def _size(found: Description) -> str:
-    types = ", ".join(f"{count} {name}" for name, count in found["types"].items())
-    parameters, megabytes = found["parameters"] / 1e6, found["bytes"] / 1e6
-    return f"{parameters:.2f} M parameters in {found['tensors']} tensors ({types}), {megabytes:.1f} MB"
+def _size(facts: Description) -> str:
+    types = ", ".join(f"{count} {name}" for name, count in facts["types"].items())
+    parameters, megabytes = facts["parameters"] / 1e6, facts["bytes"] / 1e6
+    return f"{parameters:.2f} M parameters in {facts['tensors']} tensors ({types}), {megabytes:.1f} MB"
 
 
 def _meaning(output: HeadSpec) -> str:
     what = f"{output.kind}{f' in {output.unit}' if output.unit else ' without unit'}"
     span = f", {output.range[0]:g} to {output.range[1]:g}" if output.range else ""
     classes = f", {len(output.classes)} classes" if output.classes else ""
-    found = output.calibration
-    return what + span + classes + (f", calibrated: {describe_calibration(found)}" if found else "")
+    calibration = output.calibration
+    return what + span + classes + (f", calibrated: {describe_calibration(calibration)}" if calibration else "")
 
 
-def describe_calibration(found: Calibration) -> str:
-    errors = f", AbsRel {found.abs_rel[0]:.4f} before and {found.abs_rel[1]:.4f} after" if found.abs_rel else ""
-    return f"{found.describe()}, from {found.source}{errors}"
+def describe_calibration(result: Calibration) -> str:
+    errors = f", AbsRel {result.abs_rel[0]:.4f} before and {result.abs_rel[1]:.4f} after" if result.abs_rel else ""
+    return f"{result.describe()}, from {result.source}{errors}"
 
 
 def _rule(rule: PreprocessConfig) -> str:
@@ -176,7 +176,7 @@ def _rule(rule: PreprocessConfig) -> str:
     return f"resized {rule.interpolation}, {rule.mode} {h}x{w}, answers back {rule.output_interpolation}"
 
 
-def _options(part: Mapping[str, Any]) -> str:
+def _options(component: Mapping[str, Any]) -> str:
     # Zero and empty options are left out, False is not.
-    given = {key: value for key, value in part.items() if key != "type" and (value or value is False)}
-    return f"{part.get('type', '?')} ({', '.join(f'{key} {value}' for key, value in given.items())})"
+    options = {key: value for key, value in component.items() if key != "type" and (value or value is False)}
+    return f"{component.get('type', '?')} ({', '.join(f'{key} {value}' for key, value in options.items())})"

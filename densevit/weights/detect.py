@@ -38,29 +38,29 @@ def read_raw(path: Path) -> RawCheckpoint:
     return RawCheckpoint(path, tensors, read_json(path / "config.json"), read_json(path / "preprocessor_config.json"))
 
 
-def unwrap_module(found: RawCheckpoint) -> RawCheckpoint:
+def unwrap_module(raw: RawCheckpoint) -> RawCheckpoint:
     """The model inside of another module, as in Lightning checkpoints: `model.`, `student.net.`.
 
     Under a name that is not in `MODULES`, it must be all that the file holds: otherwise it is a part of another model.
     Raises CheckpointError if there are several, as a student and its teacher.
     """
-    if matching_families(found):
-        return found
+    if matching_families(raw):
+        return raw
     for depth in (1, 2, 3):
-        prefixes = dict.fromkeys(".".join(name.split(".")[:depth]) + "." for name in found.tensors)
-        below = (_below(found, prefix) for prefix in prefixes)
+        prefixes = dict.fromkeys(".".join(name.split(".")[:depth]) + "." for name in raw.tensors)
+        below = (_below(raw, prefix) for prefix in prefixes)
         models = [one for one in below if (not one.others or MODULES.fullmatch(one.within)) and matching_families(one)]
         if len(models) == 1:
             return models[0]
         if models:
             names = ", ".join(f"'{one.within}'" for one in models)
-            raise CheckpointError(f"{found.path}: holds {len(models)} models, under {names}; save one of them alone.")
-    return found
+            raise CheckpointError(f"{raw.path}: holds {len(models)} models, under {names}; save one of them alone.")
+    return raw
 
 
-def _below(found: RawCheckpoint, prefix: str) -> RawCheckpoint:
-    tensors = {name.removeprefix(prefix): value for name, value in found.tensors.items() if name.startswith(prefix)}
-    return replace(found, tensors=tensors, within=prefix, others=len(found.tensors) - len(tensors))
+def _below(raw: RawCheckpoint, prefix: str) -> RawCheckpoint:
+    tensors = {name.removeprefix(prefix): value for name, value in raw.tensors.items() if name.startswith(prefix)}
+    return replace(raw, tensors=tensors, within=prefix, others=len(raw.tensors) - len(tensors))
 
 
 def shards(index: Path) -> list[str]:
@@ -76,29 +76,29 @@ def read_json(path: Path) -> Mapping[str, Any]:
     return read_object(path, CheckpointError) if path.is_file() else {}
 
 
-def matching_families(found: RawCheckpoint) -> list[str]:
+def matching_families(raw: RawCheckpoint) -> list[str]:
     """The families whose keys fit."""
-    return [name for name, part in FAMILIES.components.items() if _class(part).recognises(found)]
+    return [name for name, component in FAMILIES.components.items() if _class(component).recognises(raw)]
 
 
-def detect(found: RawCheckpoint) -> str:
+def detect(raw: RawCheckpoint) -> str:
     """The one family that it can be. Raises CheckpointError: several or none; the choices are listed with what each
     description."""
-    names = matching_families(found)
+    names = matching_families(raw)
     if len(names) == 1:
         return names[0]
     if names:
         listed = "".join(f"\n  {name}: {_class(FAMILIES.components[name]).description}" for name in names)
-        raise CheckpointError(f"{found.path}: its keys fit several families; give family=NAME.{listed}")
-    first = ", ".join(list(found.tensors)[:5])
-    kind = found.config.get("architectures") or found.config.get("model_type")
+        raise CheckpointError(f"{raw.path}: its keys fit several families; give family=NAME.{listed}")
+    first = ", ".join(list(raw.tensors)[:5])
+    kind = raw.config.get("architectures") or raw.config.get("model_type")
     config = f" its config.json says {kind!r};" if kind else ""
     raise CheckpointError(
-        f"{found.path}: of no known family;{config} its {len(found.tensors)} tensors begin with {first}. "
+        f"{raw.path}: of no known family;{config} its {len(raw.tensors)} tensors begin with {first}. "
         f"Known: {', '.join(sorted(FAMILIES.components))}."
     )
 
 
-def _class(part: Any) -> type[Family]:
-    assert isinstance(part, type) and issubclass(part, Family)
-    return part
+def _class(component: Any) -> type[Family]:
+    assert isinstance(component, type) and issubclass(component, Family)
+    return component

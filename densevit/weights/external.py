@@ -78,11 +78,11 @@ class Family(ABC):
 
     @classmethod
     @abstractmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
+    def recognises(cls, raw: RawCheckpoint) -> bool:
         """Whether the file may be of this family, by its names, shapes and config alone."""
 
     @abstractmethod
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
         """The file in densevit's terms. Raises CheckpointError if it is of this family, but damaged or of an unknown
         size; with counts and names."""
 

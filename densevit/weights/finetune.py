@@ -12,9 +12,9 @@ from densevit.weights.external import ConvertedCheckpoint
 Spec = Mapping[str, Any]
 
 
-def filled(given: Spec | None, stored: Spec) -> dict[str, Any]:
+def filled(spec: Spec | None, stored: Spec) -> dict[str, Any]:
     """A component of the config; without a `type` it is the file's, updated with the config's options."""
-    return dict(given) if given and "type" in given else {**stored, **(given or {})}
+    return dict(spec) if spec and "type" in spec else {**stored, **(spec or {})}
 
 
 class PartialLoader:
@@ -45,13 +45,13 @@ class PartialLoader:
             )
         self.load("encoder")
         self.load_or_keep("decoder", self.spec["decoder"], theirs["decoder"])
-        for name, part in self.spec.get("decoders", {}).items():
-            self.load_or_keep(f"decoders.{name}", part, theirs.get("decoders", {}).get(name))
+        for name, decoder in self.spec.get("decoders", {}).items():
+            self.load_or_keep(f"decoders.{name}", decoder, theirs.get("decoders", {}).get(name))
         for name, head in self.spec["heads"].items():
             self.head(f"heads.{name}", head, theirs["heads"].get(name))
-        known = theirs.get("conditioning", {})
+        stored = theirs.get("conditioning", {})
         for name, options in self.spec.get("conditioning", {}).items():
-            self.conditioning(f"conditioning.{name}", options, known.get(name))
+            self.conditioning(f"conditioning.{name}", options, stored.get(name))
         new = "; new: " + "; ".join(self.new) if self.new else "; nothing is new"
         return f"from {self.source} ({self.published.source}): {', '.join(self.loaded)}{new}."
 
@@ -90,15 +90,15 @@ class PartialLoader:
         return self.other_shapes(name)
 
     def other_shapes(self, name: str) -> str:
-        stored, own = dict(self.stored_tensors(name)), self.model.get_submodule(name).state_dict()
-        same = {key: t.shape for key, t in stored.items()} == {key: t.shape for key, t in own.items()}
+        stored, current = dict(self.stored_tensors(name)), self.model.get_submodule(name).state_dict()
+        same = {key: t.shape for key, t in stored.items()} == {key: t.shape for key, t in current.items()}
         return "" if same else "its layers are of other shapes than the file's"
 
     def load(self, name: str) -> None:
         module = self.model.get_submodule(name)
         # Published files do not have the normalisation, which is among the options.
-        own = {key: tensor for key, tensor in module.state_dict().items() if key in ("mean", "std")}
-        load_strict(module, {**own, **dict(self.stored_tensors(name))}, f"{self.source}: {name}")
+        normalisation = {key: tensor for key, tensor in module.state_dict().items() if key in ("mean", "std")}
+        load_strict(module, {**normalisation, **dict(self.stored_tensors(name))}, f"{self.source}: {name}")
         self.loaded.append(f"{name} ({count(module)})")
 
     def keep_initial(self, name: str, why: str) -> None:

@@ -66,7 +66,7 @@ def describe(value: Any, seen: tuple[int, ...] = ()) -> Any:
     if isinstance(value, type | FunctionType | BuiltinFunctionType | MethodType):
         return qualified_name(value)
     if isinstance(value, partial):
-        return [describe(part, seen) for part in (value.func, value.args, value.keywords)]
+        return [describe(item, seen) for item in (value.func, value.args, value.keywords)]
     if isinstance(value, Mapping):
         return sorted((str(key), repr(describe(entry, seen))) for key, entry in value.items())
     if isinstance(value, Set):

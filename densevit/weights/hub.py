@@ -96,14 +96,14 @@ def fetch(text: str) -> Path:
     if server and is_reachable(server):
         return download(address)
     folder = cached_snapshot(address)
-    found = select_files(address, [str(path.relative_to(folder)) for path in folder.rglob("*")]) if folder else []
-    if folder is None or not all((folder / name).is_file() for name in found):
+    names = select_files(address, [str(path.relative_to(folder)) for path in folder.rglob("*")]) if folder else []
+    if folder is None or not all((folder / name).is_file() for name in names):
         why = f"{server} is out of reach" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(
             f"{address}: not in the cache of this machine, and {why}. Where there is a network, "
             f"`hf download {address.repository}` puts it there; or fetch its files elsewhere and load the path."
         )
-    return model_path(folder, found)
+    return model_path(folder, names)
 
 
 def download(address: Address) -> Path:
@@ -112,11 +112,11 @@ def download(address: Address) -> Path:
 
     try:
         names = HfApi().list_repo_files(address.repository, revision=address.revision)
-        wanted = select_files(address, names)
-        folder = snapshot_download(address.repository, revision=address.revision, allow_patterns=wanted)
+        patterns = select_files(address, names)
+        folder = snapshot_download(address.repository, revision=address.revision, allow_patterns=patterns)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise CheckpointError(f"{address}: cannot be fetched ({first_line(error)}).") from None
-    return model_path(Path(folder), wanted)
+    return model_path(Path(folder), patterns)
 
 
 def cached_snapshot(address: Address) -> Path | None:
@@ -197,16 +197,16 @@ def readme(card: ModelCard) -> str:
     """The README of a repository, with metadata for the hub."""
     kinds = {name: output.kind for name, output in card.outputs.items()}
     task = "image-segmentation" if set(kinds.values()) == {"labels"} else "depth-estimation"
-    known = card.licence.lower()
-    licence = {"license": known} if known in HUB_LICENCES else {"license": "other", "license_name": card.licence}
+    spdx = card.licence.lower()
+    licence = {"license": spdx} if spdx in HUB_LICENCES else {"license": "other", "license_name": card.licence}
     top = {"library_name": "densevit", "pipeline_tag": task, **licence}
     lines = "\n".join(f"- {name}: {kind}" for name, kind in kinds.items())
     scores = "\n".join(f"- {name}: {value:.4g}" for name, value in card.scores.items()) or "none recorded"
-    taught = (f"Learned from predictions of {name}, licence {terms}. " for name, terms in card.teachers.items())
+    notes = (f"Learned from predictions of {name}, licence {terms}. " for name, terms in card.teachers.items())
     return (
         f"---\n{yaml.safe_dump(top, sort_keys=False)}---\n\n# A densevit model\n\n"
         '```python\nimport densevit\n\npredict = densevit.load("hf:OWNER/NAME")\nmaps = predict("photo.jpg")\n```\n\n'
-        f"Predicts:\n\n{lines}\n\nSource: {card.source}. Licence: {card.licence}. {licence_note(card)}{''.join(taught)}"
+        f"Predicts:\n\n{lines}\n\nSource: {card.source}. Licence: {card.licence}. {licence_note(card)}{''.join(notes)}"
         f"Trained on: {card.trained_on or 'not recorded'}.\n\nScores:\n\n{scores}\n"
     )
 

@@ -30,13 +30,13 @@ class KeyMapping:
 
     def to_densevit(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Under densevit's names; names that no rule matches stay, for the loader to report."""
-        kept = {name: tensor for name, tensor in tensors.items() if not matches_any(name, self.unused)}
-        return {translate(name, self.rules): tensor for name, tensor in kept.items()}
+        used = {name: tensor for name, tensor in tensors.items() if not matches_any(name, self.unused)}
+        return {translate(name, self.rules): tensor for name, tensor in used.items()}
 
     def unused_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The unused tensors, under densevit's names."""
-        kept = {name: tensor for name, tensor in tensors.items() if matches_any(name, self.unused)}
-        return {translate(name, self.rules): tensor for name, tensor in kept.items()}
+        unused = {name: tensor for name, tensor in tensors.items() if matches_any(name, self.unused)}
+        return {translate(name, self.rules): tensor for name, tensor in unused.items()}
 
     def to_original(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Under the original names, unused tensors included if given."""
@@ -46,9 +46,9 @@ class KeyMapping:
 
 def translate(name: str, rules: Iterable[Rule]) -> str:
     for pattern, target in rules:
-        found = compiled(pattern).fullmatch(name)
-        if found:
-            values = found.groupdict()
+        match = compiled(pattern).fullmatch(name)
+        if match:
+            values = match.groupdict()
             return HOLE.sub(partial(_fill, values), target).replace("*", values.get("rest", ""))
     return name
 
@@ -131,8 +131,8 @@ def shape(tensors: Mapping[str, Tensor], name: str, source: object) -> tuple[int
 
 
 def num_blocks(tensors: Mapping[str, Tensor], prefix: str = f"{STEM}blocks.") -> int:
-    found = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in tensors)
-    return 1 + max((int(match[1]) for match in found if match), default=-1)
+    matches = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in tensors)
+    return 1 + max((int(match[1]) for match in matches if match), default=-1)
 
 
 def four_even_blocks(depth: int) -> tuple[int, ...]:

@@ -15,8 +15,8 @@ Options = Mapping[str, Any]
 
 def lora_of(model: Mapping[str, Any]) -> Options | None:
     """The options `lora` of a model's encoder; None where it has no updates."""
-    found: Options | None = (model.get("encoder") or {}).get("lora")
-    return found
+    options: Options | None = (model.get("encoder") or {}).get("lora")
+    return options
 
 
 def is_update(name: str) -> bool:

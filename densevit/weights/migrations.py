@@ -107,7 +107,7 @@ def migrate_model(model: Tree) -> Tree:
             model[key] = _component(model[key], key)
     for key, kind in (("heads", "head"), ("decoders", "decoder")):
         if model.get(key):
-            model[key] = {name: _component(part, kind) for name, part in model[key].items()}
+            model[key] = {name: _component(component, kind) for name, component in model[key].items()}
     return model
 
 
@@ -120,25 +120,25 @@ def _conditioned(model: Tree) -> Tree:
     for old, name in CONDITIONING.items():
         options = model.get(old)
         if options is not None:
-            given = dict(options) if isinstance(options, Mapping) else {}
-            conditioning[name] = None if options == "none" else given
-            if given.pop("freeze_rest", False):
+            settings = dict(options) if isinstance(options, Mapping) else {}
+            conditioning[name] = None if options == "none" else settings
+            if settings.pop("freeze_rest", False):
                 trainable.append(f"conditioning.{name}")
-            given.pop("type", None)
+            settings.pop("type", None)
     model = {key: value for key, value in model.items() if key not in CONDITIONING}
     moved = {"conditioning": conditioning, "trainable": trainable}
     return model | {key: value for key, value in moved.items() if value}
 
 
-def _component(part: Tree, kind: str) -> Tree:
+def _component(component: Tree, kind: str) -> Tree:
     options = OPTIONS.get(kind, {})
-    part = _renamed(part, {**options.get("*", {}), **options.get(part.get("type", ""), {})})
+    component = _renamed(component, {**options.get("*", {}), **options.get(component.get("type", ""), {})})
     for option, values in VALUES.items():
-        if isinstance(part.get(option), str):
-            part[option] = values.get(part[option], part[option])
-    if "type" in part:
-        part["type"] = TYPES.get(kind, {}).get(part["type"], part["type"])
-    return part
+        if isinstance(component.get(option), str):
+            component[option] = values.get(component[option], component[option])
+    if "type" in component:
+        component["type"] = TYPES.get(kind, {}).get(component["type"], component["type"])
+    return component
 
 
 def _renamed(tree: Tree, names: Mapping[str, str]) -> Tree:

@@ -49,8 +49,8 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         return _unprefixed(_unwrapped(read_pickled(path), path))
     if suffix in NUMPY:
         return read_arrays(path)
-    known = ", ".join(SAFETENSORS + PICKLED + NUMPY)
-    raise CheckpointError(f"{path}: weights are read from {known} files, not '{path.suffix}'.")
+    suffixes = ", ".join(SAFETENSORS + PICKLED + NUMPY)
+    raise CheckpointError(f"{path}: weights are read from {suffixes} files, not '{path.suffix}'.")
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -154,34 +154,34 @@ def _unprefixed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 MARK = "patch_embed.proj.weight"  # of every backbone of DINOv2 and DINOv3
 
 
-def read_backbone(found: RawCheckpoint, given: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
+def read_backbone(raw: RawCheckpoint, backbone: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
     """The tensors of the backbone under its own names: from its own file, or from that of the head. Raises
     CheckpointError: not found, or several files fit.
 
     Args:
-        given: the file that the user names.
+        backbone: the file that the user names.
         usual: the file's published name, a glob, looked for beside the head.
         head: prefixes of the head's tensors, if the file holds both.
     """
-    if given is not None:
-        tensors = read_tensors(given)
+    if backbone is not None:
+        tensors = read_tensors(backbone)
         if MARK not in tensors:
             first = ", ".join(list(tensors)[:5])
             raise CheckpointError(
-                f"{given}: no backbone; it has no {MARK}, its {len(tensors)} tensors begin with {first}."
+                f"{backbone}: no backbone; it has no {MARK}, its {len(tensors)} tensors begin with {first}."
             )
         return tensors
     within = {
-        name.removeprefix("backbone."): tensor for name, tensor in found.tensors.items() if not name.startswith(head)
+        name.removeprefix("backbone."): tensor for name, tensor in raw.tensors.items() if not name.startswith(head)
     }
     if MARK in within:
         return within
-    beside = sorted(found.path.parent.glob(usual)) if found.path.is_file() else []
+    beside = sorted(raw.path.parent.glob(usual)) if raw.path.is_file() else []
     if len(beside) == 1:
         return read_tensors(beside[0])
     seen = f"; {len(beside)} of these lie beside it" if beside else ", and it does not lie beside it"
     raise CheckpointError(
-        f"{found.path}: holds a head without its backbone, published as {usual}{seen}. Give backbone=PATH, or a "
+        f"{raw.path}: holds a head without its backbone, published as {usual}{seen}. Give backbone=PATH, or a "
         "folder that holds these two files and no other weights."
     )
 
@@ -206,8 +206,8 @@ def read_pair(files: tuple[Path, ...]) -> dict[str, Tensor]:
     return {**first, **second}
 
 
-def check_width(found: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) -> None:
+def check_width(raw: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) -> None:
     """Raises CheckpointError if the backbone does not have the channels that the head reads."""
     width = int(tensors[MARK].shape[0])
     if width != head:
-        raise CheckpointError(f"{found.path}: its head reads {head} channels, this backbone has {width}; take its own.")
+        raise CheckpointError(f"{raw.path}: its head reads {head} channels, this backbone has {width}; take its own.")

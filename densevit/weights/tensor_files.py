@@ -107,22 +107,22 @@ def fill(folder: Path, tree: Any, like: Callable[[str], Tensor | None] = lambda 
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
-    wanted: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
 
     def allocate(path: str, shape: Tensor) -> Tensor:
         if not shape.is_meta:
             return shape
-        own = like(path)
-        if isinstance(own, DTensor) and own.shape == shape.shape:
-            wanted[path] = torch.empty_like(own, dtype=shape.dtype)
+        local = like(path)
+        if isinstance(local, DTensor) and local.shape == shape.shape:
+            tensors[path] = torch.empty_like(local, dtype=shape.dtype)
         else:
-            wanted[path] = torch.empty(shape.shape, dtype=shape.dtype)
-        return wanted[path]
+            tensors[path] = torch.empty(shape.shape, dtype=shape.dtype)
+        return tensors[path]
 
     filled = mapped(tree, allocate)
     reader, planner = HuggingFaceStorageReader(str(folder)), DefaultLoadPlanner()
     metadata = reader.read_metadata()
-    planner.set_up_planner(wanted, metadata, is_coordinator=True)
+    planner.set_up_planner(tensors, metadata, is_coordinator=True)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     reader.read_data(planner.create_local_plan(), planner)
     return filled

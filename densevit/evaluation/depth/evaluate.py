@@ -66,8 +66,8 @@ def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]
 
 def collect(scores: Iterable[Scores], protocols: Sequence[Protocol]) -> list[DepthScores]:
     """One evaluation per protocol out of the rows of all images."""
-    kept = list(scores)
-    return [summarise([(name, rows[i]) for name, rows in kept], protocol) for i, protocol in enumerate(protocols)]
+    scored = list(scores)
+    return [summarise([(name, rows[i]) for name, rows in scored], protocol) for i, protocol in enumerate(protocols)]
 
 
 def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> DepthScores:

@@ -76,10 +76,10 @@ def find_sets(names: Iterable[str]) -> list[str]:
 def formula(metric: str) -> str:
     """Its formula; of a row by distance, its base metric's with the distances."""
     base, _, distances = metric.partition("@")
-    told = find_metric("depth", base).description
+    text = find_metric("depth", base).description
     if distances.endswith("m"):
-        return f"{told}, where {'p' if base == 'coverage_predicted' else 'd'} is in {distances}"
-    return f"{told}, of images whose field of view is {distances}" if distances.endswith("deg") else told
+        return f"{text}, where {'p' if base == 'coverage_predicted' else 'd'} is in {distances}"
+    return f"{text}, of images whose field of view is {distances}" if distances.endswith("deg") else text
 
 
 def _extra(inputs: MetricInput) -> Metrics:
@@ -125,8 +125,8 @@ def _curve(inputs: MetricInput) -> Metrics:
 def _boundary(inputs: MetricInput) -> Metrics:
     maps = inputs.frame, inputs.gt, inputs.counted
     moge = {f"boundary_moge_{radius}": boundary_moge(*maps, radius=radius) for radius in (1, 2, 3)}
-    known = {name: value for name, value in moge.items() if isfinite(value)}
-    return {"boundary_depth_pro": boundary_depth_pro(*maps), **known}
+    finite = {name: value for name, value in moge.items() if isfinite(value)}
+    return {"boundary_depth_pro": boundary_depth_pro(*maps), **finite}
 
 
 DISTANCES = (0, 1, 2, 3, 5, 10, 20, 30, 50, 80, 1000)
@@ -140,14 +140,14 @@ def _distance(inputs: MetricInput) -> Metrics:
     relative = np.bincount(which, np.abs(inputs.errors) / inputs.depths, len(DISTANCES))
     square = np.bincount(which, inputs.errors**2, len(DISTANCES))
     close = np.bincount(which, np.abs(inputs.logs) < np.log(1.25), len(DISTANCES))
-    found: Metrics = {}
+    metrics: Metrics = {}
     for i, (near, far) in enumerate(pairwise(DISTANCES)):
         if count[i]:
             end = f"@{near}-{far}m"
-            found[f"abs_rel{end}"] = float(relative[i] / count[i])
-            found[f"rmse{end}"] = float(np.sqrt(square[i] / count[i]))
-            found[f"d1{end}"] = float(close[i] / count[i])
-    return found
+            metrics[f"abs_rel{end}"] = float(relative[i] / count[i])
+            metrics[f"rmse{end}"] = float(np.sqrt(square[i] / count[i]))
+            metrics[f"d1{end}"] = float(close[i] / count[i])
+    return metrics
 
 
 def _points(inputs: MetricInput) -> Metrics:
@@ -259,12 +259,12 @@ METRIC_SETS: dict[str, MetricSet] = {
 """Name -> set. A plug-in adds one by `register_set`."""
 
 
-def register_set(name: str, found: MetricSet) -> None:
+def register_set(name: str, metric_set: MetricSet) -> None:
     """Register a set of metrics of depth for `evaluate(metrics=[name])`."""
-    METRIC_SETS[name] = found
-    smaller = {metric: text for metric, text in found.formulae.items() if metric not in found.larger}
+    METRIC_SETS[name] = metric_set
+    smaller = {metric: text for metric, text in metric_set.formulae.items() if metric not in metric_set.larger}
     register_metrics("depth", smaller)
-    register_metrics("depth", {metric: found.formulae[metric] for metric in found.larger}, "max")
+    register_metrics("depth", {metric: metric_set.formulae[metric] for metric in metric_set.larger}, "max")
 
 
 for _name, _set in list(METRIC_SETS.items()):

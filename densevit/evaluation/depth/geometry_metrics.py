@@ -31,9 +31,9 @@ def boundary_depth_pro(prediction: Map, gt: Map, valid: Mask) -> float:
         both = valid[here] & valid[there]
         p, t = (prediction[here] / prediction[there])[both], (gt[here] / gt[there])[both]
         for ratio_p, ratio_t in ((p, t), (1 / p, 1 / t)):
-            hits, found, actual = _counts(ratio_p, ratio_t, DEPTH_PRO)
+            hits, predicted, actual = _counts(ratio_p, ratio_t, DEPTH_PRO)
             recalls += hits / np.maximum(actual, 1) / 4
-            precisions += hits / np.maximum(found, 1) / 4
+            precisions += hits / np.maximum(predicted, 1) / 4
     return float(_f1(precisions, recalls) @ DEPTH_PRO / DEPTH_PRO.sum())
 
 
@@ -45,7 +45,7 @@ def boundary_moge(prediction: Map, gt: Map, valid: Mask, radius: int) -> float:
     """
     if min(gt.shape) <= 2 * radius:
         return float("nan")
-    hits, found, actual = (np.zeros(len(MOGE)) for _ in range(3))
+    hits, predicted, actual = (np.zeros(len(MOGE)) for _ in range(3))
     inner = slice(radius, -radius), slice(radius, -radius)
     h, w = gt.shape
     for dy in range(-radius, radius + 1):
@@ -55,10 +55,10 @@ def boundary_moge(prediction: Map, gt: Map, valid: Mask, radius: int) -> float:
             other = slice(radius + dy, h - radius + dy), slice(radius + dx, w - radius + dx)
             both = valid[inner] & valid[other]
             p, t = (prediction[other] / prediction[inner])[both], (gt[other] / gt[inner])[both]
-            for total, count in zip((hits, found, actual), _counts(p, t, MOGE), strict=True):
+            for total, count in zip((hits, predicted, actual), _counts(p, t, MOGE), strict=True):
                 total += count
     weights = MOGE - 1
-    return float(_f1(hits / np.maximum(actual, 1), hits / np.maximum(found, 1)) @ weights / weights.sum())
+    return float(_f1(hits / np.maximum(actual, 1), hits / np.maximum(predicted, 1)) @ weights / weights.sum())
 
 
 def _pair(dy: int, dx: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
@@ -72,8 +72,8 @@ def _counts(
     """Counts of ratios over each threshold: in both, in the prediction, in the ground truth."""
     least = thresholds[0]
     both = np.minimum(prediction, gt)
-    found = (np.sort(ratios[ratios > least]) for ratios in (both, prediction, gt))
-    hits, predicted, actual = (r.size - np.searchsorted(r, thresholds, side="right").astype(np.float64) for r in found)
+    over = (np.sort(ratios[ratios > least]) for ratios in (both, prediction, gt))
+    hits, predicted, actual = (r.size - np.searchsorted(r, thresholds, side="right").astype(np.float64) for r in over)
     return hits, predicted, actual
 
 
@@ -100,9 +100,9 @@ def point_metrics(
     if intrinsics is None:
         raise DataError("point clouds need the camera's intrinsics, and the data set gives none.")
     rows, columns = subsample(valid)
-    kept = valid[rows[:, None], columns]
+    mask = valid[rows[:, None], columns]
     clouds = [
-        backproject(depth, np.asarray(intrinsics, np.float64))[rows[:, None], columns][kept]
+        backproject(depth, np.asarray(intrinsics, np.float64))[rows[:, None], columns][mask]
         for depth in (prediction, gt)
     ]
     to_gt, to_prediction = _distances(*clouds)

@@ -123,7 +123,7 @@ def ordinal_scores(
 
 
 def _shares(rows: Sequence[tuple[str, Mapping[str, float]]], group: Mapping[str, str]) -> dict[str, tuple[float, int]]:
-    found: dict[str, list[float]] = {}
+    hits: dict[str, list[float]] = {}
     for name, row in rows:
-        found.setdefault(group[name], []).append(row["accuracy"])
-    return {name: (float(np.mean(values)), len(values)) for name, values in sorted(found.items())}
+        hits.setdefault(group[name], []).append(row["accuracy"])
+    return {name: (float(np.mean(values)), len(values)) for name, values in sorted(hits.items())}

@@ -24,14 +24,14 @@ def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]
 
     Source: io_depth.h of the kit for depth prediction (2017).
     """
-    known = (depth > 0) & (depth < np.inf)
-    if known.all() or not known.any():
+    measured = (depth > 0) & (depth < np.inf)
+    if measured.all() or not measured.any():
         return depth
-    before, after = last_known_columns(known), last_known_columns(known[:, ::-1])[:, ::-1]
+    before, after = last_measured_columns(measured), last_measured_columns(measured[:, ::-1])[:, ::-1]
     after = np.where(after < 0, after, depth.shape[1] - 1 - after)
     ends = [np.where(ends < 0, np.inf, np.take_along_axis(depth, ends.clip(0), 1)) for ends in (before, after)]
-    filled: Float[np.ndarray, "h w"] = np.where(known, depth, np.minimum(*ends)).astype(depth.dtype)
-    rows = np.flatnonzero(known.any(axis=1))
+    filled: Float[np.ndarray, "h w"] = np.where(measured, depth, np.minimum(*ends)).astype(depth.dtype)
+    rows = np.flatnonzero(measured.any(axis=1))
     inner = np.arange(len(depth))[rows[0] : rows[-1] + 1]
     empty = np.setdiff1d(inner, rows)
     filled[empty] = depth[empty]
@@ -39,9 +39,9 @@ def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]
     return filled
 
 
-def last_known_columns(known: Bool[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
+def last_measured_columns(measured: Bool[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
     """The column of the last known value up to each pixel of its row; -1 before the first."""
-    columns = np.where(known, np.arange(known.shape[1]), -1)
+    columns = np.where(measured, np.arange(measured.shape[1]), -1)
     return np.maximum.accumulate(columns, axis=1)
 
 
@@ -155,17 +155,17 @@ def grid_of_64(counted: Mask) -> Places:
     Cells may be larger or smaller than a pixel; a pixel belongs to the cell in which its middle lies.
     """
     h, w = counted.shape
-    places = np.flatnonzero(counted)
+    pixels = np.flatnonzero(counted)
     # The published program computes in float32 and leaves the same margin for it.
     margin = float(np.finfo(np.float32).eps) * max(h, w)
-    row, from_row = _cell(places // w, h, margin)
-    column, from_column = _cell(places % w, w, margin)
+    row, from_row = _cell(pixels // w, h, margin)
+    column, from_column = _cell(pixels % w, w, margin)
     distance = from_column.astype(np.float32) ** 2 + from_row.astype(np.float32) ** 2
     cell = row * 64 + column
-    order = np.lexsort((places, distance, cell))
+    order = np.lexsort((pixels, distance, cell))
     first = np.flatnonzero(np.diff(cell[order], prepend=-1))
-    chosen: Places = places[order[first]]
-    return chosen
+    nearest: Places = pixels[order[first]]
+    return nearest
 
 
 def _cell(at: Places, side: int, margin: float) -> tuple[Places, np.ndarray]:
@@ -185,10 +185,10 @@ def columns_to_1024(counted: Mask) -> Places:
     factor = min(1024 / h, 1024 / w)
     if factor >= 1:
         return np.flatnonzero(counted)
-    kept = np.minimum((np.arange(int(w * factor)) * np.float32(1 / factor)).astype(np.int64), w - 1)
-    rows, columns = np.nonzero(counted[:, kept])
-    places: Places = rows * w + kept[columns]
-    return places
+    sampled = np.minimum((np.arange(int(w * factor)) * np.float32(1 / factor)).astype(np.int64), w - 1)
+    rows, columns = np.nonzero(counted[:, sampled])
+    pixels: Places = rows * w + sampled[columns]
+    return pixels
 
 
 SAMPLINGS: dict[str, Callable[[Mask], Places]] = {

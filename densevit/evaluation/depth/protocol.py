@@ -132,8 +132,8 @@ class Protocol:
         if self.align is None:
             usual = {"affine": "lstsq", "disparity": "lstsq_disparity"}.get(kind)
             return self if usual is None else self.aligned(usual)
-        given: Literal["depth", "disparity"] = "disparity" if kind == "disparity" else "depth"
-        return self if given == (self.prediction_type or self.compared_as) else replace(self, prediction_type=given)
+        space: Literal["depth", "disparity"] = "disparity" if kind == "disparity" else "depth"
+        return self if space == (self.prediction_type or self.compared_as) else replace(self, prediction_type=space)
 
     def score(
         self,
@@ -178,7 +178,7 @@ class Protocol:
             inputs = MetricInput(
                 p, d, whole, gt.astype(np.float64), counted, camera, self.range, fov=fov, scale=scale, interval=interval
             )
-            row |= {name: value for part in sets for name, value in METRIC_SETS[part].compute(inputs).items()}
+            row |= {name: value for key in sets for name, value in METRIC_SETS[key].compute(inputs).items()}
         counts = (d.size, invalid + lost, clamped + cut, resized)
         return row | {name: float(count) for name, count in zip(COUNTS, counts, strict=True)}
 
@@ -284,8 +284,8 @@ def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.nd
         stored = metres * units
     nearest = np.rint(stored)
     whole = np.where((nearest / units).astype(metres.dtype) == metres, nearest, np.floor(stored))
-    kept: Float[np.ndarray, "h w"] = whole / units
-    return kept
+    truncated: Float[np.ndarray, "h w"] = whole / units
+    return truncated
 
 
 def _shifted(intrinsics: Float[np.ndarray, "3 3"], x: int, y: int) -> Float64[np.ndarray, "3 3"]:

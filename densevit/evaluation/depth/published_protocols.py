@@ -261,7 +261,7 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
 
     Predictions without unit are scored by those that align them; depth in metres by all of its data sets'.
     """
-    found = []
+    protocols = []
     for row in PROTOCOLS.values():
         fits = not row.data or data in row.data
         unaligned = kind != "metric" and row.align is None
@@ -270,8 +270,8 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
             continue
         with suppress(DataError):
             row.score_box(*size)
-            found.append(row.for_range(*depth_range).for_kind(kind))
-    return found
+            protocols.append(row.for_range(*depth_range).for_kind(kind))
+    return protocols
 
 
 def find_protocol(name: str, depth_range: tuple[float, float], kind: Kind = "metric") -> Protocol:
@@ -279,8 +279,8 @@ def find_protocol(name: str, depth_range: tuple[float, float], kind: Kind = "met
     Raises ConfigError: no such protocol, or predictions that are not depth."""
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
-    found = output_kind(kind)
-    if not found.is_depth:
-        option = f"--task {found.task}" if found.task else "--metrics uncertainty"
-        raise ConfigError(f"this head gives {found.meaning}, not depth; `densevit eval {option}` scores it.")
+    output = output_kind(kind)
+    if not output.is_depth:
+        option = f"--task {output.task}" if output.task else "--metrics uncertainty"
+        raise ConfigError(f"this head gives {output.meaning}, not depth; `densevit eval {option}` scores it.")
     return PROTOCOLS[name].for_range(*depth_range).for_kind(kind)

@@ -45,11 +45,11 @@ class DepthScores(Scores):
     @cached_property
     def scenes(self) -> dict[str, Row]:
         """The mean row of each scene; empty if names do not tell scenes apart."""
-        found: dict[str, list[Row]] = {}
+        by_scene: dict[str, list[Row]] = {}
         scene = scenes_of(name for name, _ in self.rows)
         for name, row in self.rows:
-            found.setdefault(scene[name], []).append(row)
-        return {name: mean_row(rows) for name, rows in found.items()} if len(found) > 1 else {}
+            by_scene.setdefault(scene[name], []).append(row)
+        return {name: mean_row(rows) for name, rows in by_scene.items()} if len(by_scene) > 1 else {}
 
     @property
     def name(self) -> str:

@@ -31,10 +31,10 @@ def unit_warning(pairs: Iterable[Maps], scale: float | None = None) -> str:
     p_median, d_median = (float(np.median(column)) for column in zip(*medians, strict=True))
     ratio = float(np.median([p / d for p, d in medians]))
     times = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
-    told = f"the median prediction is {p_median:.4g} m, {times} times that of the ground truth, {d_median:.4g} m"
+    text = f"the median prediction is {p_median:.4g} m, {times} times that of the ground truth, {d_median:.4g} m"
     if np.median(correlations) < INVERSE:
         return (
-            f"predictions fall where depth rises (rank correlation {np.median(correlations):.2f}; {told}): they look "
+            f"predictions fall where depth rises (rank correlation {np.median(correlations):.2f}; {text}): they look "
             "like inverse depth. Use --prediction-type disparity, or invert them."
         )
     if 1 / FACTOR <= ratio <= FACTOR:
@@ -42,9 +42,9 @@ def unit_warning(pairs: Iterable[Maps], scale: float | None = None) -> str:
     divisor = (scale or 1.0) * ratio
     unit = min(UNITS, key=lambda unit: abs(np.log(divisor / unit)))
     if abs(np.log(divisor / unit)) > np.log(TOLERANCE) or unit == scale:
-        return f"{told}. If the predictions are only known up to a factor, use --align median."
+        return f"{text}. If the predictions are only known up to a factor, use --align median."
     stored = f"{unit:g} units per metre" if unit >= 1 else f"units of {1 / unit:g} m"
-    return f"{told}: predictions look like {stored}. Use --scale {unit:g}."
+    return f"{text}: predictions look like {stored}. Use --scale {unit:g}."
 
 
 def _rank_correlation(p: Float[np.ndarray, " n"], d: Float[np.ndarray, " n"]) -> float:

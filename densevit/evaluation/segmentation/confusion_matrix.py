@@ -47,8 +47,8 @@ def draw(confusion: Int64[np.ndarray, "k m"], names: Sequence[str]) -> Image:
 
 
 def _cells(shares: Float[np.ndarray, "k m"], cell: int) -> Image:
-    known = np.nan_to_num(shares)[..., None]
-    colours = np.where(np.isnan(shares)[..., None], EMPTY, NONE + (ALL - NONE) * known**0.5).round().astype(np.uint8)
+    filled = np.nan_to_num(shares)[..., None]
+    colours = np.where(np.isnan(shares)[..., None], EMPTY, NONE + (ALL - NONE) * filled**0.5).round().astype(np.uint8)
     image = np.ascontiguousarray(colours.repeat(cell, 0).repeat(cell, 1))
     if cell >= CELL_FOR_NUMBERS:
         for (i, j), value in np.ndenumerate(shares):

@@ -28,8 +28,8 @@ class Counts:
 
 def count(predicted: PredictedIds, labels: Ids, classes: int, *, boundary: bool = True) -> Counts:
     """Raises DataError if the maps differ in size; a label is beyond the classes."""
-    found = metrics.confusion(predicted, labels, classes)
-    return Counts(found, boundary_areas(predicted, labels, classes) if boundary else None)
+    matrix = metrics.confusion(predicted, labels, classes)
+    return Counts(matrix, boundary_areas(predicted, labels, classes) if boundary else None)
 
 
 def summarise(counts: Iterable[tuple[str, Counts]], classes: Sequence[str], palette: Palette = ()) -> SegScores:
@@ -38,15 +38,15 @@ def summarise(counts: Iterable[tuple[str, Counts]], classes: Sequence[str], pale
     total = np.zeros((len(classes), len(classes) + 1), np.int64)
     areas: dict[str, Int64[np.ndarray, "parts 3 k"]] = {}
     skipped: list[str] = []
-    for name, found in counts:
+    for name, image_counts in counts:
         if name in areas or name in skipped:
             raise DataError(f"{name}: comes twice in one evaluation.")
-        if not found.labelled:
+        if not image_counts.labelled:
             skipped.append(name)
             continue
-        total += found.confusion
-        own = metrics.areas(found.confusion)
-        areas[name] = np.stack([own] if found.boundary is None else [own, found.boundary])
+        total += image_counts.confusion
+        whole = metrics.areas(image_counts.confusion)
+        areas[name] = np.stack([whole] if image_counts.boundary is None else [whole, image_counts.boundary])
     if not areas:
         raise DataError(f"nothing to score: none of {len(skipped)} images has a labelled pixel.")
     return SegScores(tuple(classes), list(areas), np.stack(list(areas.values())), total, skipped, palette)

@@ -43,8 +43,8 @@ def confusion(predicted: PredictedIds, labels: Ids, classes: int) -> Int64[np.nd
     """
     if predicted.shape != labels.shape:
         raise DataError(f"a label map of {_size(predicted)} cannot be scored against labels of {_size(labels)}.")
-    known = labels != IGNORE
-    gt, pred = labels[known].astype(np.int64), predicted[known].astype(np.int64)
+    labelled = labels != IGNORE
+    gt, pred = labels[labelled].astype(np.int64), predicted[labelled].astype(np.int64)
     if gt.size and not 0 <= gt.min() <= gt.max() < classes:
         worst = int(gt.min() if gt.min() < 0 else gt.max())
         raise DataError(f"label {worst} is not among the {classes} classes; the one to ignore is {IGNORE}.")
@@ -63,16 +63,16 @@ def areas(counts: Int64[np.ndarray, "k m"]) -> IntersectionStats:
     return np.stack([counts.diagonal(), counts.sum(1), counts[:, :k].sum(0)])
 
 
-def iou(found: Int[np.ndarray, "*n 3 k"]) -> Float[np.ndarray, "*n k"]:
+def iou(stats: Int[np.ndarray, "*n 3 k"]) -> Float[np.ndarray, "*n k"]:
     """Intersection over union of each class; NaN for one that is neither true nor predicted."""
-    hits, true, predicted = found[..., HITS, :], found[..., TRUE, :], found[..., PREDICTED, :]
+    hits, true, predicted = stats[..., HITS, :], stats[..., TRUE, :], stats[..., PREDICTED, :]
     return share(hits, true + predicted - hits)
 
 
-def scores(found: Int[np.ndarray, "*n 3 k"]) -> dict[str, Float[np.ndarray, "*n"]]:
+def scores(stats: Int[np.ndarray, "*n 3 k"]) -> dict[str, Float[np.ndarray, "*n"]]:
     """The four scores of summed areas; NaN where there is no labelled pixel."""
-    hits, true = found[..., HITS, :], found[..., TRUE, :]
-    per_class = iou(found)
+    hits, true = stats[..., HITS, :], stats[..., TRUE, :]
+    per_class = iou(stats)
     return {
         "miou": mean(per_class),
         "pixel_accuracy": share(hits.sum(-1), true.sum(-1)),
@@ -84,22 +84,22 @@ def scores(found: Int[np.ndarray, "*n 3 k"]) -> dict[str, Float[np.ndarray, "*n"
 def share(part: ArrayLike, whole: ArrayLike) -> Float[np.ndarray, "*n"]:
     """part / whole, NaN where whole is 0."""
     whole = np.asarray(whole)
-    found: Float[np.ndarray, "*n"] = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
-    return found
+    ratio: Float[np.ndarray, "*n"] = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    return ratio
 
 
 def mean(values: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n"]:
     """Mean over the classes that have a value."""
-    known = ~np.isnan(values)
-    return share(np.where(known, values, 0.0).sum(-1), known.sum(-1))
+    valid = ~np.isnan(values)
+    return share(np.where(valid, values, 0.0).sum(-1), valid.sum(-1))
 
 
 def as_row(predicted: PredictedIds, labels: Ids, classes: int) -> Row:
     """The areas of one image as numbers by name, `hits/3`; those of 0 pixels are left out. Empty without labels."""
-    found = areas(confusion(predicted, labels, classes))
-    if not found[TRUE].any():
+    stats = areas(confusion(predicted, labels, classes))
+    if not stats[TRUE].any():
         return {}
-    return {f"{NAMES[kind]}/{c}": float(found[kind, c]) for kind, c in np.argwhere(found)}
+    return {f"{NAMES[kind]}/{c}": float(stats[kind, c]) for kind, c in np.argwhere(stats)}
 
 
 def pooled_scores(rows: Sequence[Row]) -> Row:
@@ -107,14 +107,14 @@ def pooled_scores(rows: Sequence[Row]) -> Row:
     total: dict[tuple[int, int], float] = {}
     for row in rows:
         for name, count in row.items():
-            kind, _, place = name.partition("/")
-            key = NAMES.index(kind), int(place)
+            kind, _, index = name.partition("/")
+            key = NAMES.index(kind), int(index)
             total[key] = total.get(key, 0.0) + count
     # Classes beyond the last that occurs are neither true nor predicted, and so in none of the scores.
-    found = np.zeros((len(NAMES), 1 + max(place for _, place in total)), np.int64)
+    stats = np.zeros((len(NAMES), 1 + max(index for _, index in total)), np.int64)
     for key, count in total.items():
-        found[key] = int(count)
-    return {name: float(value) for name, value in scores(found).items()}
+        stats[key] = int(count)
+    return {name: float(value) for name, value in scores(stats).items()}
 
 
 REACH = 0.02  # of the image's diagonal: the paper's choice for images of COCO's, ADE20K's and Cityscapes' size
@@ -125,10 +125,10 @@ def boundary_areas(predicted: Ids, labels: Ids, classes: int) -> IntersectionSta
 
     Pixels that are to be ignored are left out of both maps alike, so that they make a border in either.
     """
-    known = labels != IGNORE
+    labelled = labels != IGNORE
     # An id of its own for what is ignored, and one for what was predicted as no class.
-    gt = np.where(known, labels, classes)
-    pred = np.where(known, np.where((predicted >= 0) & (predicted < classes), predicted, classes + 1), classes)
+    gt = np.where(labelled, labels, classes)
+    pred = np.where(labelled, np.where((predicted >= 0) & (predicted < classes), predicted, classes + 1), classes)
     near_gt, near_pred = boundary_mask(gt), boundary_mask(pred)
     counted = (near_gt & near_pred & (gt == pred), near_gt, near_pred)
     ids = (gt, gt, pred)

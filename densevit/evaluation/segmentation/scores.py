@@ -59,9 +59,9 @@ class SegScores(PooledScores):
     @cached_property
     def rows(self) -> list[tuple[str, Row]]:  # type: ignore[override]
         """Name and scores of each image by itself, with its labelled pixels."""
-        found = statistics(self.areas)
+        stats = statistics(self.areas)
         pixels = self.areas[:, 0, TRUE].sum(-1)
-        singles = {name: values for name, values in found.items() if values.ndim == 1}
+        singles = {name: values for name, values in stats.items() if values.ndim == 1}
         return [
             (name, {key: float(values[i]) for key, values in singles.items()} | {"pixels": float(pixels[i])})
             for i, name in enumerate(self.names)
@@ -90,7 +90,7 @@ class SegScores(PooledScores):
         wrong = self.confusion[:, : len(self.classes)].copy()
         np.fill_diagonal(wrong, 0)
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
-        pairs = [divmod(int(place), len(self.classes)) for place in order]
+        pairs = [divmod(int(cell), len(self.classes)) for cell in order]
         rows = self.confusion.sum(1)
         return [(self.classes[i], self.classes[j], wrong[i, j] / rows[i]) for i, j in pairs if wrong[i, j]]
 
@@ -119,7 +119,7 @@ class SegScores(PooledScores):
         return "; ".join([*parts, *no_interval_reason(len(self.names))]) + "."
 
     def details(self) -> list[str]:
-        listed = ", ".join(f"{label} as {predicted} ({part:.0%} of it)" for label, predicted, part in self.confused())
+        listed = ", ".join(f"{label} as {predicted} ({rate:.0%} of it)" for label, predicted, rate in self.confused())
         return [*self.classes_table(), "", f"most frequent confusions: {listed or 'none'}"]
 
     def classes_table(self) -> list[str]:
@@ -197,13 +197,13 @@ def _cell(value: float) -> str:
 
 def _rows(what: str, rows: Sequence[tuple[str, Mapping[str, float]]], skipped: Sequence[str] = ()) -> str:
     """A line per row; scores that are not defined are empty."""
-    known = [(name, {key: value for key, value in row.items() if isfinite(value)}) for name, row in rows]
-    return rows_csv(what, list(rows[0][1]), known, skipped)
+    defined = [(name, {key: value for key, value in row.items() if isfinite(value)}) for name, row in rows]
+    return rows_csv(what, list(rows[0][1]), defined, skipped)
 
 
 def statistics(areas: Int64[np.ndarray, "*n parts 3 k"]) -> dict[str, Float[np.ndarray, "..."]]:
     """The scores of summed areas, and under `iou` those of each class."""
-    found = dict(metrics.scores(areas[..., 0, :, :]))
+    scores = dict(metrics.scores(areas[..., 0, :, :]))
     if areas.shape[-3] > 1:
-        found["boundary_iou"] = metrics.mean(iou(areas[..., 1, :, :]))
-    return {**found, "iou": iou(areas[..., 0, :, :])}
+        scores["boundary_iou"] = metrics.mean(iou(areas[..., 1, :, :]))
+    return {**scores, "iou": iou(areas[..., 0, :, :])}

@@ -118,15 +118,15 @@ def _greedy(
 
 def average_precision(images: Sequence[Matches]) -> tuple[Row, dict[str, Float64[np.ndarray, " k"]]]:
     """Return the scores of a data set, and `ap`, `ap50` and `ar100` of each class; NaN where no object counts."""
-    found = _joined(images)
-    precision, recall = (np.full((len(AREAS), len(MAX_DETECTIONS), found.num_classes, len(THRESHOLDS)), np.nan)
+    joined = _joined(images)
+    precision, recall = (np.full((len(AREAS), len(MAX_DETECTIONS), joined.num_classes, len(THRESHOLDS)), np.nan)
                          for _ in range(2))  # fmt: skip
     one = np.ones((1, len(images)))
     for a in range(len(AREAS)):
-        for k in np.flatnonzero(found.objects[:, a].sum(0)).tolist():
+        for k in np.flatnonzero(joined.objects[:, a].sum(0)).tolist():
             for m, most in enumerate(MAX_DETECTIONS):
                 if a == 0 or most == MAX_DETECTIONS[-1]:
-                    precision[a, m, k], recall[a, m, k] = (x[0] for x in found.curve(a, k, most, one))
+                    precision[a, m, k], recall[a, m, k] = (x[0] for x in joined.curve(a, k, most, one))
     ap, ar = precision[:, -1], recall[:, -1]
     scores = {f"ap{size}": ap[a] for size, a in SIZES.items()} | {"ap50": ap[0, :, :1], "ap75": ap[0, :, 5:6]}
     scores |= {f"ar{most}": recall[0, m] for m, most in enumerate(MAX_DETECTIONS)}
@@ -143,14 +143,14 @@ def bootstrap_precision(images: Sequence[Matches], groups: Sequence[str]) -> dic
     names, group = np.unique(np.array(groups), return_inverse=True)
     if len(names) < FEWEST:
         return {}
-    found = _joined(images)
-    draws = int(np.clip(BUDGET // (len(found.scores) * len(THRESHOLDS) + 1), 200, DRAWS))
+    joined = _joined(images)
+    draws = int(np.clip(BUDGET // (len(joined.scores) * len(THRESHOLDS) + 1), 200, DRAWS))
     weights = draw(len(names))[:draws, group]
     total, classes = np.zeros((draws, len(THRESHOLDS))), np.zeros((draws, 1))
-    for k in np.flatnonzero(found.objects[:, 0].sum(0)).tolist():
-        block = max(1, 4 * 10**6 // (len(THRESHOLDS) * int((found.classes == k).sum()) + 1))
+    for k in np.flatnonzero(joined.objects[:, 0].sum(0)).tolist():
+        block = max(1, 4 * 10**6 // (len(THRESHOLDS) * int((joined.classes == k).sum()) + 1))
         for start in range(0, draws, block):
-            precision, _ = found.curve(0, k, MAX_DETECTIONS[-1], weights[start : start + block])
+            precision, _ = joined.curve(0, k, MAX_DETECTIONS[-1], weights[start : start + block])
             classes[start : start + block] += np.isfinite(precision[:, :1])
             total[start : start + block] += np.nan_to_num(precision)
     ap = total / np.maximum(classes, 1)
@@ -178,12 +178,12 @@ class _Joined:
         self, area: int, k: int, most: int, weights: Float64[np.ndarray, "draws images"]
     ) -> tuple[Float64[np.ndarray, "draws t"], Float64[np.ndarray, "draws t"]]:
         """Mean precision and last recall of a class, each image counting `weights` times; NaN without an object."""
-        chosen = np.flatnonzero((self.classes == k) & (self.rank < most))
-        hit, counts = self.hit[area][:, chosen], ~self.ignored[area][:, chosen]
-        weight = weights[:, None, self.image[chosen]]
+        selected = np.flatnonzero((self.classes == k) & (self.rank < most))
+        hit, counts = self.hit[area][:, selected], ~self.ignored[area][:, selected]
+        weight = weights[:, None, self.image[selected]]
         true, false = (np.cumsum(weight * x, -1) for x in (hit & counts, ~hit & counts))
         objects = (weights @ self.objects[:, area, k])[:, None, None]
-        if not chosen.size:
+        if not selected.size:
             none = np.where(objects[..., 0] > 0, np.zeros(len(THRESHOLDS)), np.nan)
             return none, none
         recall = np.divide(true, objects, out=np.full_like(true, np.nan), where=objects > 0)
@@ -197,9 +197,9 @@ def _at_recalls(
 ) -> Float64[np.ndarray, "draws t"]:
     """Mean over RECALLS of the precision where each is first reached; 0 where it is not."""
     means = np.empty(recall.shape[:2])
-    for place in np.ndindex(*means.shape):
-        at = np.searchsorted(recall[place], RECALLS, side="left")
-        means[place] = np.append(precision[place], 0.0)[at].sum() / len(RECALLS)
+    for index in np.ndindex(*means.shape):
+        at = np.searchsorted(recall[index], RECALLS, side="left")
+        means[index] = np.append(precision[index], 0.0)[at].sum() / len(RECALLS)
     return np.where(np.isfinite(recall[..., -1]), means, np.nan)
 
 

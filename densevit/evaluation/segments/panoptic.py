@@ -27,7 +27,7 @@ FORMULAE = {
     "rq": "recognition quality: matches / (matches + false / 2 + missed / 2), mean over {}",
 }
 register_metrics(
-    "panoptic", {name + part: text.format(of) for part, of in PARTS.items() for name, text in FORMULAE.items()}, "max"
+    "panoptic", {name + tag: text.format(of) for tag, of in PARTS.items() for name, text in FORMULAE.items()}, "max"
 )
 
 
@@ -43,16 +43,16 @@ def count(
     n, p = len(classes), len(predicted_classes)
     pairs = np.bincount((ids.astype(np.int64) * (p + 1) + predicted).ravel(), minlength=(n + 1) * (p + 1))
     common = pairs.reshape(n + 1, p + 1)
-    true, found, void = common.sum(1)[1:], common.sum(0)[1:], common[0, 1:]
+    true, detected, void = common.sum(1)[1:], common.sum(0)[1:], common[0, 1:]
     common = common[1:, 1:]
     same = (classes[:, None] == predicted_classes) & ~crowd[:, None]
-    iou = np.where(same, common / np.maximum(true[:, None] + found - common - void, 1), 0.0)
+    iou = np.where(same, common / np.maximum(true[:, None] + detected - common - void, 1), 0.0)
     matched = iou > 0.5
     crowds = {int(classes[row]): row for row in np.flatnonzero(crowd & (true > 0))}  # of several the last, as there
     on_crowd = [common[crowds[c], i] if c in crowds else 0 for i, c in enumerate(predicted_classes.tolist())]
-    excused = (void + np.array(on_crowd, np.int64)) / np.maximum(found, 1) > 0.5
+    excused = (void + np.array(on_crowd, np.int64)) / np.maximum(detected, 1) > 0.5
     missed = ~matched.any(1) & ~crowd & (true > 0)
-    false = ~matched.any(0) & ~excused & (found > 0)
+    false = ~matched.any(0) & ~excused & (detected > 0)
     hits = classes[np.nonzero(matched)[0]]
     columns = [
         np.bincount(hits, iou[matched], num_classes),
@@ -76,15 +76,15 @@ def class_quality(stats: Float[np.ndarray, "*m k 4"]) -> dict[str, Float[np.ndar
 def quality(stats: Float[np.ndarray, "*m k 4"], things: Collection[int]) -> dict[str, Float[np.ndarray, "*m"]]:
     """Return the means over all classes, those of things and those of stuff; NaN where none of them occurs."""
     is_thing = np.isin(np.arange(stats.shape[-2]), list(things))
-    found = class_quality(stats)
+    values = class_quality(stats)
     kinds = dict(zip(PARTS, (np.ones_like(is_thing), is_thing, ~is_thing), strict=True))
-    return {name + part: _mean(x[..., kind]) for part, kind in kinds.items() for name, x in found.items()}
+    return {name + tag: _mean(x[..., kind]) for tag, kind in kinds.items() for name, x in values.items()}
 
 
 def _mean(values: Float[np.ndarray, "*m k"]) -> Float[np.ndarray, "*m"]:
-    known = np.isfinite(values)
+    finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(known, values, 0).sum(-1) / known.sum(-1))
+        return np.asarray(np.where(finite, values, 0).sum(-1) / finite.sum(-1))
 
 
 def as_row(stats: QualityStats) -> Row:

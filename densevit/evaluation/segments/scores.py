@@ -84,8 +84,8 @@ class SegmentScores(PooledScores):
 
     def _ranked(self) -> list[tuple[str, Row]]:
         first = next(iter(self.class_columns()))
-        found = [(name, row) for name, row in self.per_class().items() if isfinite(row[first])]
-        return sorted(found, key=lambda item: -item[1][first])
+        rows = [(name, row) for name, row in self.per_class().items() if isfinite(row[first])]
+        return sorted(rows, key=lambda item: -item[1][first])
 
     def entries(self) -> dict[str, Any]:
         return {"per_class": {name: finite(row) for name, row in self.per_class().items()}}
@@ -136,17 +136,17 @@ class PanopticScores(SegmentScores):
     @cached_property
     def rows(self) -> list[tuple[str, Row]]:  # type: ignore[override]
         """Name and scores of each image by itself."""
-        found = panoptic.quality(self.stats, self.things)
-        return [(name, {key: float(x[i]) for key, x in found.items()}) for i, name in enumerate(self.names)]
+        scores = panoptic.quality(self.stats, self.things)
+        return [(name, {key: float(x[i]) for key, x in scores.items()}) for i, name in enumerate(self.names)]
 
     def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
         def statistics(counts: np.ndarray) -> dict[str, np.ndarray]:
             stats = counts.astype(np.float64)
             return {**panoptic.quality(stats, self.things), "pq of class": panoptic.class_quality(stats)["pq"]}
 
-        found = bootstrap_pooled(np.rint(FIXED * self.stats).astype(np.int64), statistics, groups)
+        results = bootstrap_pooled(np.rint(FIXED * self.stats).astype(np.int64), statistics, groups)
         named = {f"pq of class/{i}": f"pq/{name}" for i, name in enumerate(self.classes)}
-        return {named.get(name, name): redrawn for name, redrawn in found.items()}
+        return {named.get(name, name): redrawn for name, redrawn in results.items()}
 
     def class_columns(self) -> Mapping[str, Float[np.ndarray, " k"]]:
         total = self.stats.sum(0)
@@ -165,12 +165,12 @@ class InstanceScores(SegmentScores):
     printed = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar100")
 
     @cached_property
-    def _found(self) -> tuple[Row, Mapping[str, Float[np.ndarray, " k"]]]:
+    def _precision(self) -> tuple[Row, Mapping[str, Float[np.ndarray, " k"]]]:
         return instances.average_precision(self.images)
 
     @property
     def mean(self) -> Row:  # type: ignore[override]
-        return self._found[0]
+        return self._precision[0]
 
     @cached_property
     def rows(self) -> list[tuple[str, Row]]:  # type: ignore[override]
@@ -182,7 +182,7 @@ class InstanceScores(SegmentScores):
 
     def class_columns(self) -> Mapping[str, Float[np.ndarray, " k"]]:
         objects = np.sum([image.objects[0] for image in self.images], 0)
-        return {**self._found[1], "objects": np.where(objects, objects, np.nan)}
+        return {**self._precision[1], "objects": np.where(objects, objects, np.nan)}
 
 
 def summarise(
@@ -192,19 +192,19 @@ def summarise(
     palette: Palette,
 ) -> SegmentScores:
     """Return the scores of images. Raises DataError if a name comes twice, or nothing is scored."""
-    found: dict[str, Any] = {}
+    scored: dict[str, Any] = {}
     skipped: list[str] = []
     for name, one in images:
-        if name in found or name in skipped:
+        if name in scored or name in skipped:
             raise DataError(f"{name}: comes twice in one evaluation.")
         if isinstance(one, Matches) or one.any():
-            found[name] = one
+            scored[name] = one
         else:
             skipped.append(name)
-    values = list(found.values())
+    values = list(scored.values())
     if not any(x.objects.any() if isinstance(x, Matches) else x[:, (1, 3)].any() for x in values):
-        raise DataError(f"nothing to score: none of {len(found) + len(skipped)} images has a segment.")
-    common = (tuple(classes), palette, frozenset(things), list(found), skipped)
+        raise DataError(f"nothing to score: none of {len(scored) + len(skipped)} images has a segment.")
+    common = (tuple(classes), palette, frozenset(things), list(scored), skipped)
     if isinstance(values[0], Matches):
         return InstanceScores(*common, values)
     return PanopticScores(*common, np.stack(values))

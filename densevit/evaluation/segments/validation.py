@@ -26,16 +26,16 @@ def segment_scores(output: HeadSpec) -> tuple[Callable[..., Row], Callable[[Sequ
     return partial(instances_row, things=things or range(classes), num_classes=classes), average_precision
 
 
-def panoptic_row(found: PanopticPrediction, ids: Ids, classes: Classes, crowd: Crowd, *, num_classes: int) -> Row:
-    return panoptic.as_row(panoptic.count(found.segments, found.classes, ids, classes, crowd, num_classes))
+def panoptic_row(prediction: PanopticPrediction, ids: Ids, classes: Classes, crowd: Crowd, *, num_classes: int) -> Row:
+    return panoptic.as_row(panoptic.count(prediction.segments, prediction.classes, ids, classes, crowd, num_classes))
 
 
 def instances_row(
-    found: InstancePrediction, ids: Ids, classes: Classes, crowd: Crowd, *, things: Sequence[int], num_classes: int
+    prediction: InstancePrediction, ids: Ids, classes: Classes, crowd: Crowd, *, things: Sequence[int], num_classes: int
 ) -> dict[str, Any]:
     """Return the matches of an image; objects are the segments of things, with the area that they have in the image."""
     objects = objects_of(Segments(ids, classes, crowd), things)
-    return {"matches": instances.match(found.masks, found.classes, found.scores, *objects, num_classes)}
+    return {"matches": instances.match(prediction.masks, prediction.classes, prediction.scores, *objects, num_classes)}
 
 
 def average_precision(rows: Sequence[dict[str, Any]]) -> Row:

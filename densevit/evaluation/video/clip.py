@@ -134,16 +134,16 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
         before = frame, depth
     if count < 2:
         raise DataError(f"a clip of {count} frames; temporal consistency needs two or more.")
-    found: Row = {"frames": float(count)}
+    result: Row = {"frames": float(count)}
     if rows:
-        found |= {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+        result |= {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     means = {"tae": errors, "opw": opws, "rtc": steady}
-    found |= {name: float(np.nanmean(values)) for name, values in means.items() if np.isfinite(values).any()}
+    result |= {name: float(np.nanmean(values)) for name, values in means.items() if np.isfinite(values).any()}
     if np.isfinite(wobble := flicker(ratios)):
-        found["flicker"] = wobble
+        result["flicker"] = wobble
     if len(scales) > 1:
-        found["scale_jitter"] = 100 * float(np.std(scales))
-    return found
+        result["scale_jitter"] = 100 * float(np.std(scales))
+    return result
 
 
 def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Aligned:

@@ -87,11 +87,11 @@ def compare(before: Rgb, after: Rgb, earlier: Depth, later: Depth, back: Flow, s
     """`back`: flow from `after` to `before`; `seen`: pixels of `after` that are in both."""
     warped = sample(earlier.astype(np.float32), back)
     inside = sample(np.ones(later.shape, np.float32), back) > 0.999
-    known = inside & (warped > 0) & (later > 0) & np.isfinite(warped) & np.isfinite(later)
+    valid = inside & (warped > 0) & (later > 0) & np.isfinite(warped) & np.isfinite(later)
     colours = sample(before.astype(np.float32), back) / 255 - after.astype(np.float32) / 255
     weight = np.exp(-50 * (colours**2).sum(-1))
-    opw = float((weight * np.abs(later - warped))[known].mean()) if known.any() else float("nan")
-    logs = np.log(later[known & seen].astype(np.float64) / warped[known & seen])
+    opw = float((weight * np.abs(later - warped))[valid].mean()) if valid.any() else float("nan")
+    logs = np.log(later[valid & seen].astype(np.float64) / warped[valid & seen])
     if not logs.size:
         return Change(opw, float("nan"), float("nan"))
     return Change(opw, float((np.abs(logs) < np.log(STEADY)).mean()), float(np.median(logs)))

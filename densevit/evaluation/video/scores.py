@@ -101,9 +101,9 @@ class VideoScores(Scores):
 def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map]) -> ClipPictures:
     """A strip of frames, and how the middle row of pixels changes over time: flicker shows as stripes across."""
     count = int(row["frames"])
-    chosen = set(np.linspace(0, count - 1, min(SHOWN, count)).astype(int).tolist())
+    selected = set(np.linspace(0, count - 1, min(SHOWN, count)).astype(int).tolist())
     rows: dict[str, list[np.ndarray]] = {"image": [], "prediction": [], "ground truth": []}
-    kept: list[tuple[int, Any, np.ndarray]] = []
+    shown: list[tuple[int, Any, np.ndarray]] = []
     for position, frame in enumerate(frames()):
         values = np.asarray(move(frame.prediction))
         middle = values.shape[0] // 2
@@ -111,13 +111,13 @@ def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map]) -> Cli
         rows["prediction"].append(values[middle])
         if frame.depth is not None and frame.valid is not None:
             rows["ground truth"].append(np.where(frame.valid[middle], frame.depth[middle], np.nan))
-        if position in chosen:
-            kept.append((position, frame.image, values))
+        if position in selected:
+            shown.append((position, frame.image, values))
     low, high = percentile_range(np.stack(rows["prediction"]))
-    strip = [(f"frame {position}", jpeg(shrink(image, width=MAX_WIDTH // 2))) for position, image, _ in kept]
+    strip = [(f"frame {position}", jpeg(shrink(image, width=MAX_WIDTH // 2))) for position, image, _ in shown]
     strip += [
         (f"map {position}", lossless(shrink(colorize(values, low, high), width=MAX_WIDTH // 2)))
-        for position, _, values in kept
+        for position, _, values in shown
     ]
     slices = [("the middle row of the film, frame by frame downwards", jpeg(np.stack(rows["image"])))]
     for what in ("prediction", "ground truth"):

@@ -193,7 +193,7 @@ class ClipExport:
                 for group in self.groups(decoded)
             )
             for maps, group in read_pending(started, ahead=not self.live):
-                yield from ((frame, self.chosen(self.predictor.unbatch(maps, i))) for i, frame in enumerate(group))
+                yield from ((frame, self.selected(self.predictor.unbatch(maps, i))) for i, frame in enumerate(group))
             return
         windows: ClipWindows | None = None
         waiting: deque[VideoFrame] = deque()
@@ -202,10 +202,10 @@ class ClipExport:
             for frame in group:
                 waiting.append(frame)
                 for outputs in windows.push(frame.image):
-                    yield waiting.popleft(), self.chosen(outputs)
+                    yield waiting.popleft(), self.selected(outputs)
         if windows is not None and (not self.stopped or self.live):
             for outputs in windows.flush():
-                yield waiting.popleft(), self.chosen(outputs)
+                yield waiting.popleft(), self.selected(outputs)
 
     def groups(self, decoded: Iterator[VideoFrame]) -> Iterator[list[VideoFrame]]:
         """The frames of each pass through the model, until `stop` is set."""
@@ -236,7 +236,7 @@ class ClipExport:
                 ready[head].extend(stabilizer.flush())
             yield from complete()
 
-    def chosen(self, maps: Maps) -> Maps:
+    def selected(self, maps: Maps) -> Maps:
         """The maps of the heads that are written."""
         return {head: maps[head] for head in set(self.sources.values())}
 

@@ -140,8 +140,8 @@ class Points(Conditioning):
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
         sources = [] if run.data.train.get("type") != MIXTURE else list(run.data.train.get("sources") or ())
-        own = [transform for source in sources for transform in source.get("transforms") or ()]
-        if not any(transform.get("type") == DRAWS_POINTS for transform in [*run.data.transforms, *own]):
+        transforms = [transform for source in sources for transform in source.get("transforms") or ()]
+        if not any(transform.get("type") == DRAWS_POINTS for transform in [*run.data.transforms, *transforms]):
             yield f"learns from points that a transform draws; add {{type: {DRAWS_POINTS}}} to data.transforms."
         if run.parallel == "fsdp":
             yield "needs parallel ddp; batches with and without points would not run in step."
@@ -195,36 +195,36 @@ def describe(points: Float[Tensor, "b 1 h w"], depth: Float[Tensor, "b 1 h w"]) 
         likewise, minus the predicted one; predicted log depth; and how dense the points are around, on three scales.
     """
     points, depth = points.float(), depth.float()
-    known = points > 0
+    valid = points > 0
     predicted = depth.clamp_min(1e-6).log()
     measured = points.clamp_min(1e-6).log()
     values = torch.cat([measured - predicted, measured], 1)
-    spread = spread_points(values, known)
-    counts = known.float()
+    spread = spread_points(values, valid)
+    counts = valid.float()
     size = (points.shape[-2], points.shape[-1])
     densities = [F.interpolate(density(counts, reach), size=size, mode="bilinear") for reach in DENSITIES]
     maps = torch.cat([spread[:, :1], spread[:, 1:] - predicted, predicted, *(one.sqrt() for one in densities)], 1)
-    return PointMaps(maps, known.flatten(1).any(1))
+    return PointMaps(maps, valid.flatten(1).any(1))
 
 
-def density(known: Float[Tensor, "b 1 h w"], reach: int) -> Float[Tensor, "b 1 _ _"]:
-    return F.avg_pool2d(known, min(reach, *known.shape[-2:]), ceil_mode=True, count_include_pad=False)
+def density(valid: Float[Tensor, "b 1 h w"], reach: int) -> Float[Tensor, "b 1 _ _"]:
+    return F.avg_pool2d(valid, min(reach, *valid.shape[-2:]), ceil_mode=True, count_include_pad=False)
 
 
-def spread_points(values: Float[Tensor, "b k h w"], known: Bool[Tensor, "b 1 h w"]) -> Float[Tensor, "b k h w"]:
+def spread_points(values: Float[Tensor, "b k h w"], valid: Bool[Tensor, "b 1 h w"]) -> Float[Tensor, "b k h w"]:
     """Values everywhere from those at single pixels: means over cells of growing size, each cell's mean drawn to that
     of the cells around it where it has few points (push-pull, Gortler et al. 1996). 0 where an image has no points."""
-    sums, counts = values * known, known.float()
+    sums, counts = values * valid, valid.float()
     levels = [(sums, counts)]
     while max(sums.shape[-2:]) > 1:
         sums, counts = (4 * F.avg_pool2d(pad_even(x), 2) for x in (sums, counts))
         levels.append((sums, counts))
     sums, counts = levels.pop()
-    found = sums / counts.clamp_min(1)
+    filled = sums / counts.clamp_min(1)
     for sums, counts in reversed(levels):
-        coarse = F.interpolate(found, size=(sums.shape[-2], sums.shape[-1]), mode="bilinear")
-        found = (sums + PRIOR * coarse) / (counts + PRIOR)
-    return found
+        coarse = F.interpolate(filled, size=(sums.shape[-2], sums.shape[-1]), mode="bilinear")
+        filled = (sums + PRIOR * coarse) / (counts + PRIOR)
+    return filled
 
 
 def pad_even(x: Float[Tensor, "b k h w"]) -> Float[Tensor, "b k _ _"]:

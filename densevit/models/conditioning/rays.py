@@ -47,12 +47,12 @@ class Rays(Conditioning):
 
     def forward(self, features: EncoderOutput, inputs: ModelInputs, first_pass: FirstPass) -> EncoderOutput:
         camera = Camera(inputs[self.input])
-        known = camera.values.isfinite().all(1)
-        safe = Camera(camera.values.where(known[:, None], 1.0))
+        finite = camera.values.isfinite().all(1)
+        safe = Camera(camera.values.where(finite[:, None], 1.0))
         maps = []
         for x, embed in zip(features.maps, self.embed, strict=True):
             rays = describe_rays(safe, features.image_size, (x.shape[-2], x.shape[-1])).to(x.dtype)
-            maps.append(x + embed(rays) * known[:, None, None, None])
+            maps.append(x + embed(rays) * finite[:, None, None, None])
         return replace(features, maps=tuple(maps))
 
 

@@ -137,14 +137,14 @@ class EoMT(Decoder):
         }
         return DecoderOutput(last.masks if self.query_classes else class_log_scores(last, None), extras)
 
-    def surest(self, found: QueryPredictions) -> DecoderOutput:
+    def surest(self, predictions: QueryPredictions) -> DecoderOutput:
         """Return the masks of the queries that are surest of a class, in their order, and their classes."""
-        masks, classes = found
+        masks, classes = predictions
         if self.keep < masks.shape[1]:
             scores = classes.float().softmax(-1)[..., :-1].amax(-1)
-            kept = scores.topk(self.keep, 1).indices.sort(1).values
-            masks = masks.take_along_dim(kept[..., None, None], 1)
-            classes = classes.take_along_dim(kept[..., None], 1)
+            indices = scores.topk(self.keep, 1).indices.sort(1).values
+            masks = masks.take_along_dim(indices[..., None, None], 1)
+            classes = classes.take_along_dim(indices[..., None], 1)
         return DecoderOutput(masks, {"classes": classes.flatten(1)[..., None, None]})
 
     def predictions(self, remaining: RemainingBlocks) -> Iterator[QueryPredictions]:

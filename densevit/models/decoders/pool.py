@@ -36,8 +36,8 @@ class PoolTokens(Decoder):
 
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels 1 1"]:
         levels = zip(features.maps, features.prefix, strict=True)
-        parts = [part for map_, prefix in levels for part in self.parts(map_, prefix)]
-        return torch.cat(parts, dim=1)[:, :, None, None]
+        vectors = [vector for map_, prefix in levels for vector in self.parts(map_, prefix)]
+        return torch.cat(vectors, dim=1)[:, :, None, None]
 
     def parts(self, map_: Float[Tensor, "b c gh gw"], prefix: Float[Tensor, "b p c"]) -> list[Float[Tensor, "b c"]]:
         token = [] if self.pool == "average" else [prefix[:, 0]]

@@ -139,7 +139,7 @@ class Router(nn.Module):
 
 def sinusoidal_positions(count: int, dim: int, like: Tensor) -> Float[Tensor, "count dim"]:
     """Sinusoidal position embedding, sines first, then cosines (Vaswani et al. 2017)."""
-    places = torch.arange(count, dtype=torch.float32, device=like.device)[:, None]
+    positions = torch.arange(count, dtype=torch.float32, device=like.device)[:, None]
     steps = torch.arange(0, dim, 2, dtype=torch.float32, device=like.device)
-    angles = places * (steps * (-math.log(10000.0) / dim)).exp()
+    angles = positions * (steps * (-math.log(10000.0) / dim)).exp()
     return torch.cat([angles.sin(), angles.cos()], 1).to(like.dtype)

@@ -98,12 +98,12 @@ def resolve_out_indices(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
     if out_indices is None:
         count = min(4, depth)
         return DEFAULT_OUT_INDICES.get(depth, tuple(depth * i // count - 1 for i in range(1, count + 1)))
-    chosen = tuple(range(depth - out_indices, depth)) if isinstance(out_indices, int) else out_indices
-    rising = all(a < b for a, b in pairwise(chosen))
-    if not chosen or not rising or not 0 <= chosen[0] <= chosen[-1] < depth:
+    indices = tuple(range(depth - out_indices, depth)) if isinstance(out_indices, int) else out_indices
+    rising = all(a < b for a, b in pairwise(indices))
+    if not indices or not rising or not 0 <= indices[0] <= indices[-1] < depth:
         fit = f"rising numbers from 0 to {depth - 1}, or how many of the last {depth} blocks"
         raise ConfigError(f"encoder.out_indices: {out_indices!r} does not fit; would fit: {fit}.")
-    return chosen
+    return indices
 
 
 class TokenEncoder(Encoder):
@@ -171,10 +171,10 @@ class TokenEncoder(Encoder):
         first = len(self.vit.blocks) - self.num_detached
         out_indices = self.out_indices if self.returns_maps else ()
         blocks = sorted({*out_indices, first - 1})
-        found = dict(zip(blocks, self.block_outputs(x, blocks, norm=False), strict=True))
-        tokens = torch.cat([found[first - 1].prefix, found[first - 1].patches], dim=1)
+        outputs = dict(zip(blocks, self.block_outputs(x, blocks, norm=False), strict=True))
+        tokens = torch.cat([outputs[first - 1].prefix, outputs[first - 1].patches], dim=1)
         norm = self.vit.norm
-        normed = [BlockOutput(norm(found[index].patches), norm(found[index].prefix)) for index in out_indices]
+        normed = [BlockOutput(norm(outputs[index].patches), norm(outputs[index].prefix)) for index in out_indices]
         return normed, RemainingBlocks(tokens, self.prefix_tokens, grid, self.remaining_blocks(first, grid), norm)
 
     def detach_last_blocks(self, blocks: int, *, out_indices: bool) -> None:
@@ -199,8 +199,8 @@ class TokenEncoder(Encoder):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         blocks = [list(block.parameters()) for block in self.vit.blocks]
         last = list(self.vit.norm.parameters())
-        known = {id(parameter) for group in [*blocks, last] for parameter in group}
-        stem = [parameter for parameter in self.parameters() if id(parameter) not in known]
+        grouped = {id(parameter) for group in [*blocks, last] for parameter in group}
+        stem = [parameter for parameter in self.parameters() if id(parameter) not in grouped]
         return [stem, *blocks, *([last] if last else [])]
 
     def no_weight_decay(self) -> set[str]:

@@ -127,7 +127,7 @@ class HybridEncoder(Encoder):
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [
-            list(part.parameters()) for part in (self.backbone.stem, *self.backbone.stages)
+            list(stage.parameters()) for stage in (self.backbone.stem, *self.backbone.stages)
         ] + self.vit.layer_groups()
 
     def no_weight_decay(self) -> set[str]:

@@ -75,8 +75,8 @@ class SwinEncoder(Encoder):
         from densevit.models.timm_adapters.factory import forward_stages
 
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
-        found = forward_stages(self.swin, x)
-        maps = tuple(found[index] for index in self.out_indices)
+        stages = forward_stages(self.swin, x)
+        maps = tuple(stages[index] for index in self.out_indices)
         none = tuple(map_.new_zeros(map_.shape[0], 0, map_.shape[1]) for map_ in maps)
         return EncoderOutput(maps, none, (x.shape[-2], x.shape[-1]))
 
@@ -87,8 +87,8 @@ class SwinEncoder(Encoder):
         if anchor is None:
             raise CheckpointError(f"{source}: holds no Swin Transformer; it has no {ANCHOR}.")
         prefix = anchor.removesuffix(ANCHOR)
-        own = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-        state_dict.load(self.swin, convert(self.swin, own), source, {*self.unused, *UNUSED})
+        weights = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+        state_dict.load(self.swin, convert(self.swin, weights), source, {*self.unused, *UNUSED})
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         blocks = [

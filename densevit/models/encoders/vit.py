@@ -108,7 +108,7 @@ class ViTEncoder(TokenEncoder):
             lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
         """
         super().__init__()
-        dim, depth, heads = (given or preset for given, preset in zip((dim, depth, heads), SIZES[size], strict=True))
+        dim, depth, heads = (value or preset for value, preset in zip((dim, depth, heads), SIZES[size], strict=True))
         grid = choose_grid(image_size, patch_size)
         if dim % heads:
             raise ConfigError(f"encoder: dim {dim} is not a multiple of heads {heads}.")

@@ -77,9 +77,9 @@ def fill_sky(depth: Float[Tensor, "b 1 h w"], ground: Bool[Tensor, "b 1 h w"]) -
     # Sorted with the ground first; torch.quantile takes at most 16 M numbers.
     values = depth.where(ground, torch.inf).flatten(1).sort(1).values
     last = ground.flatten(1).sum(1, keepdim=True) - 1
-    place = SKY_PERCENT * last.clamp(min=0)  # in whole numbers: fp32 holds none over 16 M, and Apple's GPUs no fp64
-    below = place // 100
+    rank = SKY_PERCENT * last.clamp(min=0)  # in whole numbers: fp32 holds none over 16 M, and Apple's GPUs no fp64
+    below = rank // 100
     ends = values.gather(1, below), values.gather(1, torch.minimum(below + 1, last.clamp(min=0)))
-    far = torch.lerp(*ends, (place % 100).float() / 100)[..., None, None]
+    far = torch.lerp(*ends, (rank % 100).float() / 100)[..., None, None]
     few = torch.minimum(last + 1, values.shape[1] - 1 - last)[..., None, None] <= MIN_PIXELS
     return depth.where(ground | few, far)

@@ -44,7 +44,7 @@ def without_fused_attention(attention: Any) -> Iterator[None]:
 @contextmanager
 def dropout_hook(dropout: nn.Module, visit: Visitor) -> Iterator[None]:
     """Hooks the dropout of the weights, which is the identity in evaluation."""
-    handle = dropout.register_forward_pre_hook(lambda _, given: (visit(given[0]), None)[1])
+    handle = dropout.register_forward_pre_hook(lambda _, args: (visit(args[0]), None)[1])
     try:
         yield
     finally:

@@ -32,8 +32,8 @@ def move_bias_to_blocks(vit: Any) -> None:
 def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """A timm or original state dict, with tables named as by `move_bias_to_blocks` and for this model's window."""
     window = vit.patch_embed.grid_size
-    kept = {name: tensor for name, tensor in state.items() if not name.endswith("relative_position_index")}
-    renamed = {name.replace(f".attn.{TABLE}", f".{TABLE}"): tensor for name, tensor in kept.items()}
+    weights = {name: tensor for name, tensor in state.items() if not name.endswith("relative_position_index")}
+    renamed = {name.replace(f".attn.{TABLE}", f".{TABLE}"): tensor for name, tensor in weights.items()}
     tables = {name: tensor for name, tensor in renamed.items() if name.endswith(TABLE)}
     for name, table in tables.items():
         side = round((len(table) - CLASS_OFFSETS) ** 0.5)
@@ -48,7 +48,7 @@ def forward_blocks(
     x = vit.patch_embed(image)
     x = torch.cat([vit.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
     grid = vit.patch_embed.dynamic_feat_size(image.shape[-2:])
-    offsets, found = relative_position_index(grid, image.device), []
+    offsets, outputs = relative_position_index(grid, image.device), []
     for i, block in enumerate(vit.blocks):
         table = resample_bias_table(getattr(block, TABLE), vit.patch_embed.grid_size, grid)
         bias = table[offsets].permute(2, 0, 1)[None]  # 1 heads n n
@@ -58,8 +58,8 @@ def forward_blocks(
             x = block(x, shared_rel_pos_bias=bias)
         if i in out_indices:
             tokens = vit.norm(x) if norm else x
-            found.append(BlockOutput(tokens[:, 1:], tokens[:, :1]))
-    return found
+            outputs.append(BlockOutput(tokens[:, 1:], tokens[:, :1]))
+    return outputs
 
 
 def block_functions(vit: Any, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:

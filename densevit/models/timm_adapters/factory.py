@@ -33,15 +33,15 @@ def create_model_kwargs(
 
 def pretrained_cfg_of(name: str) -> PretrainedCfg:
     """Raises ConfigError: no such model, or no such weights of it."""
-    known, _, tag = name.partition(".")
-    if not timm.is_model(known):
-        near = difflib.get_close_matches(known, timm.list_models(), n=4)
-        raise ConfigError(f"encoder.name: timm has no model '{known}'. Nearest: {', '.join(near) or 'none'}.")
+    model, _, tag = name.partition(".")
+    if not timm.is_model(model):
+        near = difflib.get_close_matches(model, timm.list_models(), n=4)
+        raise ConfigError(f"encoder.name: timm has no model '{model}'. Nearest: {', '.join(near) or 'none'}.")
     try:
         return timm.get_pretrained_cfg(name)
     except RuntimeError:
-        tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{known}.*")]
-        raise ConfigError(f"encoder.name: '{known}' has no weights '{tag}'. Known: {', '.join(tags)}.") from None
+        tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{model}.*")]
+        raise ConfigError(f"encoder.name: '{model}' has no weights '{tag}'. Known: {', '.join(tags)}.") from None
 
 
 def licence_of(name: str, pretrained: bool, weights: Path | None) -> str:
@@ -51,19 +51,19 @@ def licence_of(name: str, pretrained: bool, weights: Path | None) -> str:
     return (cfg and cfg.license) or "unknown"
 
 
-def create_on_meta(name: str, given: Mapping[str, Any]) -> torch.nn.Module:
+def create_on_meta(name: str, kwargs: Mapping[str, Any]) -> torch.nn.Module:
     """The model on the meta device, for checks before anything is built or downloaded."""
     try:
         with torch.device("meta"):
-            return timm.create_model(name, **given)
+            return timm.create_model(name, **kwargs)
     except TypeError as error:
         raise ConfigError(f"encoder: timm's '{name}' does not take these arguments: {error}.") from None
 
 
-def create_model(name: str, known: PretrainedCfg, with_weights: bool, given: Mapping[str, Any]) -> Any:
+def create_model(name: str, cfg: PretrainedCfg, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:
     """Raises CheckpointError: weights that are neither in a cache nor reachable."""
-    overlay = pretrained_cfg_overlay(name, known) if with_weights else {}
-    return timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **given)
+    overlay = pretrained_cfg_overlay(name, cfg) if with_weights else {}
+    return timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **kwargs)
 
 
 def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
@@ -95,8 +95,8 @@ def find_cached(cfg: Any) -> Path | None:
 
     repository, _, revision = cfg.hf_hub_id.partition("@")
     names = [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
-    found = (try_to_load_from_cache(repository, name, revision=revision or None) for name in names)
-    return next((Path(path) for path in found if isinstance(path, str)), None)
+    paths = (try_to_load_from_cache(repository, name, revision=revision or None) for name in names)
+    return next((Path(path) for path in paths if isinstance(path, str)), None)
 
 
 def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -104,18 +104,18 @@ def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(inspect.getmodule(type(model)).checkpoint_filter_fn(dict(state), model))  # type: ignore[union-attr]
 
 
-def create_swin(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
-    """A Swin of timm that takes any image size, without classifier and final norm. `given`: arguments of
+def create_swin(name: str, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:
+    """A Swin of timm that takes any image size, without classifier and final norm. `kwargs`: arguments of
     `timm.create_model`. Raises ConfigError: no such model, one of another kind, or arguments it does not take. Raises
     CheckpointError: weights that are neither in a cache nor reachable."""
-    known = pretrained_cfg_of(name)
-    given = {**given, "strict_img_size": False}
+    cfg = pretrained_cfg_of(name)
+    kwargs = {**kwargs, "strict_img_size": False}
     if not name.startswith("swin"):
         raise ConfigError(f"encoder.name: '{name}' is no Swin Transformer; for plain ViTs use encoder 'timm'.")
-    meta_model = create_on_meta(name, given)
+    meta_model = create_on_meta(name, kwargs)
     if not isinstance(meta_model, SwinTransformer | SwinTransformerV2):
         raise ConfigError(f"encoder.name: '{name}' is a {type(meta_model).__name__}; would fit: swin_*, swinv2_*.")
-    swin = create_model(name, known, with_weights, given)
+    swin = create_model(name, cfg, with_weights, kwargs)
     swin.norm = swin.head = nn.Identity()
     return swin
 

@@ -29,19 +29,19 @@ class ModelAdapter(NamedTuple):
     visible_tokens: Callable[[Any, Tensor, Tensor], Tensor]
 
 
-def create(name: str, with_weights: bool, given: Mapping[str, Any]) -> Any:
-    """A timm model that takes any image size and has no classifier. `given`: arguments of `timm.create_model`. Raises
+def create(name: str, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:
+    """A timm model that takes any image size and has no classifier. `kwargs`: arguments of `timm.create_model`. Raises
     ConfigError: no such model, one without plain tokens, or arguments it does not take. Raises CheckpointError: weights
     that are neither in a cache nor reachable."""
-    known = factory.pretrained_cfg_of(name)
-    meta_model = factory.create_on_meta(name, given)
+    cfg = factory.pretrained_cfg_of(name)
+    meta_model = factory.create_on_meta(name, kwargs)
     if not isinstance(meta_model, SUPPORTED_CLASSES):
         kinds = "DINOv2, DINOv3, AugReg, DeiT, CLIP, SigLIP, MAE, BEiT or EVA"
         raise ConfigError(
             f"encoder.name: '{name}' is a {type(meta_model).__name__}, not a plain grid of tokens; use a ViT: {kinds}."
         )
     is_beit = isinstance(meta_model, Beit)
-    vit = factory.create_model(name, known, with_weights, given if is_beit else {**given, "dynamic_img_size": True})
+    vit = factory.create_model(name, cfg, with_weights, kwargs if is_beit else {**kwargs, "dynamic_img_size": True})
     vit.prune_intermediate_layers(len(vit.blocks), prune_head=True)
     cache_rope(vit)
     if is_beit:
@@ -75,12 +75,12 @@ class CachedRope(RotaryEmbeddingDinoV3):
             return self.symbolic_embed(size)
         # What is made in inference mode cannot be trained with.
         key = (*size, dtype, self.periods.device, torch.is_inference_mode_enabled())
-        kept: dict[Any, Tensor] = self.__dict__.setdefault("_kept", {})
-        if key not in kept:
-            while len(kept) >= MAX_GRIDS:
-                del kept[next(iter(kept))]
-            kept[key] = super().get_embed(size, dtype)
-        return kept[key]
+        cache: dict[Any, Tensor] = self.__dict__.setdefault("_kept", {})
+        if key not in cache:
+            while len(cache) >= MAX_GRIDS:
+                del cache[next(iter(cache))]
+            cache[key] = super().get_embed(size, dtype)
+        return cache[key]
 
     def symbolic_embed(self, size: Sequence[int]) -> Float[Tensor, "cells r"]:
         """`get_embed` in a graph for images of any size, where timm's own grid would be that of the example."""
@@ -101,7 +101,7 @@ def forward_blocks(
     vit: Any, image: Float[Tensor, "b 3 h w"], out_indices: Sequence[int], norm: bool
 ) -> list[BlockOutput]:
     has_prefix = vit.num_prefix_tokens > 0
-    found = vit.forward_intermediates(
+    outputs = vit.forward_intermediates(
         image,
         indices=list(out_indices),
         norm=norm,
@@ -110,7 +110,7 @@ def forward_blocks(
         output_fmt="NLC",
         intermediates_only=True,
     )
-    return [BlockOutput(*one) if has_prefix else BlockOutput(one, one[:, :0]) for one in found]
+    return [BlockOutput(*one) if has_prefix else BlockOutput(one, one[:, :0]) for one in outputs]
 
 
 Tokens = Float[Tensor, "b n d"]
@@ -162,11 +162,11 @@ def visible_tokens(vit: Any, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor
     x = vit.norm_pre(x) if hasattr(vit, "norm_pre") else x
     ropes = rope_tables(vit, grid) if rotary else [None] * len(vit.blocks)
     for block, rope in zip(vit.blocks, ropes, strict=True):
-        given: dict[str, Any] = {} if rope is None else {"rope": keep_rope(rope, kept)}
+        kwargs: dict[str, Any] = {} if rope is None else {"rope": keep_rope(rope, kept)}
         if vit.grad_checkpointing and torch.is_grad_enabled():
-            x = checkpoint(block, x, use_reentrant=False, **given)
+            x = checkpoint(block, x, use_reentrant=False, **kwargs)
         else:
-            x = block(x, **given)
+            x = block(x, **kwargs)
     return vit.norm(x)
 
 
@@ -174,8 +174,8 @@ def keep_rope(
     rope: Float[Tensor, "*heads cells r"], kept: Int64[Tensor, "b kept"]
 ) -> Float[Tensor, "b heads_or_1 kept r"]:
     """The rotary embeddings of each image's kept patches."""
-    chosen = rope[..., kept, :]
-    return chosen[:, None] if rope.ndim == 2 else chosen.transpose(0, 1)
+    selected = rope[..., kept, :]
+    return selected[:, None] if rope.ndim == 2 else selected.transpose(0, 1)
 
 
 def all_patches_needed(vit: Any, image: Tensor, kept: Tensor) -> Tensor:

@@ -125,12 +125,12 @@ State = dict[str, Tensor]
 
 def convert(state: Mapping[str, Tensor], vit: VisionTransformer) -> State:
     """`state` under our names and on the grid of `vit`; unknown names stay, for the loader to report."""
-    own = fuse_qkv(load_npz.rename(state) if load_npz.is_google_npz(state) else rename(dict(state)))
+    converted = fuse_qkv(load_npz.rename(state) if load_npz.is_google_npz(state) else rename(dict(state)))
     if vit.mlp == "swiglu_packed":
-        own = fuse_swiglu(own)
-    if "cls_token" in own:
-        own["cls_token"] = own["cls_token"].reshape(1, 1, -1)
-    return fit_pos_embed(own, vit) if "pos_embed" in own else own
+        converted = fuse_swiglu(converted)
+    if "cls_token" in converted:
+        converted["cls_token"] = converted["cls_token"].reshape(1, 1, -1)
+    return fit_pos_embed(converted, vit) if "pos_embed" in converted else converted
 
 
 def rename(state: State) -> State:

@@ -91,11 +91,11 @@ class SkipInit(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = dict(kwargs or {})
+        options = dict(kwargs or {})
         if getattr(func, "__module__", "") == "torch.nn.init":
-            return args[0] if args else given["tensor"]
+            return args[0] if args else options["tensor"]
         if getattr(func, "__name__", "") in RANDOM:
             return (
                 args[0].zero_()
             )  # trunc_normal_ redraws until all numbers are within its bounds, which uninitialised ones may never be
-        return func(*args, **given)
+        return func(*args, **options)

@@ -47,8 +47,8 @@ def rename(state: State) -> dict[str, Tensor]:
         name = PREFIX.sub("", path)
         if name in STEM:
             renamed[STEM[name]] = to_torch_layout(STEM[name], tensor)
-        elif found := re.match(r"Transformer/encoderblock_(\d+)/(.*)", name):
-            add_block_tensor(renamed, f"blocks.{found[1]}.", found[2], tensor)
+        elif match := re.match(r"Transformer/encoderblock_(\d+)/(.*)", name):
+            add_block_tensor(renamed, f"blocks.{match[1]}.", match[2], tensor)
         elif name.startswith("Transformer/encoderblock/"):  # all blocks stacked, for jax.lax.scan
             for index, layer in enumerate(tensor):
                 add_block_tensor(renamed, f"blocks.{index}.", name.removeprefix("Transformer/encoderblock/"), layer)

@@ -52,18 +52,18 @@ class DepthAnything(Family):
     trained_on: ClassVar[str] = ""
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*MARKS) and num_blocks(found.tensors, "pretrained.blocks.") in cls.out_indices
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.has(*MARKS) and num_blocks(raw.tensors, "pretrained.blocks.") in cls.out_indices
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need(*MARKS, "depth_head.scratch.output_conv2.2.weight")
-        gated = "pretrained.blocks.0.mlp.w12.weight" in found.tensors
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        raw.need(*MARKS, "depth_head.scratch.output_conv2.2.weight")
+        gated = "pretrained.blocks.0.mlp.w12.weight" in raw.tensors
         names = key_mapping(gated)
-        tensors = names.to_densevit(found.tensors)
-        encoder = vit_options(tensors, found.path, gated=gated)
+        tensors = names.to_densevit(raw.tensors)
+        encoder = vit_options(tensors, raw.path, gated=gated)
         if encoder["depth"] not in self.out_indices:
-            known = f"Depth Anything {self.version} has {' or '.join(map(str, self.out_indices))}"
-            raise CheckpointError(f"{found.path}: {encoder['depth']} blocks; {known}.")
+            published = f"Depth Anything {self.version} has {' or '.join(map(str, self.out_indices))}"
+            raise CheckpointError(f"{raw.path}: {encoder['depth']} blocks; {published}.")
         size = SIZES.get(encoder["dim"], f"{encoder['dim']} channels")
         return ConvertedCheckpoint(
             model={
@@ -72,13 +72,13 @@ class DepthAnything(Family):
                     "pos_embed_interpolation": "offset",
                     "out_indices": self.out_indices[encoder["depth"]],
                     "norm": True,
-                    "registers": found.shape(REGISTERS)[1] if found.has(REGISTERS) else 0,
+                    "registers": raw.shape(REGISTERS)[1] if raw.has(REGISTERS) else 0,
                 },
                 "decoder": {"type": "dpt", **decoder_options(tensors)},
                 "heads": {"depth": {**self.head, **head_options(tensors)}},
             },
             tensors=tensors,
-            unused=names.unused_tensors(found.tensors),
+            unused=names.unused_tensors(raw.tensors),
             resize=self.resize,
             source=f"Depth Anything {self.version}, ViT-{size}",
             licence=self.licence_of(size),

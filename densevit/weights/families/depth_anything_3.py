@@ -34,21 +34,21 @@ class DepthAnything3(Family):
     head: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        names = unwrapped(found.tensors)
-        told = found.config.get("model_name", cls.model_name)
-        return all(mark in names for mark in MARKS) and told == cls.model_name
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        names = unwrapped(raw.tensors)
+        model_name = raw.config.get("model_name", cls.model_name)
+        return all(mark in names for mark in MARKS) and model_name == cls.model_name
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        theirs = RawCheckpoint(found.path, unwrapped(found.tensors))
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        theirs = RawCheckpoint(raw.path, unwrapped(raw.tensors))
         if several := [name for name in OTHERS if name in theirs.tensors]:
             raise CheckpointError(
-                f"{found.path}: a Depth Anything 3 model for several views (it has {several[0]}); what is read here "
+                f"{raw.path}: a Depth Anything 3 model for several views (it has {several[0]}); what is read here "
                 "are the monocular ones, DA3METRIC-LARGE and DA3MONO-LARGE."
             )
         theirs.need(*MARKS, "head.scratch.output_conv2.2.weight")
         ours = KeyMapping(RULES, depth_anything.UNUSED).to_densevit(OLDER.to_densevit(theirs.tensors))
-        encoder = vit_options(ours, found.path)
+        encoder = vit_options(ours, raw.path)
         out_indices = dinov2_backbone.head_blocks(encoder["depth"])
         hidden = int(theirs.tensors["head.scratch.output_conv2.0.weight"].shape[0])
         return ConvertedCheckpoint(

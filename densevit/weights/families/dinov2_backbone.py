@@ -19,9 +19,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def file_name(found: RawCheckpoint) -> str:
+def file_name(raw: RawCheckpoint) -> str:
     """Published name of the backbone of a head; a glob if the head's name does not tell the size."""
-    model, size, *_ = [*found.path.name.split("_"), ""]
+    model, size, *_ = [*raw.path.name.split("_"), ""]
     return f"dinov2_{size}_pretrain.pth" if model == "dinov2" else "dinov2_*_pretrain.pth"
 
 
@@ -31,17 +31,17 @@ def head_blocks(depth: int) -> tuple[int, ...]:
 
 
 def encoder(
-    found: RawCheckpoint, tensors: Mapping[str, Tensor], out_indices: int | None, norm: bool
+    raw: RawCheckpoint, tensors: Mapping[str, Tensor], out_indices: int | None, norm: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Options of the encoder, and its tensors under our names. Raises CheckpointError if a tensor is missing, or shapes
     that no ViT has. `out_indices`: the last so many blocks; None for four evenly spaced; `norm`: apply the final
     LayerNorm; otherwise it is dropped."""
     spare = ("mask_token",) if norm else ("mask_token", "norm.*")
     ours = KeyMapping(RULES, spare).to_densevit(tensors)
-    options = vit_options(ours, found.path, gated="blocks.0.mlp.w12.weight" in tensors)
+    options = vit_options(ours, raw.path, gated="blocks.0.mlp.w12.weight" in tensors)
     depth = options["depth"]
-    chosen = head_blocks(depth) if out_indices is None else tuple(range(depth - out_indices, depth))
-    options |= {"out_indices": chosen, "norm": norm, **IMAGENET}
+    blocks = head_blocks(depth) if out_indices is None else tuple(range(depth - out_indices, depth))
+    options |= {"out_indices": blocks, "norm": norm, **IMAGENET}
     if "register_tokens" not in tensors:
         return {**options, "pos_embed_interpolation": "offset"}, ours
     # Register tokens have no position embeddings: the class token's is added to the token.

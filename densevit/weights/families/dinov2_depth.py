@@ -40,19 +40,19 @@ class DinoV2Depth(Family):
         self.max_depth, self.backbone = max_depth, backbone
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return any(HEAD + mark in found.tensors for mark in (LINEAR, dino_dpt_keys.MARKS[-1]))
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return any(HEAD + mark in raw.tensors for mark in (LINEAR, dino_dpt_keys.MARKS[-1]))
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        head = {name.removeprefix(HEAD): t for name, t in found.tensors.items() if name.startswith(HEAD)}
-        tensors = read_backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        head = {name.removeprefix(HEAD): t for name, t in raw.tensors.items() if name.startswith(HEAD)}
+        tensors = read_backbone(raw, self.backbone, dinov2_backbone.file_name(raw), (HEAD,))
         if LINEAR in head:
-            out_indices, parts, ours = self.linear(found, head, int(tensors["patch_embed.proj.weight"].shape[0]))
+            out_indices, components, ours = self.linear(raw, head, int(tensors["patch_embed.proj.weight"].shape[0]))
         else:
-            out_indices, parts, ours = self.dpt(found, head, tensors)
-        encoder, vit = dinov2_backbone.encoder(found, tensors, out_indices, norm=False)
+            out_indices, components, ours = self.dpt(raw, head, tensors)
+        encoder, vit = dinov2_backbone.encoder(raw, tensors, out_indices, norm=False)
         return ConvertedCheckpoint(
-            model={"encoder": encoder, **parts},
+            model={"encoder": encoder, **components},
             tensors={**vit, **ours},
             resize=RESIZE,
             source=f"DINOv2, {encoder['depth']} blocks of {encoder['dim']} channels, "
@@ -62,28 +62,28 @@ class DinoV2Depth(Family):
         )
 
     def linear(
-        self, found: RawCheckpoint, head: Mapping[str, Tensor], width: int
+        self, raw: RawCheckpoint, head: Mapping[str, Tensor], width: int
     ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
         """Linear head on one block or four, with class tokens."""
         bins, channels = head[LINEAR].shape[:2]
         if channels not in (2 * width, 8 * width):
             raise CheckpointError(
-                f"{found.path}: a linear head of {channels} channels does not fit a backbone of {width}; it would need "
+                f"{raw.path}: a linear head of {channels} channels does not fit a backbone of {width}; it would need "
                 f"{2 * width} (the last block) or {8 * width} (four)."
             )
         range_ = {"min_depth": NEAR, "max_depth": self.max_depth}
-        parts = {
+        components = {
             "decoder": {"type": "linear", "class_token": True},
             "heads": {"depth": {"type": "bins", "bins": bins, "upsample": 4, **range_}},
         }
         names = KeyMapping((("conv_depth.*", "heads.depth.projection.0.*"),))
-        return (1 if channels == 2 * width else None), parts, names.to_densevit(head)
+        return (1 if channels == 2 * width else None), components, names.to_densevit(head)
 
     def dpt(
-        self, found: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+        self, raw: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
-        found.need(*(HEAD + mark for mark in dino_dpt_keys.MARKS), f"{HEAD}conv_depth.head.0.weight")
-        check_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
+        raw.need(*(HEAD + mark for mark in dino_dpt_keys.MARKS), f"{HEAD}conv_depth.head.0.weight")
+        check_width(raw, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
         depth = {
             "type": "metric",
             "activation": "relu",
@@ -93,8 +93,8 @@ class DinoV2Depth(Family):
             "align_corners": True,
             "scale": 2,
         }
-        parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": depth}}
-        return None, parts, KeyMapping(dino_dpt_keys.RULES).to_densevit(head)
+        components = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": depth}}
+        return None, components, KeyMapping(dino_dpt_keys.RULES).to_densevit(head)
 
 
 class Released(DinoV2Depth):

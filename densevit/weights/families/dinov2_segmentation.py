@@ -58,27 +58,27 @@ class DinoV2Segmentation(Family):
         self.backbone = backbone
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*MARKS) and found.shape(MARKS[1])[2:] == (1, 1)
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.has(*MARKS) and raw.shape(MARKS[1])[2:] == (1, 1)
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need(*MARKS)
-        tensors = read_backbone(found, self.backbone, dinov2_backbone.file_name(found), (HEAD,))
-        classes, channels = found.shape(MARKS[1])[:2]
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        raw.need(*MARKS)
+        tensors = read_backbone(raw, self.backbone, dinov2_backbone.file_name(raw), (HEAD,))
+        classes, channels = raw.shape(MARKS[1])[:2]
         width = int(tensors["patch_embed.proj.weight"].shape[0])
         if channels not in (width, 4 * width):
             raise CheckpointError(
-                f"{found.path}: a head of {channels} channels does not fit a backbone of {width}; it would need "
+                f"{raw.path}: a head of {channels} channels does not fit a backbone of {width}; it would need "
                 f"{width} (the last block) or {4 * width} (the last four)."
             )
         out_indices = channels // width
-        encoder, vit = dinov2_backbone.encoder(found, tensors, out_indices, norm=True)
+        encoder, vit = dinov2_backbone.encoder(raw, tensors, out_indices, norm=True)
         data, table = DATA.get(classes, ("", ""))
         head: dict[str, Any] = {"type": "segmentation", "classes": classes}
-        own = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
+        head_tensors = {name: tensor for name, tensor in raw.tensors.items() if name.startswith(HEAD)}
         return ConvertedCheckpoint(
             model={"encoder": encoder, "decoder": {"type": "linear", "norm": "batch"}, "heads": {"labels": head}},
-            tensors={**vit, **NAMES.to_densevit(own)},
+            tensors={**vit, **NAMES.to_densevit(head_tensors)},
             resize=resize(KINDS[out_indices]),
             multiple=1,
             source=f"DINOv2, {encoder['depth']} blocks of {width} channels, "

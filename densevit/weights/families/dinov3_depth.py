@@ -43,13 +43,13 @@ class DinoV3Depth(Family):
         """
         self.backbone = backbone
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        head = {name: tensor for name, tensor in found.tensors.items() if name.startswith(HEAD)}
-        tensors = read_backbone(found, self.backbone, self.files, HEAD)
-        parts, ours, out_indices = self.parts(found, head, tensors)
-        encoder, vit = dinov3_encoder(found, tensors, self.model, out_indices)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        head = {name: tensor for name, tensor in raw.tensors.items() if name.startswith(HEAD)}
+        tensors = read_backbone(raw, self.backbone, self.files, HEAD)
+        components, ours, out_indices = self.parts(raw, head, tensors)
+        encoder, vit = dinov3_encoder(raw, tensors, self.model, out_indices)
         return ConvertedCheckpoint(
-            model={"encoder": encoder, **parts},
+            model={"encoder": encoder, **components},
             tensors={**vit, **ours},
             resize=self.resize,
             source=f"DINOv3, {encoder['arguments']['depth']} blocks of {encoder['arguments']['embed_dim']} channels",
@@ -58,17 +58,17 @@ class DinoV3Depth(Family):
         )
 
     def parts(
-        self, found: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+        self, raw: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
         """Options of decoder and head, their tensors, and the out indices."""
-        found.need(*dino_dpt_keys.MARKS, "conv_depth.head.0.weight")
-        check_width(found, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
+        raw.need(*dino_dpt_keys.MARKS, "conv_depth.head.0.weight")
+        check_width(raw, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
         bins = int(head[dino_dpt_keys.MARKS[-1]].shape[0])
         form = {"type": "bins", "form": "dpt", "bins": bins, "hidden": dino_dpt_keys.hidden(head), "upsample": 2}
-        parts = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": {**form, **self.bins()}}}
+        components = {"decoder": dino_dpt_keys.decoder(head), "heads": {"depth": {**form, **self.bins()}}}
         depth = num_blocks(tensors, "blocks.")
         blocks = self.out_indices.get(depth, four_even_blocks(depth))
-        return parts, KeyMapping(dino_dpt_keys.RULES).to_densevit(head), blocks
+        return components, KeyMapping(dino_dpt_keys.RULES).to_densevit(head), blocks
 
     def bins(self) -> dict[str, Any]:
         return {}
@@ -93,8 +93,8 @@ class Synthmix(DinoV3Depth):
     trained_on = "SYNTHMIX"
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return dino_dpt_keys.MARKS[-1] in found.tensors and BATCH_NORM in found.tensors
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return dino_dpt_keys.MARKS[-1] in raw.tensors and BATCH_NORM in raw.tensors
 
     def bins(self) -> dict[str, Any]:
         return {"min_depth": NEAR, "max_depth": 100.0, "kind": "affine"}
@@ -114,11 +114,11 @@ class Chmv2(DinoV3Depth):
     std: ClassVar[tuple[float, ...]] = (0.213, 0.156, 0.143)
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return dino_dpt_keys.MARKS[-1] in found.tensors and READOUT in found.tensors and BATCH_NORM not in found.tensors
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return dino_dpt_keys.MARKS[-1] in raw.tensors and READOUT in raw.tensors and BATCH_NORM not in raw.tensors
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        published = super().read(found)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        published = super().read(raw)
         normalisation = {"encoder.mean": self.mean, "encoder.std": self.std}
         tensors = {name: torch.tensor(values).view(1, 3, 1, 1) for name, values in normalisation.items()}
         return replace(published, tensors={**published.tensors, **tensors})
@@ -142,16 +142,16 @@ class Linear(DinoV3Depth):
         self.max_depth = max_depth
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return "conv_depth.weight" in found.tensors
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return "conv_depth.weight" in raw.tensors
 
     def parts(
-        self, found: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+        self, raw: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
         bins, channels = head["conv_depth.weight"].shape[:2]
         width = tensors["blocks.0.attn.qkv.weight"].shape[1]
         if channels not in (width, 2 * width, 4 * width, 8 * width):
-            raise CheckpointError(f"{found.path}: a probe of {channels} channels fits no backbone of {width}.")
+            raise CheckpointError(f"{raw.path}: a probe of {channels} channels fits no backbone of {width}.")
         rules = (("batchnorm_layer.*", "decoder.norm.*"), ("conv_depth.*", "heads.depth.projection.0.*"))
         decoder = {
             "type": "linear",
@@ -183,7 +183,7 @@ NEEDED = ("storage_tokens", "blocks.0.attn.qkv.weight", "rope_embed.periods")
 
 
 def dinov3_encoder(
-    found: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, out_indices: tuple[int, ...] | int | None
+    raw: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, out_indices: tuple[int, ...] | int | None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The encoder's part of a config and its tensors: timm's ViT, with the same rotary position embeddings.
 
@@ -193,12 +193,12 @@ def dinov3_encoder(
         name: timm's, whose sizes give way to those of the tensors; its normalisation stays.
         out_indices: blocks, or the last so many; None takes four at even distances.
     """
-    RawCheckpoint(found.path, tensors).need(*NEEDED)
+    RawCheckpoint(raw.path, tensors).need(*NEEDED)
     gated = "blocks.0.mlp.w1.weight" in tensors
     dim = tensors["blocks.0.attn.qkv.weight"].shape[1]
     hidden = len(tensors[f"blocks.0.mlp.{'w1' if gated else 'fc1'}.weight"])
     periods = tensors["rope_embed.periods"]
-    check_periods(found, periods)
+    check_periods(raw, periods)
     arguments = {
         "embed_dim": dim,
         "depth": num_blocks(tensors, "blocks."),
@@ -210,26 +210,26 @@ def dinov3_encoder(
         "num_reg_tokens": tensors["storage_tokens"].shape[1],
     }
     ours = KeyMapping(RULES, UNUSED).to_densevit(tensors)
-    part = {"type": "timm", "name": name, "arguments": arguments, "out_indices": out_indices, "norm": True}
-    return part, {key: t for old, tensor in ours.items() for key, t in split_bias(found, tensors, old, tensor).items()}
+    encoder = {"type": "timm", "name": name, "arguments": arguments, "out_indices": out_indices, "norm": True}
+    return encoder, {key: t for old, tensor in ours.items() for key, t in split_bias(raw, tensors, old, tensor).items()}
 
 
-def check_periods(found: RawCheckpoint, periods: Tensor) -> None:
+def check_periods(raw: RawCheckpoint, periods: Tensor) -> None:
     count = len(periods)
     usual = BASE ** (torch.arange(count) / count)
     if not torch.allclose(periods.float(), usual, rtol=0.01):  # bfloat16 has three digits
         raise CheckpointError(
-            f"{found.path}: its positions turn with periods {periods[0]:g} to {periods[-1]:g}; released models have "
+            f"{raw.path}: its positions turn with periods {periods[0]:g} to {periods[-1]:g}; released models have "
             f"1 to {usual[-1]:.4g}, and no others can be read."
         )
 
 
-def split_bias(found: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, tensor: Tensor) -> dict[str, Tensor]:
+def split_bias(raw: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, tensor: Tensor) -> dict[str, Tensor]:
     """timm's biases of queries and values; keys have none, their third is masked."""
     if not name.endswith(".attn.qkv.bias"):
         return {name: tensor}
     stem = name.removesuffix("qkv.bias")
     query, key, value = (tensor * tensors.get(f"{name.removeprefix(STEM)}_mask", 1)).chunk(3)
     if key.any():
-        raise CheckpointError(f"{found.path}: {name.removeprefix(STEM)} moves keys, which no released model does.")
+        raise CheckpointError(f"{raw.path}: {name.removeprefix(STEM)} moves keys, which no released model does.")
     return {f"{stem}q_bias": query, f"{stem}v_bias": value}

@@ -46,12 +46,12 @@ class DPT(Family):
     trained_on: ClassVar[str]
     classes: ClassVar[str] = ""
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need(*MARKS, *WIDTHS, *self.widths)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        raw.need(*MARKS, *WIDTHS, *self.widths)
         names = key_mapping(*ENCODER, head=self.rules, unused=("auxlayer.*",))
-        tensors = names.to_densevit(found.tensors)
-        hybrid = HYBRID in found.tensors
-        encoder = vit_options(tensors, found.path)
+        tensors = names.to_densevit(raw.tensors)
+        hybrid = HYBRID in raw.tensors
+        encoder = vit_options(tensors, raw.path)
         encoder["out_indices"] = four_even_blocks(encoder["depth"])
         if hybrid:
             encoder = hybrid_options(tensors, encoder)
@@ -62,7 +62,7 @@ class DPT(Family):
                 "heads": self.heads(tensors),
             },
             tensors=tensors,
-            unused=names.unused_tensors(found.tensors),
+            unused=names.unused_tensors(raw.tensors),
             resize=self.resize,
             multiple=MULTIPLE,
             source=f"DPT-{'Hybrid' if hybrid else 'Large' if encoder['depth'] == 24 else 'Base'} (isl-org/DPT)",
@@ -88,8 +88,8 @@ class Relative(DPT):
     trained_on = "MIX 6 (Ranftl et al. 2021)"
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*MARKS) and found.shape("scratch.output_conv.4.weight")[0] == 1
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.has(*MARKS) and raw.shape("scratch.output_conv.4.weight")[0] == 1
 
 
 class Metric(DPT):
@@ -99,8 +99,8 @@ class Metric(DPT):
     shift: ClassVar[float]
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return Relative.recognises(found) and HYBRID in found.tensors
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return Relative.recognises(raw) and HYBRID in raw.tensors
 
     def head(self) -> dict[str, Any]:
         return {"type": "inverse_depth", "scale": self.scale, "shift": self.shift}
@@ -140,8 +140,8 @@ class Ade20k(DPT):
     )
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*MARKS) and found.shape("scratch.output_conv.4.weight")[0] > 1
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.has(*MARKS) and raw.shape("scratch.output_conv.4.weight")[0] > 1
 
     def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         classes, hidden = tensors["heads.labels.logits.weight"].shape[:2]

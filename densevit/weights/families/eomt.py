@@ -56,14 +56,14 @@ class EoMTFamily(Family):
     def keys(self, gated: bool) -> KeyMapping:
         return KeyMapping((*(self.gated_rules if gated else ()), *self.rules), self.spare)
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        tensors = self.renamed(found)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        tensors = self.renamed(raw)
         queries, count = tensors["decoder.q.weight"].shape[0], tensors["decoder.class_head.weight"].shape[0] - 1
-        probabilities = found.tensors.get(self.probabilities)
-        encoder = encoder_options(tensors, found)
+        probabilities = raw.tensors.get(self.probabilities)
+        encoder = encoder_options(tensors, raw)
         side = (encoder["image_size"],) * 2
-        kind = self.kind or self.guess(found, queries, count)
-        names = self.names or class_names(found, count)
+        kind = self.kind or self.guess(raw, queries, count)
+        names = self.names or class_names(raw, count)
         classes = count if names == tuple(map(str, range(count))) else names
         decoder = {
             "type": "eomt", "classes": classes, "queries": queries,
@@ -88,11 +88,11 @@ class EoMTFamily(Family):
             licence=self.licence,
         )
 
-    def renamed(self, found: RawCheckpoint) -> dict[str, Tensor]:
-        gated = any(".mlp.weights_in." in name for name in found.tensors)
-        return self.keys(gated).to_densevit(found.tensors)
+    def renamed(self, raw: RawCheckpoint) -> dict[str, Tensor]:
+        gated = any(".mlp.weights_in." in name for name in raw.tensors)
+        return self.keys(gated).to_densevit(raw.tensors)
 
-    def guess(self, found: RawCheckpoint, queries: int, classes: int) -> Kind:
+    def guess(self, raw: RawCheckpoint, queries: int, classes: int) -> Kind:
         """What the model predicts, by the published ones."""
         if classes == COCO_THINGS:
             return "instances"
@@ -126,12 +126,12 @@ class EoMT(EoMTFamily):
     probabilities = "network.attn_mask_probs"
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*cls.MARKS)
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.has(*cls.MARKS)
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need(*self.MARKS)
-        return super().read(found)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        raw.need(*self.MARKS)
+        return super().read(raw)
 
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
         numbers = {f"network.encoder.pixel_{k}": torch.tensor(v).view(1, 3, 1, 1) for k, v in IMAGENET.items()}
@@ -167,16 +167,16 @@ class TransformersEoMT(EoMTFamily):
     probabilities = "attn_mask_probs"
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.config.get("model_type") == "eomt"
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.config.get("model_type") == "eomt"
 
-    def renamed(self, found: RawCheckpoint) -> dict[str, Tensor]:
-        found.need("query.weight", "class_predictor.weight", "embeddings.position_embeddings.weight")
-        tensors = fuse_qkv(super().renamed(found))
+    def renamed(self, raw: RawCheckpoint) -> dict[str, Tensor]:
+        raw.need("query.weight", "class_predictor.weight", "embeddings.position_embeddings.weight")
+        tensors = fuse_qkv(super().renamed(raw))
         return tensors | {f"{STEM}pos_embed": tensors[f"{STEM}pos_embed"][None]}
 
-    def guess(self, found: RawCheckpoint, queries: int, classes: int) -> Kind:
-        if found.preprocessor.get("do_split_image"):
+    def guess(self, raw: RawCheckpoint, queries: int, classes: int) -> Kind:
+        if raw.preprocessor.get("do_split_image"):
             return "labels"
         return "instances" if classes == COCO_THINGS else "panoptic"
 
@@ -208,7 +208,7 @@ class TransformersEoMT(EoMTFamily):
         return {"config.json": config, "preprocessor_config.json": processor}
 
 
-def encoder_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
+def encoder_options(tensors: Mapping[str, Tensor], raw: RawCheckpoint) -> dict[str, Any]:
     """The encoder `vit` for DINOv2 under our names; beside registers, only patches have positions."""
     registers = tensors.get(f"{STEM}reg_token")
     positions = tensors[f"{STEM}pos_embed"]
@@ -216,8 +216,8 @@ def encoder_options(tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict
     only_patches = side**2 == positions.shape[1]
     whole = positions[:, [0, *range(positions.shape[1])]] if only_patches else positions
     fc1, fc2 = (tensors[f"{STEM}blocks.0.mlp.fc{i}.weight"].shape for i in (1, 2))
-    options = vit_options({**tensors, f"{STEM}pos_embed": whole}, found.path, gated=fc1[0] == 2 * fc2[1])
-    if heads := found.config.get("num_attention_heads"):
+    options = vit_options({**tensors, f"{STEM}pos_embed": whole}, raw.path, gated=fc1[0] == 2 * fc2[1])
+    if heads := raw.config.get("num_attention_heads"):
         options["heads"] = heads
     options |= {"out_indices": (options["depth"] - 1,), "norm": True, "pos_embed_interpolation": "antialias"}
     return (

@@ -63,15 +63,15 @@ class Midas(Family):
     licence = "MIT"
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*MARKS) and (BEIT in found.tensors or SWIN in found.tensors)
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.has(*MARKS) and (BEIT in raw.tensors or SWIN in raw.tensors)
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need(*MARKS, *WIDTHS, "scratch.output_conv.0.weight", SWIN if SWIN in found.tensors else BEIT)
-        beit = BEIT in found.tensors
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        raw.need(*MARKS, *WIDTHS, "scratch.output_conv.0.weight", SWIN if SWIN in raw.tensors else BEIT)
+        beit = BEIT in raw.tensors
         names = key_mapping(*(BEIT_RULES if beit else SWIN_RULES), head=HEAD_RULES, unused=BUFFERS)
-        tensors = names.to_densevit(found.tensors)
-        encoder = beit_options(found) if beit else swin_options(found)
+        tensors = names.to_densevit(raw.tensors)
+        encoder = beit_options(raw) if beit else swin_options(raw)
         size = encoder["image_size"]
         return ConvertedCheckpoint(
             model={
@@ -80,7 +80,7 @@ class Midas(Family):
                 "heads": {"depth": {"type": "disparity", **head_options(tensors)}},
             },
             tensors=tensors,
-            unused=names.unused_tensors(found.tensors),
+            unused=names.unused_tensors(raw.tensors),
             resize=replace(minimal_resize(size, size), mode="minimal" if beit else "fixed"),
             multiple=MULTIPLE,
             source=f"MiDaS 3.1, {encoder['name']} (isl-org/MiDaS)",
@@ -89,14 +89,14 @@ class Midas(Family):
         )
 
 
-def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
+def beit_options(raw: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
     """The encoder `timm` for a BEiT of any size. `prefix`: in front of `pretrained`."""
     model = f"{prefix}pretrained.model."
-    offsets, heads = found.shape(f"{prefix}{BEIT}")
+    offsets, heads = raw.shape(f"{prefix}{BEIT}")
     side = (isqrt(offsets) + 1) // 2  # a window of n x n cells knows (2n - 1)^2 offsets, and 3 of the class token
-    found.need(f"{model}patch_embed.proj.weight")
-    dim, _, patch, _ = found.shape(f"{model}patch_embed.proj.weight")
-    depth = num_blocks(found.tensors, f"{model}blocks.")
+    raw.need(f"{model}patch_embed.proj.weight")
+    dim, _, patch, _ = raw.shape(f"{model}patch_embed.proj.weight")
+    depth = num_blocks(raw.tensors, f"{model}blocks.")
     return {
         "type": "timm",
         "name": f"beit_{'base' if depth == 12 else 'large'}_patch16_384",
@@ -107,19 +107,19 @@ def beit_options(found: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def swin_options(found: RawCheckpoint) -> dict[str, Any]:
+def swin_options(raw: RawCheckpoint) -> dict[str, Any]:
     """The encoder `swin`. Raises CheckpointError if a Swin that MiDaS has not published; weights do not tell the window
     sizes."""
     layers = "pretrained.model.layers."
-    found.need(f"{layers}3.blocks.0.norm1.weight")
-    channels = found.shape(SWIN)[0]
-    depth = num_blocks(found.tensors, f"{layers}2.blocks.")
-    version = 2 if f"{layers}0.blocks.0.attn.logit_scale" in found.tensors else 1
+    raw.need(f"{layers}3.blocks.0.norm1.weight")
+    channels = raw.shape(SWIN)[0]
+    depth = num_blocks(raw.tensors, f"{layers}2.blocks.")
+    version = 2 if f"{layers}0.blocks.0.attn.logit_scale" in raw.tensors else 1
     if (channels, depth, version) not in SWINS:
-        known = ", ".join(name for name, _ in SWINS.values())
+        published = ", ".join(name for name, _ in SWINS.values())
         raise CheckpointError(
-            f"{found.path}: a Swin V{version} of {channels} channels and {depth} blocks in its third stage; "
-            f"known: {known}."
+            f"{raw.path}: a Swin V{version} of {channels} channels and {depth} blocks in its third stage; "
+            f"known: {published}."
         )
     name, size = SWINS[channels, depth, version]
     return {"type": "swin", "name": name, "image_size": size, **HALF}

@@ -37,37 +37,37 @@ class Segmenter(Family):
         self.short_side, self.stride = short_side, stride
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*MARKS)
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.has(*MARKS)
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need(*MARKS)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        raw.need(*MARKS)
         names = KeyMapping(RULES, NEVER_RUN)
-        tensors = names.to_densevit(found.tensors)
-        distilled = "encoder.dist_token" in found.tensors
+        tensors = names.to_densevit(raw.tensors)
+        distilled = "encoder.dist_token" in raw.tensors
         # `vit_options` expects the position embedding of only one prefix token.
         plain = {**tensors, f"{STEM}pos_embed": tensors[f"{STEM}pos_embed"][:, distilled:]}
-        encoder = vit_options(plain, found.path)
-        side, depth, classes = encoder["image_size"], encoder["depth"], found.shape("decoder.cls_emb")[1]
+        encoder = vit_options(plain, raw.path)
+        side, depth, classes = encoder["image_size"], encoder["depth"], raw.shape("decoder.cls_emb")[1]
         encoder |= {"registers": int(distilled), "out_indices": (depth - 1,), "norm": True, "eps": 1e-5}
         encoder |= {"pos_embed_interpolation": "bilinear", **(IMAGENET if distilled else HALF)}
         return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
-                "decoder": self.decoder(found, classes),
+                "decoder": self.decoder(raw, classes),
                 "heads": {"labels": {"type": "mask_logits", "classes": classes}},
             },
             tensors=tensors,
-            unused=names.unused_tensors(found.tensors),
+            unused=names.unused_tensors(raw.tensors),
             resize=self.resize(side, classes),
             source=f"Segmenter, {depth} blocks of {encoder['dim']} channels (rstrudel/segmenter)",
             licence=self.licence,
             classes=DATA.get(classes, ""),
         )
 
-    def decoder(self, found: RawCheckpoint, classes: int) -> dict[str, Any]:
-        layers = sum(name.endswith("attn.qkv.weight") and name.startswith("decoder.blocks.") for name in found.tensors)
-        channels = found.shape("decoder.proj_dec.weight")[0]
+    def decoder(self, raw: RawCheckpoint, classes: int) -> dict[str, Any]:
+        layers = sum(name.endswith("attn.qkv.weight") and name.startswith("decoder.blocks.") for name in raw.tensors)
+        channels = raw.shape("decoder.proj_dec.weight")[0]
         return {"type": "mask_transformer", "classes": classes, "channels": channels, "layers": layers}
 
     def resize(self, side: int, classes: int) -> PreprocessConfig:

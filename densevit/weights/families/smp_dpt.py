@@ -91,98 +91,96 @@ class SmpDPT(Family):
         self.size, self.classes = size, classes
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.has(*MARKS)
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.has(*MARKS)
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need(*MARKS)
-        check_patch(found)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        raw.need(*MARKS)
+        check_patch(raw)
         names = KeyMapping(RULES, UNUSED)
-        blocks = num_blocks(found.tensors, "encoder.model.blocks.")
-        out_indices = resolve_out_indices(self.out_indices or found.config.get("encoder_output_indices"), blocks)
+        blocks = num_blocks(raw.tensors, "encoder.model.blocks.")
+        out_indices = resolve_out_indices(self.out_indices or raw.config.get("encoder_output_indices"), blocks)
         beyond = [f"encoder.model.blocks.{i}.*" for i in range(out_indices[-1] + 1, blocks)]
-        tensors = two_logits(KeyMapping(RULES, (*UNUSED, *beyond)).to_densevit(found.tensors))
-        side = grid_side(found)
+        tensors = two_logits(KeyMapping(RULES, (*UNUSED, *beyond)).to_densevit(raw.tensors))
+        side = grid_side(raw)
         size = self.size or (side * PATCH, side * PATCH) if side else self.size
         return ConvertedCheckpoint(
             model={
                 "encoder": {
                     "type": "timm",
-                    "name": self.name(found),
+                    "name": self.name(raw),
                     "out_indices": out_indices,
                     "norm": False,
                     "image_size": side * PATCH if side else None,
-                    "arguments": {key: value for key, value in found.config.items() if key not in ITS_OWN},
+                    "arguments": {key: value for key, value in raw.config.items() if key not in ITS_OWN},
                 },
                 "decoder": {
                     "type": "dpt",
-                    "channels": found.shape("decoder.fusion_blocks.0.project.weight")[0],
+                    "channels": raw.shape("decoder.fusion_blocks.0.project.weight")[0],
                     "hidden": [
-                        found.shape(f"decoder.reassemble_blocks.{i}.project_to_out_channel.weight")[0] for i in range(4)
+                        raw.shape(f"decoder.reassemble_blocks.{i}.project_to_out_channel.weight")[0] for i in range(4)
                     ],
-                    "readout": READOUTS[self.read_out(found)],
+                    "readout": READOUTS[self.read_out(raw)],
                     "norm": "batch",
                     "deepest_unit": True,
                 },
-                "heads": {"labels": self.head(tensors, found)},
+                "heads": {"labels": self.head(tensors, raw)},
             },
             tensors=tensors,
-            unused=names.unused_tensors(found.tensors),
+            unused=names.unused_tensors(raw.tensors),
             resize=PreprocessConfig(mode="fixed", size=size, interpolation="bilinear") if size else PreprocessConfig(),
-            source=f"segmentation-models-pytorch, DPT on {self.name(found)}",
+            source=f"segmentation-models-pytorch, DPT on {self.name(raw)}",
             licence=self.licence,
         )
 
-    def name(self, found: RawCheckpoint) -> str:
+    def name(self, raw: RawCheckpoint) -> str:
         """timm's name of the encoder."""
-        name = self.encoder or found.config.get("encoder_name")
+        name = self.encoder or raw.config.get("encoder_name")
         if not name:
-            raise CheckpointError(f"{found.path}: its weights do not name their encoder; say encoder=NAME, as in timm.")
+            raise CheckpointError(f"{raw.path}: its weights do not name their encoder; say encoder=NAME, as in timm.")
         return str(name).removeprefix("tu-")
 
-    def read_out(self, found: RawCheckpoint) -> str:
+    def read_out(self, raw: RawCheckpoint) -> str:
         """How the class token is used."""
         project = "decoder.projection_blocks.0.project.0.weight"
-        if project in found.tensors:
-            after, before = found.shape(project)
+        if project in raw.tensors:
+            after, before = raw.shape(project)
             if before == after:
-                raise CheckpointError(
-                    f"{found.path}: reads a class token that its encoder does not have; not supported."
-                )
+                raise CheckpointError(f"{raw.path}: reads a class token that its encoder does not have; not supported.")
             return "cat"
-        readout = self.readout or found.config.get("decoder_readout")
+        readout = self.readout or raw.config.get("decoder_readout")
         if readout not in ("add", "ignore"):
             raise CheckpointError(
-                f"{found.path}: its weights do not tell whether the class token is added or ignored; say readout=add "
+                f"{raw.path}: its weights do not tell whether the class token is added or ignored; say readout=add "
                 f"or readout=ignore, its `decoder_readout`{f', not {readout}' if readout else ''}."
             )
         return str(readout)
 
-    def head(self, tensors: Mapping[str, Tensor], found: RawCheckpoint) -> dict[str, Any]:
+    def head(self, tensors: Mapping[str, Tensor], raw: RawCheckpoint) -> dict[str, Any]:
         count, hidden = tensors["heads.labels.logits.weight"].shape[:2]
         if self.classes and len(self.classes) != count:
-            raise CheckpointError(f"{found.path}: has {count} classes, and {len(self.classes)} names were given.")
+            raise CheckpointError(f"{raw.path}: has {count} classes, and {len(self.classes)} names were given.")
         return {"type": "segmentation", "classes": self.classes or count, "hidden": hidden, "align_corners": True}
 
 
-def check_patch(found: RawCheckpoint) -> None:
+def check_patch(raw: RawCheckpoint) -> None:
     """Raises CheckpointError: other patch sizes, or not four levels."""
-    patch = found.shape(MARKS[0])[-1]
-    if patch != PATCH or "decoder.reassemble_blocks.4.upsample.weight" in found.tensors:
+    patch = raw.shape(MARKS[0])[-1]
+    if patch != PATCH or "decoder.reassemble_blocks.4.upsample.weight" in raw.tensors:
         raise CheckpointError(
-            f"{found.path}: patches of {patch} pixels; only its DPT with four levels and patches of {PATCH} is read."
+            f"{raw.path}: patches of {patch} pixels; only its DPT with four levels and patches of {PATCH} is read."
         )
 
 
-def resolve_out_indices(given: Sequence[int] | None, blocks: int) -> list[int]:
+def resolve_out_indices(indices: Sequence[int] | None, blocks: int) -> list[int]:
     """Its out indices, negative ones counted from the end; by default the last blocks of four equal parts."""
-    return [index % blocks for index in given] if given else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
+    return [index % blocks for index in indices] if indices else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
 
 
-def grid_side(found: RawCheckpoint) -> int:
+def grid_side(raw: RawCheckpoint) -> int:
     """Side of the grid of position embeddings in cells; 0 for encoders without."""
-    positions = found.tensors.get("encoder.model.pos_embed")
-    table = found.tensors.get(f"encoder.model.blocks.0.attn.{TABLE}")
+    positions = raw.tensors.get("encoder.model.pos_embed")
+    table = raw.tensors.get(f"encoder.model.blocks.0.attn.{TABLE}")
     if positions is not None:
         return isqrt(positions.shape[1])  # a few of them belong to class and registers
     return (isqrt(table.shape[0]) + 1) // 2 if table is not None else 0

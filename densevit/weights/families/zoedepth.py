@@ -69,14 +69,14 @@ class ZoeDepth(Family):
         """
         self.margin, self.flip = margin, flip
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        domains = DOMAINS if ROUTER in found.tensors else ("",)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        domains = DOMAINS if ROUTER in raw.tensors else ("",)
         bins = [name for domain in domains for name in bin_tensor_names(domain)]
-        found.need(*MARKS, *(CORE + name for name in WIDTHS), *bins)
+        raw.need(*MARKS, *(CORE + name for name in WIDTHS), *bins)
         unused = (*BUFFERS, CONSTANTS, *(() if self.relative else ("scratch.output_conv.4.*",)))
         names = key_mapping(head=RULES, decoder="decoder.dpt", unused=unused)
-        tensors = merge_domains(found.tensors, names)
-        encoder, dpt = beit_options(found, CORE), decoder_options(tensors, "decoder.dpt")
+        tensors = merge_domains(raw.tensors, names)
+        encoder, dpt = beit_options(raw, CORE), decoder_options(tensors, "decoder.dpt")
         return ConvertedCheckpoint(
             model={
                 "encoder": encoder,
@@ -127,8 +127,8 @@ class ZoeDepthN(ZoeDepth):
     trained_on = "MIX 12, then NYU"
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return looks_like(found) and attractor_widths(found) != [32, 16, 8, 2]
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return looks_like(raw) and attractor_widths(raw) != [32, 16, 8, 2]
 
 
 @FAMILIES.register("zoedepth-k")
@@ -156,8 +156,8 @@ class ZoeDepthK(ZoeDepth):
         self.max_depth = max_depth
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return looks_like(found) and all(count % 2 == 0 for count in attractor_widths(found))
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return looks_like(raw) and all(count % 2 == 0 for count in attractor_widths(raw))
 
 
 @FAMILIES.register("zoedepth-nk")
@@ -169,12 +169,12 @@ class ZoeDepthNK(ZoeDepth):
     trained_on = "MIX 12, then NYU and KITTI"
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return ROUTER in found.tensors and CORE + BEIT in found.tensors
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return ROUTER in raw.tensors and CORE + BEIT in raw.tensors
 
 
-def looks_like(found: RawCheckpoint) -> bool:
-    return found.has(*MARKS, *bin_tensor_names(""))
+def looks_like(raw: RawCheckpoint) -> bool:
+    return raw.has(*MARKS, *bin_tensor_names(""))
 
 
 def bin_tensor_names(domain: str) -> list[str]:
@@ -185,9 +185,9 @@ def bin_tensor_names(domain: str) -> list[str]:
     return [*seeds, *attractors, f"attractors{dot}.0._net.0.weight", f"conditional_log_binomial{dot}.mlp.0.weight"]
 
 
-def attractor_widths(found: RawCheckpoint) -> list[int]:
+def attractor_widths(raw: RawCheckpoint) -> list[int]:
     """Output channels of the attractors of each level."""
-    return [found.shape(f"attractors.{i}._net.2.weight")[0] for i in range(4)]
+    return [raw.shape(f"attractors.{i}._net.2.weight")[0] for i in range(4)]
 
 
 def merge_domains(theirs: Mapping[str, Tensor], names: KeyMapping) -> dict[str, Tensor]:
@@ -199,8 +199,8 @@ def merge_domains(theirs: Mapping[str, Tensor], names: KeyMapping) -> dict[str, 
         if not name.startswith(PIXELWISE):
             tensors[name] = tensor
         elif all(name in one for one in every):
-            own = torch.stack([one[name] for one in (every[:1] if name.startswith(SHARED) else every)])
-            tensors[name] = own.flatten(2) if name.endswith(".weight") else own
+            stacked = torch.stack([one[name] for one in (every[:1] if name.startswith(SHARED) else every)])
+            tensors[name] = stacked.flatten(2) if name.endswith(".weight") else stacked
     return tensors
 
 

@@ -35,26 +35,26 @@ FIXED: Config = {
 ALSO: Config = {"head_in_index": 3}  # the last of four, counted from the front
 
 
-def filled(found: RawCheckpoint, config: Config, defaults: Config) -> dict[str, Any]:
+def filled(raw: RawCheckpoint, config: Config, defaults: Config) -> dict[str, Any]:
     """The config with its class's defaults. Raises CheckpointError if it has values without a counterpart here."""
     full = {**defaults, **config}
     for key in FIXED.keys() & defaults.keys():
         have = list(full[key]) if isinstance(full[key], tuple) else full[key]
         if have not in (FIXED[key], ALSO.get(key, FIXED[key])):
-            raise CheckpointError(f"{found.path}: its config has {key} {have!r}; what is read here is {FIXED[key]!r}.")
+            raise CheckpointError(f"{raw.path}: its config has {key} {have!r}; what is read here is {FIXED[key]!r}.")
     return full
 
 
-def read_dinov2(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
+def read_dinov2(raw: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Encoder options and out indices of a config with a DINOv2 backbone. Raises CheckpointError: another backbone, or
     none."""
-    given = found.config.get("backbone_config") or {}
-    if given.get("model_type") != "dinov2":
+    backbone = raw.config.get("backbone_config") or {}
+    if backbone.get("model_type") != "dinov2":
         raise CheckpointError(
-            f"{found.path}: its config has backbone {given.get('model_type') or found.config.get('backbone')!r}; "
+            f"{raw.path}: its config has backbone {backbone.get('model_type') or raw.config.get('backbone')!r}; "
             "what is read here is 'dinov2'."
         )
-    config = filled(found, given, DINOV2)
+    config = filled(raw, backbone, DINOV2)
     options = {
         "heads": config["num_attention_heads"],
         "mlp": "swiglu_packed" if config["use_swiglu_ffn"] else "gelu",
@@ -67,12 +67,12 @@ def read_dinov2(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
         int(str(name).removeprefix("stage")) for name in config.get("out_features") or ()
     ]
     depth = config["num_hidden_layers"]
-    return options, check_blocks(found, [index % (depth + 1) - 1 for index in indices], depth)  # theirs count the stem
+    return options, check_blocks(raw, [index % (depth + 1) - 1 for index in indices], depth)  # theirs count the stem
 
 
-def read_vit(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
+def read_vit(raw: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Encoder options and out indices of DPT's own ViT."""
-    config = filled(found, found.config, DPT)
+    config = filled(raw, raw.config, DPT)
     options = {
         "heads": config["num_attention_heads"],
         "mlp": "gelu",
@@ -81,34 +81,34 @@ def read_vit(found: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
         "pos_embed_interpolation": "bilinear",
         "depth": config["num_hidden_layers"],
     }
-    return options, check_blocks(found, config["backbone_out_indices"], config["num_hidden_layers"])
+    return options, check_blocks(raw, config["backbone_out_indices"], config["num_hidden_layers"])
 
 
-def check_blocks(found: RawCheckpoint, blocks: list[int], depth: int) -> tuple[int, ...]:
+def check_blocks(raw: RawCheckpoint, blocks: list[int], depth: int) -> tuple[int, ...]:
     if len(blocks) != 4 or sorted(set(blocks)) != list(blocks) or not 0 <= blocks[0] <= blocks[-1] < depth:
         raise CheckpointError(
-            f"{found.path}: its config reads blocks {blocks} of {depth}; four increasing ones would fit."
+            f"{raw.path}: its config reads blocks {blocks} of {depth}; four increasing ones would fit."
         )
     return tuple(blocks)
 
 
-def read_depth_anything_head(found: RawCheckpoint) -> dict[str, Any]:
+def read_depth_anything_head(raw: RawCheckpoint) -> dict[str, Any]:
     """Raises CheckpointError if a kind of depth that transformers does not know either."""
-    config = filled(found, found.config, DEPTH_ANYTHING)
+    config = filled(raw, raw.config, DEPTH_ANYTHING)
     kind, scale = config["depth_estimation_type"], config["max_depth"] or 1
     if kind == "metric":
         return {"type": "metric", "max_depth": float(scale), "min_depth": 0.0, "activation": "sigmoid"}
     if kind != "relative" or scale != 1:
         raise CheckpointError(
-            f"{found.path}: its config has depth_estimation_type {kind!r} and max_depth {scale!r}; what is read "
+            f"{raw.path}: its config has depth_estimation_type {kind!r} and max_depth {scale!r}; what is read "
             "here is 'metric' with any, or 'relative' with 1."
         )
     return {"type": "disparity"}
 
 
-def read_dpt_neck(found: RawCheckpoint) -> dict[str, Any]:
+def read_dpt_neck(raw: RawCheckpoint) -> dict[str, Any]:
     """Options of our DPT decoder that shapes do not tell."""
-    config = filled(found, found.config, DPT)
+    config = filled(raw, raw.config, DPT)
     return {
         "readout": config["readout_type"],
         "residual_bias": config["use_bias_in_fusion_residual"],
@@ -117,9 +117,9 @@ def read_dpt_neck(found: RawCheckpoint) -> dict[str, Any]:
     }
 
 
-def class_names(found: RawCheckpoint, count: int) -> tuple[str, ...] | int:
+def class_names(raw: RawCheckpoint, count: int) -> tuple[str, ...] | int:
     """As `id2label` has them, where it has one for each of so many classes; else their number."""
-    named = found.config.get("id2label") or {}
+    named = raw.config.get("id2label") or {}
     names = tuple(str(named[key]) for key in map(str, range(count)) if key in named)
     return names if len(names) == len(set(names)) == count else count
 

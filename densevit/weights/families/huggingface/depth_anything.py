@@ -33,36 +33,36 @@ class HuggingFace(Family):
     licence = "see the folder's README"
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return found.config.get("model_type") == cls.kind
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return raw.config.get("model_type") == cls.kind
 
     def to_checkpoint(
         self,
-        found: RawCheckpoint,
+        raw: RawCheckpoint,
         names: KeyMapping,
         encoder: Mapping[str, Any],
         decoder: Mapping[str, Any],
         head: Mapping[str, Any],
     ) -> ConvertedCheckpoint:
         """A model with these options and those from the shapes of the tensors."""
-        tensors = fuse_qkv(names.to_densevit(found.tensors))
+        tensors = fuse_qkv(names.to_densevit(raw.tensors))
         options = {
-            **vit_options(tensors, found.path, gated=encoder["mlp"] != "gelu", heads=encoder["heads"]),
+            **vit_options(tensors, raw.path, gated=encoder["mlp"] != "gelu", heads=encoder["heads"]),
             **encoder,
         }
-        rule, multiple, values = read_processor(found, options["patch_size"])
+        rule, multiple, values = read_processor(raw, options["patch_size"])
         resize, grown = self.output_resize(rule, options["patch_size"])
         return ConvertedCheckpoint(
             model={
                 "encoder": {**options, **values},
                 "decoder": {"type": "dpt", **decoder_options(tensors), **decoder},
-                "heads": self.heads(tensors, found, {**head, **grown}),
+                "heads": self.heads(tensors, raw, {**head, **grown}),
             },
             tensors=tensors,
-            unused=names.unused_tensors(found.tensors),
+            unused=names.unused_tensors(raw.tensors),
             resize=resize,
             multiple=multiple,
-            source=str(found.config.get("_name_or_path") or f"transformers, {self.kind}"),
+            source=str(raw.config.get("_name_or_path") or f"transformers, {self.kind}"),
             licence=self.licence,
         )
 
@@ -79,7 +79,7 @@ class HuggingFace(Family):
             "interpolation": rule.output_interpolation,
         }
 
-    def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
+    def heads(self, tensors: Mapping[str, Tensor], raw: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         """The heads for tensors under our names; `head` is what those do not say."""
         return {"depth": {**head_options(tensors), **head}}
 
@@ -91,18 +91,18 @@ class DepthAnything(HuggingFace):
     description = "a folder of transformers' DepthAnythingForDepthEstimation; its config says what it predicts"
     kind = "depth_anything"
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        backbone, out_indices = configs.read_dinov2(found)
-        found.need(
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        backbone, out_indices = configs.read_dinov2(raw)
+        raw.need(
             "backbone.embeddings.position_embeddings", "neck.convs.3.weight", "head.conv1.weight", "head.conv2.weight"
         )
         rules = key_mapping(backbone["mlp"] != "gelu").rules
         return self.to_checkpoint(
-            found,
+            raw,
             KeyMapping(rules, unused_backbone_tensors("backbone.", backbone, out_indices)),
             {**backbone, "out_indices": out_indices},
             {},
-            configs.read_depth_anything_head(found),
+            configs.read_depth_anything_head(raw),
         )
 
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:

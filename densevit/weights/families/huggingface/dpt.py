@@ -27,29 +27,29 @@ class DPT(HuggingFace):
     head_scale = 2  # for any patch size
 
     @classmethod
-    def recognises(cls, found: RawCheckpoint) -> bool:
-        return super().recognises(found) and cls.mark in found.tensors
+    def recognises(cls, raw: RawCheckpoint) -> bool:
+        return super().recognises(raw) and cls.mark in raw.tensors
 
     def head(self) -> Mapping[str, Any]:
         return {"type": "disparity"}
 
-    def read(self, found: RawCheckpoint) -> ConvertedCheckpoint:
-        found.need("neck.convs.3.weight", "head.head.0.weight", "head.head.4.weight", self.mark)
-        if found.config.get("is_hybrid"):
-            raise CheckpointError(f"{found.path}: DPT-Hybrid in transformers' layout; load isl-org's own file instead.")
-        if found.config.get("backbone_config"):
-            backbone, out_indices = configs.read_dinov2(found)
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        raw.need("neck.convs.3.weight", "head.head.0.weight", "head.head.4.weight", self.mark)
+        if raw.config.get("is_hybrid"):
+            raise CheckpointError(f"{raw.path}: DPT-Hybrid in transformers' layout; load isl-org's own file instead.")
+        if raw.config.get("backbone_config"):
+            backbone, out_indices = configs.read_dinov2(raw)
             stem, rules = "backbone.", dinov2_rules("backbone.", backbone["mlp"] != "gelu")
         else:
-            backbone, out_indices = configs.read_vit(found)
+            backbone, out_indices = configs.read_vit(raw)
             stem, rules = "dpt.", vit_rules("dpt.")
-        found.need(f"{stem}embeddings.position_embeddings")
+        raw.need(f"{stem}embeddings.position_embeddings")
         spare = (*unused_backbone_tensors(stem, backbone, out_indices), "auxiliary_head.*")
         return self.to_checkpoint(
-            found,
+            raw,
             KeyMapping((*rules, *NECK, *self.rules), spare),
             {**backbone, "out_indices": out_indices},
-            configs.read_dpt_neck(found),
+            configs.read_dpt_neck(raw),
             self.head(),
         )
 
@@ -107,7 +107,7 @@ class Segmentation(DPT):
             )
         return replace(rule, output_interpolation="bilinear"), {}
 
-    def heads(self, tensors: Mapping[str, Tensor], found: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
+    def heads(self, tensors: Mapping[str, Tensor], raw: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
         count, hidden = tensors["heads.labels.logits.weight"].shape[:2]
-        classes = configs.class_names(found, count)
+        classes = configs.class_names(raw, count)
         return {"labels": {"align_corners": True, "hidden": hidden, "classes": classes, **head}}

@@ -20,23 +20,21 @@ RESAMPLE: Mapping[int, Any] = {2: "bilinear", 3: "bicubic"}
 KIND = "DPTImageProcessor"
 
 
-def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessConfig, int, dict[str, Any]]:
+def read_processor(raw: RawCheckpoint, patch_size: int) -> tuple[PreprocessConfig, int, dict[str, Any]]:
     """Preprocessing, the multiple of the network's input size, and `mean` and `std` for images in [0, 1]. Raises
     CheckpointError: no such file, another processor, or sizes that are no multiples of the patch size."""
-    if not found.preprocessor:
+    if not raw.preprocessor:
         raise CheckpointError(
-            f"{found.path}: has no preprocessor_config.json, which has the preprocessing; save the image "
+            f"{raw.path}: has no preprocessor_config.json, which has the preprocessing; save the image "
             "processor into the folder, too."
         )
-    kind = str(
-        found.preprocessor.get("image_processor_type") or found.preprocessor.get("feature_extractor_type") or KIND
-    )
+    kind = str(raw.preprocessor.get("image_processor_type") or raw.preprocessor.get("feature_extractor_type") or KIND)
     # Names of one processor over the years: feature extractors, and fast and slow ones.
     if kind.removesuffix("Fast").removesuffix("Pil") not in (KIND, "DPTFeatureExtractor"):
-        raise CheckpointError(f"{found.path}: its images go through a {kind}; what is read here is a {KIND}.")
-    config = {**DEFAULTS, **found.preprocessor}
+        raise CheckpointError(f"{raw.path}: its images go through a {kind}; what is read here is a {KIND}.")
+    config = {**DEFAULTS, **raw.preprocessor}
     if config["do_center_crop"]:
-        raise CheckpointError(f"{found.path}: its processor crops the centre, so that borders have no prediction.")
+        raise CheckpointError(f"{raw.path}: its processor crops the centre, so that borders have no prediction.")
     divisor = config["size_divisor"] if config["do_pad"] and config["size_divisor"] else 1
     padding: dict[str, Any] = {"padding": "stretch", "single_resize": True} if divisor > 1 else {}
     multiple = config["ensure_multiple_of"] if config["do_resize"] else divisor
@@ -45,7 +43,7 @@ def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessCon
         rule = PreprocessConfig(
             mode="minimal" if config["keep_aspect_ratio"] else "fixed",
             size=size_of(config["size"]),
-            interpolation=interpolation_of(found, config["resample"]),
+            interpolation=interpolation_of(raw, config["resample"]),
             antialias=True,
             round_to_uint8=True,
             output_interpolation="bicubic",
@@ -60,17 +58,15 @@ def read_processor(found: RawCheckpoint, patch_size: int) -> tuple[PreprocessCon
     if divisor != patch_size if pads else any(side % patch_size for side in sides):
         came = f"pads to multiples of {divisor}, not" if pads else "makes sizes that are no multiples of"
         raise CheckpointError(
-            f"{found.path}: its processor {came} the network's patch of {patch_size}; set ensure_multiple_of, or "
+            f"{raw.path}: its processor {came} the network's patch of {patch_size}; set ensure_multiple_of, or "
             f"do_pad with size_divisor, to {patch_size}."
         )
     return rule, multiple, normalisation(config)
 
 
-def interpolation_of(found: RawCheckpoint, number: Any) -> Any:
+def interpolation_of(raw: RawCheckpoint, number: Any) -> Any:
     if number not in RESAMPLE:
-        raise CheckpointError(
-            f"{found.path}: its processor resamples by PIL's {number!r}; what is read here is 2 or 3."
-        )
+        raise CheckpointError(f"{raw.path}: its processor resamples by PIL's {number!r}; what is read here is 2 or 3.")
     return RESAMPLE[number]
 
 
