@@ -68,9 +68,9 @@ def predict(
         output: folder to write to.
         formats: depth: png16, npy, npz, pfm, h5, color, confidence, interval; 3D: ply, glb, obj, viewer; videos: mp4,
             ffv1, npz_clip, h5_clip; normals (a head's, else of its depth): normals, normals_npy, normals_exr; classes:
-            labels, overlay, probabilities; segments: panoptic, coco, yolo, segments, crops, objects; in Python also
-            name -> options. Default: of depth png16, of classes labels and overlay, of normals normals, of panoptic
-            segments panoptic and segments, of instances coco and segments, of videos mp4 and ffv1.
+            labels, overlay, probabilities; segments: panoptic, coco, yolo, segments, segment_cloud, crops, objects; in
+            Python also name -> options. Default: of depth png16, of classes labels and overlay, of normals normals, of
+            panoptic segments panoptic and segments, of instances coco and segments, of videos mp4 and ffv1.
         heads: heads to write, where several fit a format.
         overwrite: write all files anew.
         resume: write only the files that are missing.

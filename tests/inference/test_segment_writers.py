@@ -10,6 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import trimesh
 from PIL import Image
 from pycocotools import mask as coco_mask
 
@@ -21,6 +22,7 @@ from densevit.inference.camera import Intrinsics
 from densevit.inference.writers import PredictedMap
 from densevit.inference.writers.objects import ObjectTable
 from densevit.inference.writers.segments import CocoResults, Crops, PanopticPng, SegmentOverlay, YoloOutlines
+from densevit.inference.writers.surface import SegmentCloud
 from densevit.model_card import HeadSpec
 from densevit.ops.segments import PanopticPrediction, write_names
 
@@ -148,3 +150,25 @@ def test_objects_are_listed_with_metres_where_there_is_depth(tmp_path: Path) -> 
     assert rows[-1]["image"] == "a" and float(rows[-1]["width_m"]) == 0.8 and rows[-1]["w"] == "20"
     writer.write(path, shown)
     assert {row["depth_m"] for row in json.loads(path.read_text())} == {None}
+
+
+def test_a_cloud_tells_its_segments_apart(tmp_path: Path) -> None:
+    shown, path = frame("panoptic"), tmp_path / "a.segments.ply"
+    depth = np.full(SIZE, 2.0, np.float32)
+    depth[:2] = np.nan
+    metric = PredictedMap(
+        values=depth, image=shown.image, spec=HeadSpec(kind="metric"), camera=Intrinsics(50.0, 25.0, 30.0, 20.0)
+    )
+    SegmentCloud().write(path, replace(shown, depth=metric))
+    points = trimesh.load(path)
+    assert len(points.vertices) == 38 * 60
+    text, _, data = path.read_bytes().partition(b"end_header\n")
+    assert b"property int segment" in text
+    rows = np.frombuffer(data, [(axis, "<f4") for axis in "xyz"] + [("rgb", "u1", 3), ("segment", "<i4")])
+    numbers = np.zeros(SIZE, int)
+    numbers[:20], numbers[25:35, 35:55], numbers[22:30, 5:25], numbers[33:38, 5:9] = 1, 3, 2, 2  # as `frame` draws them
+    np.testing.assert_array_equal(rows["segment"].reshape(38, 60), numbers[2:])
+    # By hand: column 40, row 30 is 10 right and 10 below of the principal point, at 2 m.
+    np.testing.assert_allclose(
+        np.stack([rows[axis].reshape(38, 60)[28, 40] for axis in "xyz"]), [0.4, 0.8, 2.0], rtol=1e-6
+    )

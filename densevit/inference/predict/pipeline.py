@@ -104,6 +104,10 @@ class Exporter(ABC):
                     f"format {format}, as asked for, needs a head with `uncertainty: laplace`; "
                     f"'{self.sources[format]}' predicts none."
                 )
+            if writer.needs_beside and not self.predictor.card.heads_of(*writer.beside):
+                raise ConfigError(
+                    f"format {format}: needs a head of {' or '.join(writer.beside)}; this model has none."
+                )
             if writer.needs_camera(spec) and not self.predictor.card.camera_head:
                 plan.check_cameras(format)
         if self.predictor.tiling is not None:

@@ -70,6 +70,7 @@ class MapWriter:
     fallback: ClassVar[tuple[Kind, ...]] = ()
 
     beside: ClassVar[tuple[Kind, ...]] = ()  # the head that it reads, too, where the model has one of these
+    needs_beside: ClassVar[bool] = False  # whether the model must have one of these
 
     @property
     def needs_intrinsics(self) -> bool:

@@ -9,10 +9,12 @@ from pydantic import AfterValidator, Field
 
 from densevit.errors import ConfigError, DataError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
+from densevit.inference.writers.segments import SegmentWriter
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import percentile_range
 from densevit.ops.geometry import Matrix, backproject
 from densevit.ops.intervals import confidence
+from densevit.ops.segments import draw_segments, exclusive
 from densevit.ops.surfaces.normals import normals_of_map
 from densevit.ops.surfaces.triangles import EDGE, grid_triangles
 
@@ -147,8 +149,32 @@ class Ply(SurfaceWriter):
         return header(points, self.unit) + points.tobytes()
 
 
+@DEPTH_FORMATS.register("segment_cloud")
+class SegmentCloud(SegmentWriter):
+    """Binary PLY of the points of the depth head, in metres, each in the colour of its segment; property `segment` is
+    its number in the files of the other formats, 0 in none."""
+
+    suffix = ".segments.ply"
+    beside = ("metric",)
+    needs_beside = True
+
+    @property
+    def needs_intrinsics(self) -> bool:
+        return True
+
+    def encode(self, frame: PredictedMap) -> bytes:
+        assert frame.depth is not None
+        surface, coloured = SurfaceWriter().surface(frame.depth), draw_segments(frame.image, frame.segments, frame.spec)
+        points = np.empty(np.count_nonzero(surface.valid), np.dtype([*AXES, *COLORS, ("segment", "<i4")]))
+        for names, values in (("xyz", surface.points), (("red", "green", "blue"), coloured)):
+            for name, value in zip(names, values[surface.valid].T, strict=True):
+                points[name] = value
+        points["segment"] = exclusive(frame.segments).segments[surface.valid]
+        return header(points, "metres") + points.tobytes()
+
+
 def header(points: np.ndarray, unit: str) -> bytes:
-    names = {"<f4": "float", "|u1": "uchar"}
+    names = {"<f4": "float", "|u1": "uchar", "<i4": "int"}
     properties = "".join(f"property {names[points.dtype[name].str]} {name}\n" for name in points.dtype.names or ())
     return (
         f"ply\nformat binary_little_endian 1.0\ncomment {unit}; x right, y down, z forward\n"

@@ -1,6 +1,6 @@
 """Segments of images: things and stuff as predictions, and how queries are merged into them."""
 
-from densevit.ops.segments.drawing import captions, draw_segments, median_depths, write_names
+from densevit.ops.segments.drawing import captions, draw_segments, exclusive, median_depths, write_names
 from densevit.ops.segments.predictions import (
     THRESHOLD,
     InstancePrediction,
@@ -19,6 +19,7 @@ __all__ = [
     "SegmentPrediction",
     "captions",
     "draw_segments",
+    "exclusive",
     "masks_of",
     "median_depths",
     "merge_panoptic",
