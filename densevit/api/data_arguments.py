@@ -13,6 +13,7 @@ from densevit.data.datasets.named import SPLITS, named_spec, spec_to_score, spli
 from densevit.data.datasets.pairs import as_dataset
 from densevit.errors import CheckpointError, ConfigError, DensevitError
 from densevit.registry import ComponentConfig, ComponentSpec, choices, default
+from densevit.utils.network import is_address
 from densevit.weights.checkpoint import locate, read_card
 
 Options = Mapping[str, Any] | None
@@ -130,6 +131,8 @@ def _checked(split: str, spec: ComponentConfig, *, optional: bool = False) -> Sp
 
 def recorded_run(checkpoint: str | Path) -> Mapping[str, Any]:
     """The config that trained the checkpoint; empty where it records none."""
+    if is_address(checkpoint):
+        return {}
     try:
         locate(checkpoint)
         return read_card(checkpoint).config

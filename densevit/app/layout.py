@@ -103,7 +103,11 @@ class Layout:
             with gradio.Row(visible=False) as self.attention_controls:
                 self.layer = gradio.Slider(1, LAYERS, value=LAYERS, step=1, label="Layer", elem_id="layer")
                 self.query = gradio.Dropdown(
-                    ["mean of heads", "rollout"], value="mean of heads", label="Attention", elem_id="query"
+                    ["mean of heads", "rollout"],
+                    value="mean of heads",
+                    label="Attention",
+                    min_width=200,
+                    elem_id="query",
                 )
 
     def build_clouds(self) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toy_room_model import write_toy
 
 import densevit
 from densevit.cli.main import main
 from densevit.data.io.readers import read_depth, read_image
 from densevit.errors import ConfigError, DataError
+from densevit.weights import hub
 
 
 def data(small_run: Path) -> dict[str, Any]:
@@ -44,6 +46,16 @@ def test_a_checkpoint_scores_as_by_the_command(small_run: Path, tmp_path: Path) 
     assert str(found).startswith(found.summary()) and str(found).endswith("ms per image for the prediction.")
     html = found._repr_html_()
     assert html.startswith("<b>run on folder</b>") and f"<td>{found.scores['abs_rel']:.4f}</td>" in html
+
+
+def test_a_model_is_scored_by_its_name_as_when_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "PACKAGED_FOLDER", write_toy(tmp_path / "toy"))
+    rng = np.random.default_rng(0)
+    images, depths = rng.integers(0, 256, (2, 48, 64, 3), dtype=np.uint8), rng.uniform(1, 5, (2, 48, 64))
+    pairs = list(zip(images, depths.astype(np.float32), strict=True))
+    named = densevit.evaluate("densevit:rooms", pairs, device="cpu")
+    loaded = densevit.load("densevit:rooms", device="cpu", precision="fp32")
+    assert named.scores == densevit.evaluate(loaded, pairs).scores
 
 
 def maps(small_run: Path) -> dict[str, np.ndarray]:

@@ -149,6 +149,13 @@ def test_values_of_an_image_of_another_shape_have_its_size(page: Any, predictor:
     assert depth.shape == (200, 100) and np.abs(depth / expected - 1).max() < 1e-3
 
 
+def test_a_wide_image_stands_above_its_map(page: Any, tmp_path: Path) -> None:
+    photo(tmp_path / "wide.png", (40, 400))
+    choose(page, tmp_path / "wide.png")
+    image, depth = (page.locator(name).bounding_box() for name in ("#image", "#map"))
+    assert image["x"] == depth["x"] and image["y"] + image["height"] < depth["y"]
+
+
 def test_a_large_image_is_reduced_and_said_to_be(page: Any, tmp_path: Path) -> None:
     Image.new("RGB", (3000, 2000)).save(tmp_path / "large.png")
     choose(page, tmp_path / "large.png")
@@ -159,11 +166,16 @@ def test_files_that_are_no_images_are_named_and_the_page_goes_on(page: Any, tmp_
     (tmp_path / "notes.pdf").write_bytes(b"%PDF-1.4")
     (tmp_path / "cut.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     (tmp_path / "empty.png").touch()
+    noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "whole.jpg")
+    (tmp_path / "half.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:3000])
     Image.new("1", (20_000, 10_000)).save(tmp_path / "huge.png")
     photo(tmp_path / "good.png")
     reads, choice = "is no image that this browser reads", "Choose a JPEG, PNG, WebP or AVIF image."
     assert choose(page, tmp_path / "notes.pdf") == f"notes.pdf {reads} (application/pdf). {choice}"
+    assert not page.is_visible("#result")  # no longer that of the image before
     assert choose(page, tmp_path / "cut.jpg") == f"cut.jpg {reads} (image/jpeg). {choice}"
+    assert choose(page, tmp_path / "half.jpg").startswith("half.jpg is damaged, or too large")
     assert choose(page, tmp_path / "empty.png") == f"empty.png is empty. {choice}"
     assert "has 20000 x 10000 pixels, 200 megapixels; at most 100 are read" in choose(page, tmp_path / "huge.png")
     page.evaluate("document.dispatchEvent(new DragEvent('drop', {dataTransfer: new DataTransfer()}))")

@@ -8,6 +8,7 @@ import { decode, draw, focalLength, PictureError } from "./picture.js";
 
 const $ = (id) => document.getElementById(id);
 const DEPTH = ["metric", "affine", "disparity"], VALUES = [...DEPTH, "uncertainty"];
+const WIDE = 2.5; // width over height of an image whose map stands below it, not beside it
 
 let settings, model, cloud;
 let shown; // the result on view: {name, of, size, rgba, maps}
@@ -69,6 +70,7 @@ async function take(file) {
     if (document.body.dataset.ready) await predict();
   } catch (error) {
     if (!(error instanceof PictureError)) console.error(error);
+    $("result").hidden = true; // it is of the image before
     say(error instanceof PictureError ? error.message : `${file.name} could not be read (${error.message}).`, true);
   }
 }
@@ -119,6 +121,7 @@ function chosen() {
 function render() {
   const { of, size: [height, width], rgba } = shown, head = chosen();
   $("result").hidden = false;
+  $("pair").classList.toggle("wide", width > WIDE * height);
   $("source").textContent = `${of[1]} x ${of[0]} pixels${of[1] === width ? "" : `, reduced to ${width} x ${height}`}`;
   const values = VALUES.includes(head.kind), labels = head.kind === "labels";
   $("map-figure").hidden = $("save-picture").hidden = head.kind === "class";

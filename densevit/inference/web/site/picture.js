@@ -29,10 +29,12 @@ export async function decode(file) {
       throw new PictureError(`${name} has ${width} x ${height} pixels, ${Math.round(width * height / 1e6)} megapixels; `
         + `at most ${MAX_PIXELS / 1e6} are read. Save a smaller copy of it.`);
     }
-    await image.decode().catch(() => {
-      throw new PictureError(`${name} is damaged and cannot be read to its end. Choose another image.`);
-    });
-    return await createImageBitmap(image);
+    try {
+      await image.decode();
+      return await createImageBitmap(image); // where some browsers find a damaged file only
+    } catch {
+      throw new PictureError(`${name} is damaged, or too large for this browser's memory. Choose another image.`);
+    }
   } finally {
     URL.revokeObjectURL(url);
   }
