@@ -31,6 +31,7 @@ def test_a_checkpoint_scores_as_by_the_command(small_run: Path, tmp_path: Path) 
     found = densevit.evaluate(small_run / "run", data(small_run), metrics=["distance"])
     written = found.report(tmp_path / "python")
     assert [path.name for path in written] == ["metrics.json", "per_image.csv", "report.html"]
+    assert "<details open" not in written[2].read_text()  # the model card is folded
     mine = json.loads(written[0].read_text())
     assert mine["source"].pop("inference")["precision"] == "fp32"
     assert mine["source"].pop("warning").startswith("6 of these 6 images trained the model")
