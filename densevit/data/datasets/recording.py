@@ -8,7 +8,7 @@
 same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -83,7 +83,8 @@ class Recording(FileDataset):
                 f"{self.root}: no recording in a known layout ({known}); `densevit list components data_set recording`."
             )
         self.depth_scale = depth_scale or found[0][1].depth_scale
-        samples, shared = [], pinhole(*camera) if camera else camera_file(self.root)
+        samples, sources = [], set[str]()
+        shared = (pinhole(*camera), "`camera`") if camera else camera_file(self.root)
         for path, layout in found:
             try:
                 frames = layout.read(path, max_gap)
@@ -94,8 +95,7 @@ class Recording(FileDataset):
             if not require_depth:
                 frames = [f if f.depth and f.depth.is_file() else replace(f, depth=None) for f in frames]
             frames = [frame for frame in frames if frame.depth is not None or not require_depth][::every]
-            own = None if camera else camera_file(path)
-            fallback = shared if own is None else own
+            fallback, source = (None if camera else camera_file(path)) or shared or (None, "")
             other = pinhole(*depth_camera) if depth_camera else None
             prefix = path.name if path == self.root else path.relative_to(self.root).as_posix()
             samples += [
@@ -107,22 +107,27 @@ class Recording(FileDataset):
                 )
                 for frame in split_blocks(frames, split, val_fraction)
             ]  # fmt: skip
+            sources |= {source if frame.camera is None else f"the files of {layout.name}" for frame in frames}
         if not samples:
             raise DataError(f"{self.root}: no frame of '{split}' has depth; `require_depth: false` takes them without.")
         self.split_by_fraction = split != "all"  # a sequence is then in both splits
-        self.facts = recording_facts(found, samples, split)
+        self.facts = recording_facts(found, samples, split, sources)
         super().__init__(samples, subset, f"recording '{split}' in {self.root}")
 
     def scene(self, index: int) -> str:
         return "" if self.split_by_fraction else super().scene(index)
 
 
-def recording_facts(found: Sequence[tuple[Path, Layout]], samples: Sequence[SampleFiles], split: str) -> list[str]:
-    """Return what was found, for `check-data`."""
+def recording_facts(
+    found: Sequence[tuple[Path, Layout]], samples: Sequence[SampleFiles], split: str, sources: Set[str]
+) -> list[str]:
+    """Return what was found, for `check-data`. `sources`: where cameras come from, "" where they are not known."""
     layouts = ", ".join(dict.fromkeys(layout.name for _, layout in found))
     posed, known = (sum(getattr(files, key) is not None for files in samples) for key in ("pose", "intrinsics"))
     blocks = "" if split == "all" else f"; {split} is a block of each, by time"
-    camera = "unknown: write intrinsics.json or set `camera`" if not known else f"known for {known:,} of them"
+    camera = f"of {known:,} of them from {' and '.join(sorted(filter(None, sources)))}"
+    if not known:
+        camera = "unknown: write intrinsics.json or set `camera`"
     rated = sum(bool(files.masks) for files in samples)
     confidence = [f"confidence of {rated:,} depth maps; where it is 0 (low), depth is not measured"] if rated else []
     return [
@@ -132,9 +137,9 @@ def recording_facts(found: Sequence[tuple[Path, Layout]], samples: Sequence[Samp
     ]
 
 
-def camera_file(folder: Path) -> Camera | None:
-    """Return the camera in a JSON or YAML file of a folder; None where there is none."""
+def camera_file(folder: Path) -> tuple[Camera, str] | None:
+    """Return the camera in a JSON or YAML file of a folder, and the file's name; None where there is none."""
     for path in (path for pattern in CAMERA_FILES for path in sorted(folder.glob(pattern))):
         if path.stem == "intrinsics" or path.suffix != ".json" or is_camera_object(read_object(path)):
-            return read_camera(path)
+            return read_camera(path), path.name
     return None

@@ -119,18 +119,9 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
                 opws.append(change.opw)
                 steady.append(change.rtc)
                 ratios.append(change.ratio)
-            if old.pose is not None and frame.pose is not None and old.intrinsics is not None:
-                assert frame.intrinsics is not None
-                errors.append(
-                    temporal_alignment_error(
-                        earlier,
-                        depth,
-                        old.pose,
-                        frame.pose,
-                        old.intrinsics,
-                        frame.intrinsics,
-                    )
-                )
+            views = [x for x in (old.pose, frame.pose, old.intrinsics, frame.intrinsics) if x is not None]
+            if len(views) == 4:
+                errors.append(temporal_alignment_error(earlier, depth, *views))
         before = frame, depth
     if count < 2:
         raise DataError(f"a clip of {count} frames; temporal consistency needs two or more.")

@@ -85,6 +85,8 @@ class VideoScores(Scores):
             cells = "".join(f"{row[m]:14.4f}" if m in row else f"{'-':>14}" for m in names)
             frames = f"{int(row['frames']):8}" if "frames" in row else ""
             lines.append(f"{name:{width}}{cells}{frames}")
+        if "tae" not in names and self.protocol.name != "films":
+            lines += ["", "No tae: it needs the pose and the camera of two neighbouring frames."]
         return "\n".join([*lines, "", self.protocol_text])
 
     def entries(self) -> dict[str, Any]:

@@ -80,8 +80,8 @@ def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
         why = f"{urlsplit(server).hostname} is out of reach" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(
             f"encoder.pretrained: the weights of '{name}' are not on this machine, and {why}. "
-            f"Fetch {cfg.hf_hub_id or cfg.url} elsewhere and pass the file as encoder.weights=PATH "
-            "(.safetensors or .pth), or set encoder.pretrained=false to train from scratch."
+            f"Fetch {cfg.hf_hub_id or cfg.url} elsewhere and pass the file as model.encoder.weights=PATH "
+            "(.safetensors or .pth), or set model.encoder.pretrained=false to train from scratch."
         )
     return {}
 

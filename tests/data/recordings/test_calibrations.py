@@ -197,6 +197,7 @@ def test_a_distorted_room_is_the_room_again(lens: Distortion, depth_size: tuple[
     straight = backproject(sample.depth.astype(np.float64), sample.intrinsics)
     off = straight @ [0.3, 0.2, -1] + 2  # of the wall
     assert abs(off).mean() < 0.2 * step
+    np.testing.assert_array_equal(data.depth_map(0), sample.depth)
     assert any("undistorted: " in fact and "bends the corner by" in fact for fact in data.facts)
 
 

@@ -164,6 +164,8 @@ def test_every_layout_gives_the_same_walk(write: Callable[[Path], None], tmp_pat
     (tmp_path / "intrinsics.json").write_text(json.dumps({"intrinsic_matrix": K.T.ravel().tolist()}))  # Open3D's
     data = Recording(root=tmp_path)
     assert len(data) == N and {data.scene(i) for i in range(N)} == {"walk"}
+    own = f"the files of {name}" if name in ("scannet", "arkit", "stray", "nerf", "colmap") else "intrinsics.json"
+    assert f"poses of 8 of 8 images; camera of 8 of them from {own}" in data.facts
     for i in range(N):
         sample, files = data.read(i), data.samples[i]
         assert sample.pose is not None and sample.intrinsics is not None and sample.depth is not None
@@ -302,7 +304,7 @@ def test_init_takes_a_recording_for_what_it_is(tmp_path: Path, monkeypatch: pyte
     text = init("walk")
     config = (tmp_path / "walk.yaml").read_text()
     assert "{type: recording, split: train}" in config and "5000" not in config
-    assert "poses of 8 of 8 images; camera known for 8 of them" in text
+    assert "poses of 8 of 8 images; camera of 8 of them from intrinsics.json" in text
     splits = [SplitToValidate(s, lambda s=s: Recording(root=tmp_path / "walk", split=s)) for s in ("train", "val")]
     assert validate(splits).ok
 

@@ -12,6 +12,7 @@ from densevit.cli.main import main
 from densevit.errors import DataError
 from densevit.evaluation.video.clip import ClipFrame, VideoProtocol, score_clip
 from densevit.evaluation.video.metrics import flicker, flow_change, temporal_alignment_error
+from densevit.evaluation.video.scores import VideoScores
 from densevit.ops.geometry import pinhole
 from densevit_rooms.generate import generate
 
@@ -37,6 +38,32 @@ def test_true_depth_of_a_camera_that_walks_has_no_alignment_error() -> None:
     assert temporal_alignment_error(*wall, moved(), moved(z=0.1), CAMERA, CAMERA) == pytest.approx(0, abs=1e-9)
     assert temporal_alignment_error(wall[0], wall[0], moved(), moved(z=0.1), CAMERA, CAMERA) > 2
     assert np.isnan(temporal_alignment_error(*wall, moved(), moved(x=100), CAMERA, CAMERA))
+
+
+def test_alignment_error_of_a_step_is_that_by_hand() -> None:
+    """One row of four pixels, f = 4, and a camera that moves 1 m to the right: a point at z moves by 4 / z pixels.
+
+    Forth, those at 2 m (pixels 0, 1) leave, those at 4 m (2, 3) land on 1, 2, where 5 and 4 m are predicted: errors
+    1/5 and 0. Back, 2 m (0) lands on 2, and so does 5 m (1, by 0.8) after it, which stays; 4 m (2) lands on 3, and
+    3 m (3) leaves: errors |4 - 5| / 4 and 0.
+    """
+    camera = pinhole(4.0, 4.0, 1.5, 0.0)
+    first, second = np.array([[2.0, 2, 4, 4]]), np.array([[2.0, 5, 4, 3]])
+    found = temporal_alignment_error(first, second, moved(), moved(x=1.0), camera, camera)
+    assert found == pytest.approx(100 * ((1 / 5 + 0) / 2 + (1 / 4 + 0) / 2) / 2)
+
+
+def test_no_alignment_error_where_pose_or_camera_of_a_frame_is_unknown() -> None:
+    frames = [
+        ClipFrame(name=str(i), image=frame(i, SIZE), prediction=np.full(SIZE, 2, np.float32), pose=moved(),
+                  intrinsics=CAMERA if i else None)
+        for i in range(3)
+    ]  # fmt: skip
+    assert score_clip(lambda: iter(frames), VideoProtocol(), "none", "metric")["tae"] == 0  # of frames 1 and 2
+    row = score_clip(lambda: iter(frames[:2]), VideoProtocol(), "none", "metric")
+    assert "tae" not in row
+    scores = VideoScores([("walk", row)], VideoProtocol(), "none")
+    assert "No tae: it needs the pose and the camera of two neighbouring frames." in scores.table()
 
 
 def test_flow_tells_how_steady_a_panned_plane_is() -> None:
