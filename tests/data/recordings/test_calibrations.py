@@ -101,21 +101,31 @@ def test_coefficients_are_read_by_their_model_or_refused(facts: dict[str, Any], 
 
 def test_the_models_of_colmap_are_its_formulas(tmp_path: Path) -> None:
     """colmap/sensor/models.h, written down once more: what is added to u and v, before f and c."""
-    numbers = {"f": 30, "fx": 30, "fy": 31, "cx": 20.5, "cy": 15.5, "k1": 0.1, "k2": -0.02, "p1": 0.003, "p2": -0.002}
-    numbers |= {"k3": 0.004, "k4": 0.02, "k5": 0.01, "k6": 0.003}
-    lines = [
-        f"{i} {name} 40 30 " + " ".join(str(numbers[key]) for key in names.split())
-        for i, (name, names) in enumerate(COLMAP.items())
-    ]
+    models = {
+        "SIMPLE_PINHOLE": "30 20.5 15.5",
+        "PINHOLE": "30 31 20.5 15.5",
+        "SIMPLE_RADIAL": "30 20.5 15.5 0.1",
+        "RADIAL": "30 20.5 15.5 0.1 -0.02",
+        "OPENCV": "30 31 20.5 15.5 0.1 -0.02 0.003 -0.002",
+        "FULL_OPENCV": "30 31 20.5 15.5 0.1 -0.02 0.003 -0.002 0.004 0.02 0.01 0.003",
+        "SIMPLE_RADIAL_FISHEYE": "30 20.5 15.5 0.1",
+        "RADIAL_FISHEYE": "30 20.5 15.5 0.1 -0.02",
+        "OPENCV_FISHEYE": "30 31 20.5 15.5 0.1 -0.02 0.004 0.02",
+    }
+    lines = [f"{i} {name} 40 30 {numbers}" for i, (name, numbers) in enumerate(models.items())]
+    assert models.keys() == COLMAP.keys()
     (tmp_path / "cameras.txt").write_text("# cameras\n" + "\n".join(lines) + "\n")
     u, v = 0.3, -0.2
     r2 = u * u + v * v
     theta = np.arctan(np.sqrt(r2))
     for i, camera in enumerate(read_colmap_cameras(tmp_path / "cameras.txt").values()):
-        name = [*COLMAP][i]
-        k = [numbers[f"k{j}"] if f"k{j}" in COLMAP[name] else 0.0 for j in range(1, 7)]
-        p1, p2 = (numbers[key] if key in COLMAP[name] else 0.0 for key in ("p1", "p2"))
-        assert isinstance(camera, CameraModel) and (camera.cx, camera.size) == (20.0, (30, 40))
+        name = [*models][i]
+        is_single = name.startswith(("SIMPLE", "RADIAL"))
+        values = [*map(float, models[name].split()[3 if is_single else 4 :])]
+        p1, p2 = values[2:4] if name in ("OPENCV", "FULL_OPENCV") else (0.0, 0.0)
+        k = [*(values[:2] + values[4:] if p1 else values), *[0.0] * 6]
+        assert isinstance(camera, CameraModel) and camera.size == (30, 40)
+        assert (camera.fx, camera.fy, camera.cx, camera.cy) == (30, 30 if is_single else 31, 20, 15)
         lens = camera.distortion or Distortion("", (0.0,))
         if "FISHEYE" in name:
             angle = theta * (1 + k[0] * theta**2 + k[1] * theta**4 + k[2] * theta**6 + k[3] * theta**8)
