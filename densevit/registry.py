@@ -29,8 +29,8 @@ class ComponentSpec(Generic[T]):
     component: Callable[..., T]
     options: Mapping[str, Any]
 
-    def build(self, *given: Any) -> T:
-        return self.component(*given, **self.options)
+    def build(self, *args: Any) -> T:
+        return self.component(*args, **self.options)
 
     def spec(self) -> ComponentConfig:
         """The config that `check` accepts back, every default spelled out, in plain YAML types."""
@@ -75,8 +75,8 @@ class Registry(Generic[T]):
             parameters = inspect.signature(function, eval_str=True).parameters.values()
             options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in inputs]
 
-            def component(**chosen: Any) -> T:
-                return build(function, **{p.name: p.default for p in options} | chosen)
+            def component(**overrides: Any) -> T:
+                return build(function, **{p.name: p.default for p in options} | overrides)
 
             component.__name__, component.__doc__ = function.__name__, function.__doc__
             component.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ class Registry(Generic[T]):
 
         return add
 
-    def check(self, spec: Mapping[str, Any], where: str, *, partial: bool = False) -> ComponentSpec[T]:
+    def check(self, spec: Mapping[str, Any], key_path: str, *, partial: bool = False) -> ComponentSpec[T]:
         """Checks name, options and types before anything is built. `partial`: missing options are no error, since a
         checkpoint may hold them; the result is not for building. Raises ConfigError: naming every error of this
         component at once."""
@@ -93,24 +93,24 @@ class Registry(Generic[T]):
         name = options.pop("type", None)
         if name is None:
             if typo := difflib.get_close_matches("type", options, n=1):
-                raise ConfigError(f"{where}.{typo[0]}: no such option. Did you mean 'type'?")
-            raise ConfigError(f"{where}.type: missing. Known: {', '.join(sorted(self.components))}.")
+                raise ConfigError(f"{key_path}.{typo[0]}: no such option. Did you mean 'type'?")
+            raise ConfigError(f"{key_path}.type: missing. Known: {', '.join(sorted(self.components))}.")
         if not isinstance(name, str) or name not in self.components:
-            raise ConfigError(f"{where}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.components)}")
+            raise ConfigError(f"{key_path}.type: no {self.kind} '{name}'.{did_you_mean(str(name), self.components)}")
         component = self.components[name]
-        return ComponentSpec(name, component, validate(schema(component), options, where, partial))
+        return ComponentSpec(name, component, validate(schema(component), options, key_path, partial))
 
 
 @cache
 def schema(component: Callable[..., Any]) -> type[BaseModel]:
     """The keyword-only parameters of a component, as a pydantic model that forbids anything else."""
-    chosen: dict[str, Any] = {
+    keys: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default)
         for p in inspect.signature(component, eval_str=True).parameters.values()
         if p.kind is p.KEYWORD_ONLY
     }
     rules = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=(), allow_inf_nan=False)
-    return create_model(getattr(component, "__name__", "ComponentConfig"), __config__=rules, **chosen)
+    return create_model(getattr(component, "__name__", "ComponentConfig"), __config__=rules, **keys)
 
 
 def choices(component: Callable[..., Any], option: str) -> tuple[Any, ...]:
@@ -125,16 +125,16 @@ def default(component: Callable[..., Any], option: str) -> Any:
     return field.get_default() if field is not None else None
 
 
-def validate(model: type[BaseModel], options: Mapping[str, Any], where: str, partial: bool) -> dict[str, Any]:
+def validate(model: type[BaseModel], options: Mapping[str, Any], key_path: str, partial: bool) -> dict[str, Any]:
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        known = _known_keys(model)
+        known_keys = _known_keys(model)
         faults = [fault for fault in error.errors() if not (partial and fault["type"] in MISSING)]
         if not faults:
             return dict(options)
-        raise ConfigError(*explain(faults, options, where, known)) from None
-    if wrong := list(check_bool_as_number(options, checked, where)):
+        raise ConfigError(*explain(faults, options, key_path, known_keys)) from None
+    if wrong := list(check_bool_as_number(options, checked, key_path)):
         raise ConfigError(*wrong)
     return {name: getattr(checked, name) for name in model.model_fields}
 
@@ -142,25 +142,25 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], where: str, par
 def _known_keys(model: type[BaseModel]) -> Callable[[Sequence[Any]], Iterable[str]]:
     """The keys at a place of a component's options: its own, or those of the dataclass that one of them holds."""
 
-    def known(place: Sequence[Any]) -> Iterable[str]:
-        field = model.model_fields.get(str(place[0])) if place else None
+    def keys_at(location: Sequence[Any]) -> Iterable[str]:
+        field = model.model_fields.get(str(location[0])) if location else None
         held = next((arg for arg in get_args(field.annotation) if is_dataclass(arg)), None) if field else None
         return ["type", *model.model_fields] if held is None else [key.name for key in fields(held)]
 
-    return known
+    return keys_at
 
 
-def check_bool_as_number(given: Any, checked: Any, where: str) -> Iterator[str]:
+def check_bool_as_number(raw: Any, checked: Any, key_path: str) -> Iterator[str]:
     """Errors for booleans where a number belongs; pydantic would take true for 1."""
-    if isinstance(given, Mapping):
-        for name, value in given.items():
+    if isinstance(raw, Mapping):
+        for name, value in raw.items():
             below = checked.get(name) if isinstance(checked, Mapping) else getattr(checked, str(name), None)
-            yield from check_bool_as_number(value, below, f"{where}.{name}" if where else str(name))
-    elif isinstance(given, list) and isinstance(checked, list | tuple):
-        for i, pair in enumerate(zip(given, checked, strict=False)):
-            yield from check_bool_as_number(*pair, f"{where}.{i}")
-    elif isinstance(given, bool) and isinstance(checked, int | float) and not isinstance(checked, bool):
-        yield f"{where}: a number, got {str(given).lower()}."
+            yield from check_bool_as_number(value, below, f"{key_path}.{name}" if key_path else str(name))
+    elif isinstance(raw, list) and isinstance(checked, list | tuple):
+        for i, pair in enumerate(zip(raw, checked, strict=False)):
+            yield from check_bool_as_number(*pair, f"{key_path}.{i}")
+    elif isinstance(raw, bool) and isinstance(checked, int | float) and not isinstance(checked, bool):
+        yield f"{key_path}: a number, got {str(raw).lower()}."
 
 
 MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
@@ -170,17 +170,17 @@ UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's words
 def explain(
     faults: Iterable[ErrorDetails],
     tree: Mapping[str, Any],
-    where: str,
-    known_at: Callable[[Sequence[Any]], Iterable[str]],
+    key_path: str,
+    keys_at: Callable[[Sequence[Any]], Iterable[str]],
 ) -> list[str]:
     """Pydantic's errors as messages, one line per key: where, what came, what would fit."""
-    wanted: dict[str, list[str]] = {}
+    expected: dict[str, list[str]] = {}
     got: dict[str, str] = {}
     for fault in faults:
         loc = _real(fault["loc"], tree, absent=fault["type"] in MISSING)
-        key = ".".join(map(str, [where, *loc] if where else loc))
+        key = ".".join(map(str, [key_path, *loc] if key_path else loc))
         if fault["type"] in UNKNOWN:
-            message = f"no such option.{did_you_mean(str(loc[-1]), known_at(loc[:-1]), '.'.join(map(str, loc[:-1])))}"
+            message = f"no such option.{did_you_mean(str(loc[-1]), keys_at(loc[:-1]), '.'.join(map(str, loc[:-1])))}"
         elif fault["type"] in MISSING:
             message = "missing."
         else:
@@ -188,8 +188,8 @@ def explain(
             got[key] = f", got {fault['input']!r}."
             if fault["type"] in ("list_type", "tuple_type") and "," in str(fault["input"]):
                 got[key] += f" Did you mean [{fault['input']}]?"
-        wanted.setdefault(key, []).append(message.removeprefix("value error, "))
-    return [f"{key}: {', or '.join(dict.fromkeys(messages))}{got.get(key, '')}" for key, messages in wanted.items()]
+        expected.setdefault(key, []).append(message.removeprefix("value error, "))
+    return [f"{key}: {', or '.join(dict.fromkeys(messages))}{got.get(key, '')}" for key, messages in expected.items()]
 
 
 def _real(loc: Sequence[Any], tree: Any, *, absent: bool) -> list[Any]:
@@ -197,11 +197,11 @@ def _real(loc: Sequence[Any], tree: Any, *, absent: bool) -> list[Any]:
     real = []
     for i, name in enumerate(loc):
         items = range(len(tree)) if isinstance(tree, list | tuple) else ()
-        known = name in (tree if isinstance(tree, Mapping) else items)
+        exists = name in (tree if isinstance(tree, Mapping) else items)
         last = i == len(loc) - 1 and (isinstance(tree, Mapping) or (bool(items) and isinstance(name, int)))
-        if known or (last and absent):
+        if exists or (last and absent):
             real.append(name)
-            tree = tree[name] if known else None
+            tree = tree[name] if exists else None
     return real
 
 
@@ -221,7 +221,7 @@ COMMON_ALIASES = {
 FEW = 12  # known names that a hint lists
 
 
-def did_you_mean(word: str, known: Iterable[str], section: str = "") -> str:
+def did_you_mean(word: str, choices: Iterable[str], section: str = "") -> str:
     """The hint that ends an error message: the nearest known name, three of many that are least far, or all of few.
 
     Args:
@@ -230,22 +230,22 @@ def did_you_mean(word: str, known: Iterable[str], section: str = "") -> str:
     >>> did_you_mean("chanels", ["channels", "norm"])
     " Did you mean 'channels'?"
     """
-    known = sorted(set(known))
-    near_last = sorted(known, key=lambda name: name.rpartition(".")[0] == section)
+    choices = sorted(set(choices))
+    near_last = sorted(choices, key=lambda name: name.rpartition(".")[0] == section)
     leaves = {name.rpartition(".")[2]: name for name in near_last}
     alias = COMMON_ALIASES.get(word.lower())
-    if alias in known:
+    if alias in choices:
         return f" Did you mean '{alias}'?"
     begun = [name for leaf, name in leaves.items() if len(word) > 3 and leaf.startswith(word.lower())]
     if len(begun) == 1:
         return f" Did you mean '{begun[0]}'?"
-    close = difflib.get_close_matches(word, known, n=1) or difflib.get_close_matches(word, leaves, n=1)
+    close = difflib.get_close_matches(word, choices, n=1) or difflib.get_close_matches(word, leaves, n=1)
     if close:
         return f" Did you mean '{leaves.get(close[0], close[0])}'?"
-    if len(known) > FEW:
+    if len(choices) > FEW:
         near = difflib.get_close_matches(word, leaves, n=3, cutoff=0)
-        return f" Nearest of {len(known)}: {', '.join(leaves[leaf] for leaf in near)}."
-    return f" Known: {', '.join(known)}." if known else " It takes no options."
+        return f" Nearest of {len(choices)}: {', '.join(leaves[leaf] for leaf in near)}."
+    return f" Known: {', '.join(choices)}." if choices else " It takes no options."
 
 
 @dataclass(frozen=True)

@@ -29,18 +29,18 @@ def write_adapter(path: Path, opened: ConvertedCheckpoint) -> None:
         raise CheckpointError(f"{opened.path}: its encoder has no low-rank updates (model.encoder.lora) to write.")
     frozen = frozen_tensors(opened.tensors)
     base = {**_source(opened.card, opened.path), "fingerprint": fingerprint(frozen)}
-    kept = {name: tensor for name, tensor in opened.tensors.items() if name not in frozen}
-    checkpoint.write_weights(path, kept, replace(opened.card, base=base))
+    trained = {name: tensor for name, tensor in opened.tensors.items() if name not in frozen}
+    checkpoint.write_weights(path, trained, replace(opened.card, base=base))
 
 
 def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
     """Writes the encoder alone, under the names of the model in it (timm's, for ViT and Swin), updates merged. Raises
     StorageError if the disk is full or read-only."""
     tensors = merged_checkpoint(opened).tensors
-    kept = {name: tensor for name, tensor in tensors.items() if name.startswith(ENCODER) and name not in KEPT}
-    inner = {name.split(".")[1] for name in kept}
+    state = {name: tensor for name, tensor in tensors.items() if name.startswith(ENCODER) and name not in KEPT}
+    inner = {name.split(".")[1] for name in state}
     prefix = f"{ENCODER}{inner.pop()}." if len(inner) == 1 else ENCODER
-    renamed = {name.removeprefix(prefix): tensor for name, tensor in kept.items()}
+    renamed = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     tensor_files.write(path, renamed, {"format": "pt"})
 
 

@@ -66,9 +66,9 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             its encoder are no longer where they were.
     """
     path = str(path)
-    place = hub.fetch(path) if is_address(path) else Path(path)
-    if family is None and options.keys() <= {"base"} and is_ours(place):
-        tensors, unused, card = checkpoint.read_whole(place)
+    local = hub.fetch(path) if is_address(path) else Path(path)
+    if family is None and options.keys() <= {"base"} and is_ours(local):
+        tensors, unused, card = checkpoint.read_whole(local)
         if not card.model:
             raise CheckpointError(f"{path}: its card names no model.")
         if _unregistered(card.model):
@@ -86,50 +86,50 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             card=card,
         )
         return with_encoder(opened, **options) if card.base else opened
-    known = hub.read_as_of(path) if is_address(path) and family is None else None
-    found = detect.read_raw(place)
-    if found.within:
-        log.warning("%s: its model is under '%s'%s.", path, found.within, ignored_tensors(found))
-    name = family or (known.family if known else detect.detect(found))
-    chosen = {"type": name, **(known.options if known else {}), **options}
-    return replace(read_as(FAMILIES.check(chosen, "family"), found), path=path)
+    preset = hub.read_as_of(path) if is_address(path) and family is None else None
+    raw = detect.read_raw(local)
+    if raw.within:
+        log.warning("%s: its model is under '%s'%s.", path, raw.within, ignored_tensors(raw))
+    name = family or (preset.family if preset else detect.detect(raw))
+    spec = {"type": name, **(preset.options if preset else {}), **options}
+    return replace(read_as(FAMILIES.check(spec, "family"), raw), path=path)
 
 
 def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -> ConvertedCheckpoint:
     """An adapter with the weights of its encoder, which its card names unless `base` does. Raises CheckpointError if
     they are missing, or not those that it was trained on."""
     assert adapter.card is not None
-    known = adapter.card.base
-    if "init_from" not in known:
-        given = base or known.get("weights")
-        return complete(adapter, None, Path(given) if given else None)
-    family = known.get("init_family") or {}
+    recorded = adapter.card.base
+    if "init_from" not in recorded:
+        weights = base or recorded.get("weights")
+        return complete(adapter, None, Path(weights) if weights else None)
+    family = recorded.get("init_family") or {}
     options = {"type": family} if isinstance(family, str) else dict(family)
     try:
-        initial = open_checkpoint(base or known["init_from"], options.pop("type", None), **options)
+        initial = open_checkpoint(base or recorded["init_from"], options.pop("type", None), **options)
     except CheckpointError as error:
         raise CheckpointError(f"{adapter.path}: its encoder is not to be had ({error}) {HINT}") from None
     return complete(adapter, merged_checkpoint(initial), None)
 
 
-def read_as(family: ComponentSpec[Family], found: RawCheckpoint) -> ConvertedCheckpoint:
+def read_as(family: ComponentSpec[Family], raw: RawCheckpoint) -> ConvertedCheckpoint:
     """A published file in densevit's terms; whatever goes wrong is an error of the file. Raises CheckpointError if it
     is damaged, or of another family."""
     try:
-        return family.build().read(found)
+        return family.build().read(raw)
     except DensevitError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{found.path}: cannot be read as {family.name}; it lacks something, or has other shapes or values than "
+            f"{raw.path}: cannot be read as {family.name}; it lacks something, or has other shapes or values than "
             f"that family ({type(error).__name__}: {hub.first_line(error)})."
         ) from error
 
 
 def describe(path: str | Path) -> dict[str, Any]:
     """What a checkpoint is, without building it; plain values. Raises CheckpointError: missing, or damaged."""
-    place = hub.fetch(str(path)) if is_address(path) else Path(path)
-    return describe_densevit(place) if is_ours(place) else describe_third_party(detect.read_raw(place))
+    local = hub.fetch(str(path)) if is_address(path) else Path(path)
+    return describe_densevit(local) if is_ours(local) else describe_third_party(detect.read_raw(local))
 
 
 def is_ours(path: str | Path) -> bool:
@@ -160,8 +160,8 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
         why = hub.first_line(error)
         raise CheckpointError(f"{opened.path}: no model can be built as its card says ({why}).") from error
     # Published files leave out the normalisation, which is among the encoder's options.
-    own = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
-    load_strict(model, {**own, **opened.tensors}, opened.path)
+    norm = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
+    load_strict(model, {**norm, **opened.tensors}, opened.path)
     if opened.card is not None:
         return model, opened.card
     return model, build_card(
@@ -204,7 +204,7 @@ def parse_model(
             encoder_spec(model["encoder"], source, encoder),
             DECODERS.check(model["decoder"], "model.decoder"),
             {name: HEADS.check(head, f"model.heads.{name}") for name, head in model["heads"].items()},
-            {name: DECODERS.check(part, f"model.decoders.{name}") for name, part in model.get("decoders", {}).items()},
+            {name: DECODERS.check(spec, f"model.decoders.{name}") for name, spec in model.get("decoders", {}).items()},
             resize or PreprocessConfig(),
             model.get("camera", "none"),
             model.get("canonical_focal"),
@@ -231,12 +231,12 @@ def encoder_spec(spec: Mapping[str, Any], source: str | Path, encoder: nn.Module
 
 def _unregistered(model: Mapping[str, Any]) -> list[str]:
     """The components of a model that are not registered here, as `decoder 'mine'`."""
-    given: list[tuple[Registry[Any], Mapping[str, Any]]] = [(ENCODERS, model["encoder"]), (DECODERS, model["decoder"])]
-    given += [(DECODERS, part) for part in model.get("decoders", {}).values()]
-    given += [(HEADS, part) for part in model["heads"].values()]
-    given += [(CONDITIONINGS, {"type": name}) for name in model.get("conditioning", {})]
-    found = [f"{kind.kind} '{part['type']}'" for kind, part in given if part["type"] not in kind.components]
-    return [part for part in dict.fromkeys(found) if part != f"encoder '{OBJECT}'"]
+    specs: list[tuple[Registry[Any], Mapping[str, Any]]] = [(ENCODERS, model["encoder"]), (DECODERS, model["decoder"])]
+    specs += [(DECODERS, spec) for spec in model.get("decoders", {}).values()]
+    specs += [(HEADS, spec) for spec in model["heads"].values()]
+    specs += [(CONDITIONINGS, {"type": name}) for name in model.get("conditioning", {})]
+    names = [f"{kind.kind} '{spec['type']}'" for kind, spec in specs if spec["type"] not in kind.components]
+    return [name for name in dict.fromkeys(names) if name != f"encoder '{OBJECT}'"]
 
 
 def _plugin_hint(card: ModelCard | None) -> str:

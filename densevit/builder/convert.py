@@ -89,12 +89,12 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
 BUFFERS = ("encoder.mean", "encoder.std")
 
 
-def verify(layout: Family, found: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
+def verify(layout: Family, raw: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
     """Checks that the layout, read again, gives the same model with the same tensors. Raises CheckpointError if it
     cannot hold this model; naming every option. Returns harmless differences, one sentence each."""
-    again = layout.read(found)
+    again = layout.read(raw)
     mine = flat(card.model)
-    other = flat(parse_model(again.model, found.path).spec())
+    other = flat(parse_model(again.model, raw.path).spec())
     differing = [key for key in mine if key.rpartition(".")[2] not in IGNORED_OPTIONS and mine[key] != other.get(key)]
     harmless = HARMLESS | (SAME_SCALE_NOTES if dpt_output_scale(mine) == dpt_output_scale(other) else {})
     wrong = [f"{key} is {mine[key]!r}, there {other.get(key)!r}" for key in differing if key not in harmless]
@@ -115,8 +115,8 @@ def verify(layout: Family, found: RawCheckpoint, tensors: Mapping[str, Tensor], 
 def dpt_output_scale(spec: Mapping[str, Any]) -> float | None:
     """How much the depth head enlarges the map of decoder `dpt`, which has 8 pixels a patch."""
     to_network = spec.get("encoder.patch_size", 0) / 8
-    given: float | None = spec.get("heads.depth.scale")
-    return to_network if given is None else given
+    scale: float | None = spec.get("heads.depth.scale")
+    return to_network if scale is None else scale
 
 
 def with_resolved_options(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]) -> ModelCard:
@@ -179,6 +179,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _family(name: str) -> type[Family]:
-    part: Any = FAMILIES.components[name]
-    assert issubclass(part, Family)
-    return part  # type: ignore[no-any-return]
+    family: Any = FAMILIES.components[name]
+    assert issubclass(family, Family)
+    return family  # type: ignore[no-any-return]

@@ -75,17 +75,17 @@ def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: in
 
 def encoder_key(plan: Plan, model: DenseModel, options: CacheFeatures, world: DistributedContext) -> str:
     """Of everything that an output depends on besides the image."""
-    kept = {key: value for key, value in plan.model.encoder.spec().items() if key not in ("weights", "pretrained")}
+    spec = {key: value for key, value in plan.model.encoder.spec().items() if key not in ("weights", "pretrained")}
     weights, precision = fingerprint(model.encoder.state_dict()), resolve(plan.run.precision, world.device)
-    parts = (weights, kept, precision, options.dtype, LAYOUT)
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    content = (weights, spec, precision, options.dtype, LAYOUT)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def views_key(plan: Plan, options: CacheFeatures) -> str:
     """Of the views of a data set: which images, and how they are augmented."""
     transforms = [transform.spec() for transform in plan.transforms]
-    parts = (dataset_fingerprint(plan.train), plan.datasets["train"].spec(), transforms, plan.run.seed, options.views)
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    content = (dataset_fingerprint(plan.train), plan.datasets["train"].spec(), transforms, plan.run.seed, options.views)
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _fill(
@@ -108,10 +108,10 @@ def _fill(
     announced = False
     model.eval()
     with tqdm(total=len(share), desc="cache features", unit="view", disable=not world.is_main or None) as bar:
-        for found in _read(samples, cache, share, plan, workers):
+        for chunk in _read(samples, cache, share, plan, workers):
             poll(STOPPED)
-            names += [name for name, _ in found]
-            fresh = {name: image for name, image in found if image is not None and name not in shard.names}
+            names += [name for name, _ in chunk]
+            fresh = {name: image for name, image in chunk if image is not None and name not in shard.names}
             for _, same_size in groupby(fresh.items(), key=lambda item: item[1].shape):
                 hashes, images = zip(*same_size, strict=True)
                 pixels = torch.from_numpy(np.stack(images)).to(world.device).permute(0, 3, 1, 2).float().div_(255)
@@ -122,7 +122,7 @@ def _fill(
                     _check_room(cache, len(keys) - cache.written_for(views), size, world)
                     announced = True
                 shard.add(hashes, output)
-            bar.update(len(found))
+            bar.update(len(chunk))
     shard.write()
     return names
 
@@ -178,7 +178,7 @@ class _ReadingJob:
     """Runs in the workers: sample keys -> hashes, and pixels of what the cache lacks."""
 
     def __init__(self, samples: AugmentedDataset, cache: FeatureCache, skip: bool, progress: Progress) -> None:
-        self.samples, self.known, self.skip, self.progress = samples, frozenset(cache.places), skip, progress
+        self.samples, self.cached, self.skip, self.progress = samples, frozenset(cache.rows), skip, progress
 
     def __call__(self, keys: Sequence[SampleKey]) -> list[View]:
         return [view for key in keys if (view := self._view(key)) is not None]
@@ -192,4 +192,4 @@ class _ReadingJob:
                 raise
             return None  # the training takes another sample in its place
         name = hash_image(image)
-        return name, None if name in self.known else image
+        return name, None if name in self.cached else image

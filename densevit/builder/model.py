@@ -35,14 +35,14 @@ def build_model(spec: ModelSpec) -> DenseModel:
     encoder = build_encoder(spec.encoder, "model.encoder")
     if encoder.lora is not None:
         _add_lora(encoder, encoder.lora)
-    given = (encoder.features, encoder.prefix_tokens)
-    decoder: Decoder = build_component("decoder", spec.decoder, "model.decoder", *given)
+    args = (encoder.features, encoder.prefix_tokens)
+    decoder: Decoder = build_component("decoder", spec.decoder, "model.decoder", *args)
     decoders: dict[str, Decoder] = {
-        name: build_component("decoder", part, f"model.decoders.{name}", *given) for name, part in spec.decoders.items()
+        name: build_component("decoder", item, f"model.decoders.{name}", *args) for name, item in spec.decoders.items()
     }
     heads: dict[str, Head] = {
-        name: build_component("head", part, f"model.heads.{name}", decoders.get(name, decoder).output.channels)
-        for name, part in spec.heads.items()
+        name: build_component("head", item, f"model.heads.{name}", decoders.get(name, decoder).output.channels)
+        for name, item in spec.heads.items()
     }
     for name, head in heads.items():
         try:
@@ -58,17 +58,17 @@ def build_model(spec: ModelSpec) -> DenseModel:
     if spec.camera == "canonical":
         set_canonical_focal(heads, spec.canonical_focal)
     stretch = spec.resize.padding == "stretch"
-    parts = ConditionedParts(encoder.features, decoder, {k: v for k, v in heads.items() if k not in decoders})
+    conditioned = ConditionedParts(encoder.features, decoder, {k: v for k, v in heads.items() if k not in decoders})
     conditioning: dict[str, Conditioning] = {
-        name: build_component("conditioning", part, f"model.conditioning.{name}", parts)
-        for name, part in spec.conditioning.items()
+        name: build_component("conditioning", item, f"model.conditioning.{name}", conditioned)
+        for name, item in spec.conditioning.items()
     }
     return DenseModel(encoder, decoder, heads, decoders, conditioning=conditioning, stretch=stretch)
 
 
-def build_encoder(spec: ComponentSpec[Encoder], where: str) -> Encoder:
+def build_encoder(spec: ComponentSpec[Encoder], key_path: str) -> Encoder:
     """An encoder with the weights of the file that its options name."""
-    encoder: Encoder = build_component("encoder", spec, where)
+    encoder: Encoder = build_component("encoder", spec, key_path)
     weights: Path | None = spec.options.get("weights")
     if weights is not None:
         encoder.load_weights(read_tensors(weights), str(weights))
@@ -92,29 +92,29 @@ def _add_lora(encoder: Encoder, options: Lora) -> None:
         raise ConfigError(*(prefix_error(problem, "model.encoder") for problem in error.problems)) from None
 
 
-def build_component(kind: str, part: ComponentSpec[Any], where: str, *given: Any) -> Any:
+def build_component(kind: str, spec: ComponentSpec[Any], key_path: str, *args: Any) -> Any:
     """An encoder, decoder or head; errors name the place of the config that it stands at. Raises ConfigError: options
     that do not go together, or a component that lacks what its interface asks for."""
     try:
-        built = part.build(*given)
+        built = spec.build(*args)
     except ConfigError as error:
-        raise ConfigError(*(prefix_error(problem, where) for problem in error.problems)) from None
+        raise ConfigError(*(prefix_error(problem, key_path) for problem in error.problems)) from None
     except AttributeError as error:
         if "Module.__init__()" not in str(error):
             raise
-        raise ConfigError(f"{where}: {kind} '{part.name}' must call `super().__init__()` first.") from None
+        raise ConfigError(f"{key_path}: {kind} '{spec.name}' must call `super().__init__()` first.") from None
     if missing := [attribute for attribute in REQUIRED[kind] if not hasattr(built, attribute)]:
         attributes = ", ".join(f"`{attribute}`" for attribute in missing)
         raise ConfigError(
-            f"{where}: {kind} '{part.name}' sets no {attributes}; densevit/models/{kind}s/base.py says what it is."
+            f"{key_path}: {kind} '{spec.name}' sets no {attributes}; densevit/models/{kind}s/base.py says what it is."
         )
     return built
 
 
-def prefix_error(problem: str, where: str) -> str:
+def prefix_error(problem: str, key_path: str) -> str:
     """An error of a component, which begins with its kind, with its place in the config instead."""
     name = next((name for name in REQUIRED if problem.startswith((f"{name}.", f"{name}:"))), None)
-    return f"{where}: {problem}" if name is None else where + problem.removeprefix(name)
+    return f"{key_path}: {problem}" if name is None else key_path + problem.removeprefix(name)
 
 
 def build_card(

@@ -118,11 +118,11 @@ class Plan:
             for name, task in self.tasks.items()
         }
         datasets: dict[str, Any] = {name: dataset.spec() for name, dataset in self.datasets.items()}
-        parts = self.model.spec()
-        parts["conditioning"] = {**run.model.conditioning, **parts.get("conditioning", {})}
+        model = self.model.spec()
+        model["conditioning"] = {**run.model.conditioning, **model.get("conditioning", {})}
         return replace(
             run,
-            model=replace(run.model, **parts, resize=self.model.resize),
+            model=replace(run.model, **model, resize=self.model.resize),
             tasks={name: replace(task, losses=losses[name]) for name, task in run.tasks.items()},
             data=replace(
                 run.data,
@@ -150,7 +150,7 @@ def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
 def resolve_plan(draft: Draft) -> Plan:
     """Check a config that was read already. Raises ConfigError with every error at once, with file and line."""
     run = replace(draft.run, plugins=plugins.load(draft.run.plugins, draft.folder))
-    objects = {place: as_component(place, value) for place, value in draft.objects.items()}
+    objects = {key_path: as_component(key_path, value) for key_path, value in draft.objects.items()}
     checker = ComponentChecker(REGISTRIES, draft.problems, objects)
     try:
         Trackers(run.trackers)
@@ -170,8 +170,8 @@ def resolve_plan(draft: Draft) -> Plan:
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
             checker.problems.append(f"model.heads.{name}: torch's modules need this name themselves; take another.")
-    for part in (objective.component, Clips, FeatureCache, Lora):  # no component where `objective` has problems
-        checker.problems += getattr(part, "incompatible", lambda run: ())(run)
+    for component in (objective.component, Clips, FeatureCache, Lora):  # no component where `objective` has problems
+        checker.problems += getattr(component, "incompatible", lambda run: ())(run)
     stored_model = init.info.model if init else {}
     conditioning = checker.resolved_conditioning(run, stored_model.get("conditioning", {}))
     checker.raise_problems(draft.locate)

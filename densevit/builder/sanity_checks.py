@@ -15,7 +15,7 @@ from densevit.data.sanity_checks import (
     check_train_val_overlap,
     found_truths,
     ground_truth_sizes,
-    parts,
+    selected_sources,
 )
 from densevit.errors import DataError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
@@ -44,11 +44,11 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
         check_ground_truth(plan.train, depth=depth, labels=labels, on_corrupt=on_corrupt)
     for name in tasks:
         output = card.outputs[name]
-        for where, source in parts(plan.train, plan.tasks[name].sources):
-            options: dict[str, Any] = {"on_corrupt": on_corrupt, "where": f"data.train{where}"}
-            if output.kind == "metric" and output.metres and (not where or "metric" in found_truths(source)):
+        for suffix, source in selected_sources(plan.train, plan.tasks[name].sources):
+            options: dict[str, Any] = {"on_corrupt": on_corrupt, "source": f"data.train{suffix}"}
+            if output.kind == "metric" and output.metres and (not suffix or "metric" in found_truths(source)):
                 warnings += check_depth_range(source.data, *output.metres, **options)
-            if output.kind == "labels" and (not where or "labels" in found_truths(source)):
+            if output.kind == "labels" and (not suffix or "labels" in found_truths(source)):
                 warnings += check_labels(source.data, **options)
     if card.needs_camera or card.camera_head in tasks:
         for name, data in plan.opened.items():
@@ -59,12 +59,12 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
     if plan.val is None:
         return warnings
     for name, spec in depth_tasks(plan, card).items():
-        for where, source in parts(plan.val, spec.sources):
+        for suffix, source in selected_sources(plan.val, spec.sources):
             protocol = PROTOCOLS[source.protocol or spec.protocol]
             for size, sample in ground_truth_sizes(source.data).items():
                 try:
                     protocol.check_size(*size)
                 except DataError as error:
-                    place = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val{where}")
-                    raise DataError(f"{place}: {error}") from None
+                    location = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val{suffix}")
+                    raise DataError(f"{location}: {error}") from None
     return warnings + check_train_val_overlap(plan.train, plan.val)

@@ -65,8 +65,8 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         return Trainer(built, world, predict=predict, data=dataset_fingerprint(plan.train), best=best)
 
 
-def checked_encoder(config: ComponentConfig, where: str) -> Encoder:
-    return build_encoder(ENCODERS.check(config, where), where)
+def checked_encoder(config: ComponentConfig, key_path: str) -> Encoder:
+    return build_encoder(ENCODERS.check(config, key_path), key_path)
 
 
 def _build_model(plan: Plan) -> DenseModel:

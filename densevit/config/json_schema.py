@@ -72,8 +72,8 @@ def to_json_schema(registries: Registries) -> Tree:
     for name, conditioning in by_kind(nodes)["conditioning"].items():
         del conditioning["properties"]["type"]  # which is its key
         conditioning["required"].remove("type")
-        chosen = {"anyOf": [{"$ref": f"#/$defs/conditioning.{name}"}, {"type": "null"}]}
-        of_model["conditioning"]["properties"][name] = chosen
+        nullable = {"anyOf": [{"$ref": f"#/$defs/conditioning.{name}"}, {"type": "null"}]}
+        of_model["conditioning"]["properties"][name] = nullable
     losses = {name: _kind(task.loss_registry) for name, task in _tasks(registries).items()}
     for name, kind in losses.items():
         nodes[f"task.{name}"][LOSSES] = kind
@@ -120,9 +120,9 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
     """The schemas of a registry's components, then that of any one of them."""
     kind = _kind(registry)
     for name, component in registry.components.items():
-        tree, told = inlined(schema(component).model_json_schema()), arguments(component)
+        tree, descriptions = inlined(schema(component).model_json_schema()), arguments(component)
         options = {
-            key: {"description": ""} | option | {"description": told[key]} if key in told else option
+            key: {"description": ""} | option | {"description": descriptions[key]} if key in descriptions else option
             for key, option in tree.get("properties", {}).items()
         }
         yield (
@@ -149,12 +149,12 @@ def inlined(tree: Tree) -> Tree:
             return node
         if "$ref" in node:
             name = node["$ref"].rpartition("/")[2]
-            told = entries(nodes[name].get("description", ""))
-            found = visit(nodes[name])
-            for key, text in told.items():
-                found["properties"][key] = {"description": text, **found["properties"][key]}
+            texts = entries(nodes[name].get("description", ""))
+            target = visit(nodes[name])
+            for key, text in texts.items():
+                target["properties"][key] = {"description": text, **target["properties"][key]}
             rest = {key: value for key, value in node.items() if key != "$ref"}
-            return {**found, "description": SECTION.split(found["description"])[0].strip(), "x-class": name, **rest}
+            return {**target, "description": SECTION.split(target["description"])[0].strip(), "x-class": name, **rest}
         return {key: visit(value) for key, value in node.items() if key != "$defs"}
 
     return dict(visit(tree))
@@ -170,8 +170,8 @@ def _with_component(field: Tree, kind: str) -> Tree:
     # Without a type, a component has that of the checkpoint of `init_from`, and an objective is `supervised`.
     bare = [{"not": {"required": ["type"]}, "type": "object"}] if kind in ("encoder", "decoder", "objective") else []
     if "anyOf" not in field:
-        told = {key: value for key, value in field.items() if key == "description"}
-        return told | ({"anyOf": [reference, *bare]} if bare else reference)
+        description = {key: value for key, value in field.items() if key == "description"}
+        return description | ({"anyOf": [reference, *bare]} if bare else reference)
     return {**field, "anyOf": [reference, *bare, {"type": "null"}]}
 
 
@@ -183,12 +183,12 @@ def load_shipped_schema() -> Registries:
 
 def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
     """Kind -> name -> the schema of a component, from a config's definitions."""
-    found: dict[str, dict[str, Tree]] = {}
+    components: dict[str, dict[str, Tree]] = {}
     for key, node in nodes.items():
         kind, dot, name = key.partition(".")
         if dot:
-            found.setdefault(kind, {})[name] = node
-    return found
+            components.setdefault(kind, {})[name] = node
+    return components
 
 
 def read(tree: Tree) -> Registries:
@@ -259,17 +259,17 @@ def annotation(node: Tree) -> Any:
     if kind == "array" and "prefixItems" in node:
         return GenericAlias(tuple, tuple(map(annotation, node["prefixItems"])))
     if kind == "array":
-        found: Any = GenericAlias(tuple, (annotation(node["items"]), ...))
+        hint: Any = GenericAlias(tuple, (annotation(node["items"]), ...))
     elif kind == "object" and "x-class" in node:
-        found = NESTED.get(node["x-class"]) or _dataclass(node)
+        hint = NESTED.get(node["x-class"]) or _dataclass(node)
     elif kind == "object":
         values = node.get("additionalProperties")
-        found = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else ComponentConfig
+        hint = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else ComponentConfig
     elif kind == "string" and node.get("format") == "path":
-        found = Path
+        hint = Path
     else:
-        found = SCALARS.get(str(kind), Any)
-    return Annotated[found, Field(**bounds)] if bounds else found
+        hint = SCALARS.get(str(kind), Any)
+    return Annotated[hint, Field(**bounds)] if bounds else hint
 
 
 def _dataclass(node: Tree) -> type:

@@ -52,8 +52,8 @@ def to_plain(value: Any, key: str, objects: dict[str, Any]) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    where = "; ".join(f"{place}: {what}" for place, what in PLACES.items())
-    raise ConfigError(f"{key}: {describe_object(value)} is no value of a config. Objects may stand at {where}.")
+    allowed = "; ".join(f"{path}: {what}" for path, what in PLACES.items())
+    raise ConfigError(f"{key}: {describe_object(value)} is no value of a config. Objects may stand at {allowed}.")
 
 
 def describe_object(value: Any) -> str:

@@ -100,7 +100,7 @@ def _parse(document: YamlDocument) -> tuple[Run, list[str], bool]:
         return run, problems, not problems
     except ValidationError as error:
         faults = error.errors()
-        problems = explain(faults, tree, "", known_at)
+        problems = explain(faults, tree, "", keys_at)
     try:
         run = _adapter().validate_python(without(tree, [fault["loc"] for fault in faults]))
     except ValidationError:
@@ -111,8 +111,8 @@ def _parse(document: YamlDocument) -> tuple[Run, list[str], bool]:
 def _settle_length(document: YamlDocument) -> None:
     """`steps` on the command line replaces the file's `epochs`, and the other way round."""
     for key, other in (("steps", "epochs"), ("epochs", "steps")):
-        given = document.tree.get(key) is not None and document.is_override(key)
-        if given and not document.is_override(other):
+        is_set = document.tree.get(key) is not None and document.is_override(key)
+        if is_set and not document.is_override(other):
             document.tree.pop(other, None)
 
 
@@ -135,31 +135,31 @@ def _share_data_options(document: YamlDocument) -> None:
     for key in SHARED_DATA_OPTIONS:
         value = data.pop(key, None)
         for split in ("train", "val", "probe") if value is not None else ():
-            own = ("data", split, key)
-            overrides = document.is_override("data", key) and not document.is_override(*own)
+            key_path = ("data", split, key)
+            overrides = document.is_override("data", key) and not document.is_override(*key_path)
             named = isinstance(data.get(split), dict) and data[split].get("type") != OBJECT
             if named and (key not in data[split] or overrides):
                 data[split][key] = value
-                document.origin[own] = document.origin["data", key]
+                document.origin[key_path] = document.origin["data", key]
 
 
 def _leave_out_tasks(document: YamlDocument) -> None:
     """Removes the tasks that are null, each with its head and the head's own decoder."""
     tasks, model = document.tree.get("tasks"), document.tree.get("model")
     left_out = [name for name, task in tasks.items() if task is None] if isinstance(tasks, dict) else []
-    parts = [model.get("heads"), model.get("decoders")] if isinstance(model, dict) else []
-    for tree in (tasks, *parts):
+    sections = [model.get("heads"), model.get("decoders")] if isinstance(model, dict) else []
+    for tree in (tasks, *sections):
         if isinstance(tree, dict):
             for name in left_out:
                 tree.pop(name, None)
 
 
-def without(tree: dict[str, Any], places: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def without(tree: dict[str, Any], key_paths: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """A copy of the tree that lacks some of its keys; a list is removed as a whole."""
     left = deepcopy(tree)
-    for place in places:
+    for key_path in key_paths:
         node: Any = left
-        for name, below in zip(place, (*place[1:], None), strict=True):
+        for name, below in zip(key_path, (*key_path[1:], None), strict=True):
             if not isinstance(node, dict) or name not in node:
                 break
             if not isinstance(node[name], dict) or below not in node[name]:
@@ -181,7 +181,7 @@ def to_dict(run: Run) -> dict[str, Any]:
 _adapter = cache(partial(TypeAdapter, Run))
 
 
-def known_at(loc: Sequence[Any]) -> list[str]:
+def keys_at(loc: Sequence[Any]) -> list[str]:
     """The keys that may stand at a place of the tree, then the full paths of all keys."""
     schema: Any = Run
     for name in loc:
@@ -200,9 +200,9 @@ def _below(schema: Any, name: str) -> Any:
 
 
 def _paths(schema: type, prefix: str) -> list[str]:
-    found = []
+    paths = []
     for name, hint in get_type_hints(schema).items():
-        found.append(prefix + name)
+        paths.append(prefix + name)
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            found += _paths(hint, f"{prefix}{name}.")
-    return found
+            paths += _paths(hint, f"{prefix}{name}.")
+    return paths

@@ -28,22 +28,22 @@ def load(paths: Sequence[Path], folder: Path = Path()) -> list[Path]:
     Raises ConfigError: no such file, no Python file, or what went wrong in it and where. Returns the absolute paths."""
     loaded = []
     for path in paths:
-        found = next((p.resolve() for p in (folder / path, path) if p.is_file()), None)
-        if found is None:
+        file = next((p.resolve() for p in (folder / path, path) if p.is_file()), None)
+        if file is None:
             raise ConfigError(f"plugins: no such file, got '{path}'.")
-        loaded.append(found)
-        name = f"densevit_plugin_{found.stem}"
-        if getattr(sys.modules.get(name), "__file__", None) == str(found):
+        loaded.append(file)
+        name = f"densevit_plugin_{file.stem}"
+        if getattr(sys.modules.get(name), "__file__", None) == str(file):
             continue
-        spec = importlib.util.spec_from_file_location(name, found)
+        spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
-            raise ConfigError(f"plugins: {found} is no Python file (.py).")
+            raise ConfigError(f"plugins: {file} is no Python file (.py).")
         sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(sys.modules[name])
         except Exception as error:
             del sys.modules[name]
-            raise ConfigError(f"plugins: {blamed(error, found)}: {type(error).__name__}: {error}") from error
+            raise ConfigError(f"plugins: {blamed(error, file)}: {type(error).__name__}: {error}") from error
     return loaded
 
 

@@ -30,16 +30,16 @@ def find_config(path: str | Path) -> Path:
     if path.exists():
         return path
     name = path.with_suffix("") if path.suffix in SUFFIXES else path
-    known = recipes()
+    named = recipes()
     parts = name.parts[1:] if name.parts[:1] == ("configs",) else name.parts
-    found = [recipe for recipe in known.values() if recipe.with_suffix("").parts[-len(parts) :] == parts and parts]
-    if len(found) == 1:
-        return found[0]
+    matches = [recipe for recipe in named.values() if recipe.with_suffix("").parts[-len(parts) :] == parts and parts]
+    if len(matches) == 1:
+        return matches[0]
     near = sorted(p.name for p in path.parent.glob("*") if p.suffix in SUFFIXES) if path.parent.is_dir() else []
     beside = f" There are: {', '.join(near)}." if near else ""
-    close = difflib.get_close_matches("/".join(parts), known, n=1) or difflib.get_close_matches(name.name, known, n=1)
+    close = difflib.get_close_matches("/".join(parts), named, n=1) or difflib.get_close_matches(name.name, named, n=1)
     hint = f" Did you mean the recipe '{close[0]}'?" if close else ""
-    raise ConfigError(f"{path}: no such config file.{beside}{hint} Recipes that go by name: {', '.join(known)}.")
+    raise ConfigError(f"{path}: no such config file.{beside}{hint} Recipes that go by name: {', '.join(named)}.")
 
 
 def title(path: Path) -> str:

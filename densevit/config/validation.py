@@ -37,11 +37,11 @@ class ModelSpec:
     @property
     def clip_frames(self) -> int:
         """Consecutive frames of a video that the network sees together; 1 for a model of images."""
-        return max((part.options.get("frames") or 1 for part in self.conditioning.values()), default=1)
+        return max((component.options.get("frames") or 1 for component in self.conditioning.values()), default=1)
 
     def spec(self) -> dict[str, Any]:
         """The components as the `model` section of a config, every option spelled out."""
-        conditioning = {name: options_of(part) for name, part in self.conditioning.items()}
+        conditioning = {name: options_of(component) for name, component in self.conditioning.items()}
         return {
             "encoder": self.encoder.spec(),
             "decoder": self.decoder.spec(),
@@ -55,12 +55,12 @@ class ModelSpec:
     def for_classes(self, names: Sequence[str], things: Sequence[int] = ()) -> "ModelSpec":
         """Heads and decoders whose config leaves the classes open, or gives only their number, take these names; and
         heads whose config leaves it open these as things."""
-        given = tuple(names), tuple(things)
+        classes = tuple(names), tuple(things)
         return replace(
             self,
-            decoder=_with_classes(self.decoder, *given),
-            heads={key: _with_classes(head, *given) for key, head in self.heads.items()},
-            decoders={key: _with_classes(decoder, *given) for key, decoder in self.decoders.items()},
+            decoder=_with_classes(self.decoder, *classes),
+            heads={key: _with_classes(head, *classes) for key, head in self.heads.items()},
+            decoders={key: _with_classes(decoder, *classes) for key, decoder in self.decoders.items()},
         )
 
 
@@ -128,26 +128,26 @@ class ComponentChecker:
         registry = self.registries.decoders
         return {name: self._check(registry, spec, f"model.decoders.{name}") for name, spec in model.decoders.items()}
 
-    def conditioning(self, given: Mapping[str, ComponentConfig | None]) -> dict[str, ComponentSpec[Any]]:
+    def conditioning(self, configs: Mapping[str, ComponentConfig | None]) -> dict[str, ComponentSpec[Any]]:
         """Return the conditionings by name, in their order; those that are null are left out."""
         return {
             name: self._check(self.registries.conditionings, {**options, "type": name}, f"model.conditioning.{name}")
-            for name, options in given.items()
+            for name, options in configs.items()
             if options is not None
         }
 
     def resolved_conditioning(self, run: Run, stored: Mapping[str, ComponentConfig]) -> dict[str, ComponentSpec[Any]]:
         """Return the conditionings of the config, and those of the checkpoint that the model starts from."""
-        found: dict[str, ComponentConfig | None] = {}
+        configs: dict[str, ComponentConfig | None] = {}
         for name, options in {**stored, **run.model.conditioning}.items():
             component: Any = self.registries.conditionings.components.get(name)
-            found[name] = options
+            configs[name] = options
             if component is not None and options is not None:
-                given = name in run.model.conditioning
-                kept = options if given else {k: v for k, v in options.items() if k not in component.run_options}
-                found[name] = component.resolved(kept, run)
+                in_config = name in run.model.conditioning
+                subset = options if in_config else {k: v for k, v in options.items() if k not in component.run_options}
+                configs[name] = component.resolved(subset, run)
                 self.problems += [f"model.conditioning.{name}: {problem}" for problem in component.incompatible(run)]
-        return self.conditioning(found)
+        return self.conditioning(configs)
 
     def encoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
         """`stored`: that of the checkpoint of `model.init_from`, updated with the config; None where it was not read,
@@ -173,55 +173,55 @@ class ComponentChecker:
 
     def datasets(self, data: Data) -> dict[str, ComponentSpec[Any]]:
         """`train`, and `val` and `probe` where the config has them."""
-        given = {"train": data.train, "val": data.val, "probe": data.probe}
-        return {name: self._dataset(spec, f"data.{name}") for name, spec in given.items() if spec}
+        configs = {"train": data.train, "val": data.val, "probe": data.probe}
+        return {name: self._dataset(spec, f"data.{name}") for name, spec in configs.items() if spec}
 
-    def _dataset(self, spec: ComponentConfig, where: str) -> ComponentSpec[Any]:
-        checked = self._check(self.registries.datasets, spec, where)
+    def _dataset(self, spec: ComponentConfig, key_path: str) -> ComponentSpec[Any]:
+        checked = self._check(self.registries.datasets, spec, key_path)
         for i, source in enumerate(checked.options.get("sources", ()) if checked.name == MIXTURE else ()):
-            self._dataset(source.data, f"{where}.sources.{i}.data")
+            self._dataset(source.data, f"{key_path}.sources.{i}.data")
             for j, transform in enumerate(source.transforms):
-                self._check(self.registries.transforms, transform, f"{where}.sources.{i}.transforms.{j}")
+                self._check(self.registries.transforms, transform, f"{key_path}.sources.{i}.transforms.{j}")
             for j, transform in enumerate(source.consistency.strong if source.consistency else ()):
-                place = f"{where}.sources.{i}.consistency.strong.{j}"
-                self._check(self.registries.transforms, transform, place)
+                strong_path = f"{key_path}.sources.{i}.consistency.strong.{j}"
+                self._check(self.registries.transforms, transform, strong_path)
             if source.protocol is not None:
-                self._check_protocol(source.protocol, f"{where}.sources.{i}.protocol")
+                self._check_protocol(source.protocol, f"{key_path}.sources.{i}.protocol")
         return checked
 
-    def _check_protocol(self, name: str, where: str) -> None:
+    def _check_protocol(self, name: str, key_path: str) -> None:
         if name not in self.registries.protocols:
             hint = did_you_mean(name, self.registries.protocols)
-            self.problems.append(f"{where}: no protocol '{name}'.{hint}")
+            self.problems.append(f"{key_path}: no protocol '{name}'.{hint}")
 
     def objective(self, run: Run) -> ComponentSpec[Any]:
         checked = self._check(self.registries.objectives, {"type": "supervised", **run.objective}, "objective")
         if aligned := checked.options.get("align_features"):
-            where = "objective.align_features.encoder"
-            encoder = self._check(self.registries.encoders, aligned.encoder, where)
-            self._check_file(encoder.options.get("weights"), f"{where}.weights")
+            key_path = "objective.align_features.encoder"
+            encoder = self._check(self.registries.encoders, aligned.encoder, key_path)
+            self._check_file(encoder.options.get("weights"), f"{key_path}.weights")
         return checked
 
     def _check(
-        self, registry: Registry[T], spec: ComponentConfig, where: str, *, partial: bool = False
+        self, registry: Registry[T], spec: ComponentConfig, key_path: str, *, partial: bool = False
     ) -> ComponentSpec[T]:
         if spec.get("type") == OBJECT:
-            return self._object(spec, where)
+            return self._object(spec, key_path)
         try:
-            return registry.check(spec, where, partial=partial)
+            return registry.check(spec, key_path, partial=partial)
         except ConfigError as error:
             self.problems += error.problems
             return INVALID
 
-    def _object(self, spec: ComponentConfig, where: str) -> ComponentSpec[Any]:
-        if where not in self.objects:
+    def _object(self, spec: ComponentConfig, key_path: str) -> ComponentSpec[Any]:
+        if key_path not in self.objects:
             self.problems.append(
-                f"{where}: stands for a Python object, {spec.get('name')}, which no file holds; give it again in "
+                f"{key_path}: stands for a Python object, {spec.get('name')}, which no file holds; give it again in "
                 "densevit.train, or name a registered component."
             )
         elif options := sorted(spec.keys() - {"type", "name"}):
-            self.problems.append(f"{where}.{options[0]}: an object takes no options.")
-        return self.objects.get(where, INVALID)
+            self.problems.append(f"{key_path}.{options[0]}: an object takes no options.")
+        return self.objects.get(key_path, INVALID)
 
     def _check_stored(
         self, registry: Registry[T], name: str, model: Model, stored: ComponentConfig | None
@@ -232,27 +232,27 @@ class ComponentChecker:
             return INVALID
         return self._check(registry, spec, f"model.{name}", partial=unread)
 
-    def _check_file(self, path: Path | None, where: str) -> None:
+    def _check_file(self, path: Path | None, key_path: str) -> None:
         if path is not None and not path.exists():
-            self.problems.append(f"{where}: no such file, got '{path}'.")
+            self.problems.append(f"{key_path}: no such file, got '{path}'.")
 
-    def _task(self, task: Task, where: str) -> TaskSpec:
-        chosen = self._check(self.registries.tasks, {"type": task.type}, where)
-        self._check_protocol(task.protocol, f"{where}.protocol")
+    def _task(self, task: Task, key_path: str) -> TaskSpec:
+        checked = self._check(self.registries.tasks, {"type": task.type}, key_path)
+        self._check_protocol(task.protocol, f"{key_path}.protocol")
         losses = []
-        if chosen is not INVALID:
-            kind: Any = chosen.component
-            given = enumerate(task.losses or kind.default_losses)
-            losses = [self._loss(kind.loss_registry, loss, f"{where}.losses.{i}") for i, loss in given]
-        return TaskSpec(chosen, task.weight, losses, task.protocol, task.sources)
+        if checked is not INVALID:
+            kind: Any = checked.component
+            configs = enumerate(task.losses or kind.default_losses)
+            losses = [self._loss(kind.loss_registry, loss, f"{key_path}.losses.{i}") for i, loss in configs]
+        return TaskSpec(checked, task.weight, losses, task.protocol, task.sources)
 
-    def _loss(self, registry: Registry[T], spec: ComponentConfig, where: str) -> tuple[float, ComponentSpec[T]]:
+    def _loss(self, registry: Registry[T], spec: ComponentConfig, key_path: str) -> tuple[float, ComponentSpec[T]]:
         options = dict(spec)
         weight = options.pop("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < inf:
-            self.problems.append(f"{where}.weight: a number over 0, got {weight!r}.")
+            self.problems.append(f"{key_path}.weight: a number over 0, got {weight!r}.")
             weight = 1.0
-        return float(weight), self._check(registry, options, where)
+        return float(weight), self._check(registry, options, key_path)
 
 
 def check(draft: Draft) -> None:

@@ -64,7 +64,7 @@ class YamlDocument:
         names = tuple(dotted.strip().split("."))
         if not sep or not all(names):
             raise ConfigError(f"'{item}' is not key=value.")
-        node, leaf = self._place(names, item)
+        node, leaf = self._parent(names, item)
         value = _compose(text, f"'{item}'")
         node[leaf] = None if value is None else self._construct(value, names, f"'{item}'")
         self.origin[names] = f"'{item}'"
@@ -73,11 +73,11 @@ class YamlDocument:
         """Sets `key.sub` to a value of plain types; the same as an override, without YAML. Raises ConfigError if a key
         below something that has no keys."""
         item, names = f"{key}={str(value)[:60]}", tuple(key.split("."))
-        node, leaf = self._place(names, item)
+        node, leaf = self._parent(names, item)
         node[leaf] = value
         self.origin[names] = f"'{item}'"
 
-    def _place(self, names: Key, item: str) -> tuple[Any, Any]:
+    def _parent(self, names: Key, item: str) -> tuple[Any, Any]:
         """The mapping or list that holds a key, made where it is missing, and the key or index in it."""
         node: Any = self.tree
         for depth, name in enumerate(names[:-1]):
@@ -104,12 +104,12 @@ class YamlDocument:
             tree: dict[str, Any] = {}
             for key_node, value_node in node.value:
                 key, line = str(key_node.value), key_node.start_mark.line + 1
-                where = source if source.startswith("'") else f"{source}:{line}"
+                location = source if source.startswith("'") else f"{source}:{line}"
                 if not isinstance(key_node, yaml.ScalarNode):
-                    raise ConfigError(f"{where}: a key is a word, not a list or a mapping.")
+                    raise ConfigError(f"{location}: a key is a word, not a list or a mapping.")
                 if key in tree:
-                    raise ConfigError(f"{where}: {'.'.join((*names, key))}: written twice.")
-                self.origin[(*names, key)] = where
+                    raise ConfigError(f"{location}: {'.'.join((*names, key))}: written twice.")
+                self.origin[(*names, key)] = location
                 tree[key] = self._construct(value_node, (*names, key), source)
             return tree
         if isinstance(node, yaml.SequenceNode):
@@ -119,13 +119,13 @@ class YamlDocument:
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A tree of options as one table, `encoder.out_indices` and so on; lists and tuples are the same."""
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            table |= flat(value, f"{prefix}{key}.")
         else:
-            found[prefix + key] = list(value) if isinstance(value, tuple) else value
-    return found
+            table[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return table
 
 
 def _compose(text: str, source: str) -> yaml.Node | None:
@@ -145,14 +145,14 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 
 
 def _scalar(node: yaml.Node, source: str) -> Any:
-    where = f"{source}:{node.start_mark.line + 1}"
+    location = f"{source}:{node.start_mark.line + 1}"
     if node.tag.endswith(":int") and len(node.value) > len(str(LARGEST)) + 1:
-        raise ConfigError(f"{where}: a whole number of {len(node.value)} digits; they go to {LARGEST}.")
+        raise ConfigError(f"{location}: a whole number of {len(node.value)} digits; they go to {LARGEST}.")
     loader = _Loader("")
     try:
         return loader.construct_object(node, deep=True)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: {getattr(error, 'problem', error)}.") from None
+        raise ConfigError(f"{location}: {getattr(error, 'problem', error)}.") from None
     finally:
         loader.dispose()
 

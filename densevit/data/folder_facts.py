@@ -41,35 +41,35 @@ def look_at_folder(root: Path) -> FolderFacts:
     if splits and "train" not in splits:
         raise DataError(f"{root}: has folders {', '.join(splits)}, and no 'train'.")
     options = other_names(find_names(root / "train" if splits else root))
-    given: dict[str, Any] = {
+    common: dict[str, Any] = {
         "root": root,
         "depth_scale": 1.0,
         "require_depth": False,
         "require_labels": False,
         **options,
     }
-    train = Folder(**given, split="train" if splits else "all")
+    train = Folder(**common, split="train" if splits else "all")
     video = is_consecutive(train.names)
     fraction = max(VAL_FRACTION, min(FEWEST, len(train) / 2) / len(train)) if video else val_fraction(train.names)
-    val = Folder(**given, split="val", val_fraction=0.0 if "val" in splits else fraction)
-    chosen = looked_at(train)
-    depths, labels = with_map(chosen, "depth"), with_map(chosen, "labels")
-    with_segments = with_map(chosen, "segments")
+    val = Folder(**common, split="val", val_fraction=0.0 if "val" in splits else fraction)
+    sampled = looked_at(train)
+    depths, labels = with_map(sampled, "depth"), with_map(sampled, "labels")
+    with_segments = with_map(sampled, "segments")
     segments = segments_of_classes(train) if with_segments and train.classes and not depths else None
     facts = [] if "val" in splits else list(val.facts[1:])
     if with_segments and not segments:
         facts.append("segments/ is left out; recipe panoptic/folder learns it, if classes.json names the classes")
     if not depths and not labels and not segments:
-        places = "depth lies in 'depths', classes in 'labels', or in 'segments' with their names in classes.json"
-        raise DataError(f"{root}: {len(train):,} images and no maps; {places}.")
-    sizes = tuple(dict.fromkeys(image_size(files.image) for files in chosen))
+        advice = "depth lies in 'depths', classes in 'labels', or in 'segments' with their names in classes.json"
+        raise DataError(f"{root}: {len(train):,} images and no maps; {advice}.")
+    sizes = tuple(dict.fromkeys(image_size(files.image) for files in sampled))
     scale, guess, metres = depth_facts(depths) if depths else (None, "", None)
     classes, hint = class_facts(train, labels) if labels or segments else (None, "")
     return FolderFacts(
         root=str(root),
         options=options,
         splits=splits if "val" in splits else (),
-        images=len(train if "val" in splits else Folder(**given, split="train", val_fraction=fraction)),
+        images=len(train if "val" in splits else Folder(**common, split="train", val_fraction=fraction)),
         val_images=len(val),
         val_fraction=fraction,
         sizes=sizes,
@@ -99,8 +99,8 @@ def with_map(samples: Sequence[SampleFiles], kind: MapKind | Literal["segments"]
 
 def guesses(data: Folder) -> Iterator[tuple[str, str]]:
     """What `init` guesses of a folder, for `check-data`: types of issues and reasons; nothing of damaged files."""
-    chosen = looked_at(data)
-    depths, labels = with_map(chosen, "depth"), with_map(chosen, "labels")
+    sampled = looked_at(data)
+    depths, labels = with_map(sampled, "depth"), with_map(sampled, "labels")
     with suppress(DataError):
         if depths and data.depth_scale is None:
             scale, guess, _ = depth_facts(depths)
@@ -114,10 +114,10 @@ def guesses(data: Folder) -> Iterator[tuple[str, str]]:
 def look_at_recording(root: Path) -> FolderFacts:
     """Opens a recording and decodes some of its frames."""
     train, val = (Recording(root=root, split=split) for split in ("train", "val"))
-    chosen = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
-    depths = np.concatenate([s.depth[s.valid][::50] for s in chosen if s.depth is not None and s.valid is not None])
+    sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
+    depths = np.concatenate([s.depth[s.valid][::50] for s in sampled if s.depth is not None and s.valid is not None])
     if not depths.size:
-        raise DataError(f"{root}: none of {len(chosen)} depth maps has a value over 0.")
+        raise DataError(f"{root}: none of {len(sampled)} depth maps has a value over 0.")
     near, median, far = np.quantile(depths, (0.01, 0.5, 0.99)).tolist()
     return FolderFacts(
         type="recording",
@@ -125,7 +125,7 @@ def look_at_recording(root: Path) -> FolderFacts:
         images=len(train),
         val_images=len(val),
         val_fraction=0.0,
-        sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in chosen)),
+        sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in sampled)),
         depth_metres=(near, median, far),
         facts=Recording(root=root).facts,
     )
@@ -139,30 +139,30 @@ def look_at_annotations(root: Path, kind: str) -> FolderFacts:
     fraction = val_fraction(train.names) if whole else 0.0
     if whole and is_consecutive(train.names):
         fraction = max(VAL_FRACTION, FEWEST / len(train))
-    parts = [open_dataset({**spec, "split": split, **({"val_fraction": fraction} if whole else {})})
+    splits = [open_dataset({**spec, "split": split, **({"val_fraction": fraction} if whole else {})})
              for split in ("train", "val")]  # fmt: skip
-    chosen = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
-    segments = sum(0 if sample.segment_classes is None else len(sample.segment_classes) for sample in chosen)
+    sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
+    segments = sum(0 if sample.segment_classes is None else len(sample.segment_classes) for sample in sampled)
     return FolderFacts(
         type=kind,
         root=str(root),
         options={"background": False} if kind == "yolo" else {},
         splits=() if whole else SPLITS[:2],
-        images=len(parts[0]),
-        val_images=len(parts[1]),
+        images=len(splits[0]),
+        val_images=len(splits[1]),
         val_fraction=fraction,
-        sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in chosen)),
+        sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in sampled)),
         classes=tuple(train.classes),
         segments=segments_of_classes(train),
-        facts=[f"{segments / len(chosen):.1f} segments in an image, of {len(chosen)} looked at"],
+        facts=[f"{segments / len(sampled):.1f} segments in an image, of {len(sampled)} looked at"],
     )
 
 
 def val_fraction(names: Sequence[str]) -> float:
     """The smallest share from a tenth on that gives some validation images, by the hash that draws them."""
     shares = sorted(hash_fraction(name) for name in names)
-    wanted = min(FEWEST, max(1, len(names) // 2)) - 1
-    needed = np.ceil(100 * (shares[wanted] + 1e-9)) / 100
+    last = min(FEWEST, max(1, len(names) // 2)) - 1
+    needed = np.ceil(100 * (shares[last] + 1e-9)) / 100
     return round(min(0.9, max(VAL_FRACTION, float(needed))), 2)
 
 
@@ -183,12 +183,12 @@ def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tupl
     first = samples[0].depth
     assert first is not None
     scale, guess = unit_of(first, percentiles, float(np.mean(share)))
-    own = own_scale(first)
-    near, median, far = (percentiles / (scale or own or 1.0)).tolist()
+    stored_scale = text_scale(first)
+    near, median, far = (percentiles / (scale or stored_scale or 1.0)).tolist()
     return scale, guess, (near, median, far)
 
 
-def own_scale(path: Path) -> float | None:
+def text_scale(path: Path) -> float | None:
     """The scale in a PNG's own text chunk."""
     if file_format(path) in READERS:
         return None
@@ -200,7 +200,7 @@ def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | 
     """Units per metre of a kind of file; whole numbers do not say theirs, so that is a guess."""
     stored = np.asarray(percentiles)
     whole = file_format(path) not in ("PFM", "EXR") and bool((read_values(path) % 1 == 0).all())
-    if own_scale(path) is not None:
+    if text_scale(path) is not None:
         return None, ""
     if not whole:
         if stored[1] > 200:
@@ -237,10 +237,10 @@ def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[tuple[str
         for line in (stored.pixels[0], stored.pixels[-1], stored.pixels[:, 0], stored.pixels[:, -1]):
             border.update(line.tolist())
     if largest == 0:
-        found = f"0 and {IGNORE}, which means no class" if ignored else "0"
+        values = f"0 and {IGNORE}, which means no class" if ignored else "0"
         example = f'[{{"id": 0, "name": "background"}}, {{"id": {IGNORE}, "name": "thing"}}]'
         raise DataError(
-            f"{samples[0].labels}: {len(samples)} label maps looked at hold nothing but {found}; a model needs two "
+            f"{samples[0].labels}: {len(samples)} label maps looked at hold nothing but {values}; a model needs two "
             f"classes. If {IGNORE} is one, say so in {data.root / 'classes.json'}: {example}."
         )
     id_, count = border.most_common(1)[0]

@@ -152,14 +152,14 @@ class GivenValues:
     def value(self, name: str) -> np.ndarray:
         """Raises DataError if it is no array h w."""
         if callable(self.values):
-            found = np.asarray(self.values(self.data.read(self.indices[name]).image))
+            array = np.asarray(self.values(self.data.read(self.indices[name]).image))
         elif isinstance(self.values, Mapping):
-            found = np.asarray(self.values[name])
+            array = np.asarray(self.values[name])
         else:
-            found = np.asarray(self.values[self.indices[name]])
-        if found.ndim != 2:
-            raise DataError(f"prediction for '{name}': an array of shape {found.shape}; it is h w.")
-        return found
+            array = np.asarray(self.values[self.indices[name]])
+        if array.ndim != 2:
+            raise DataError(f"prediction for '{name}': an array of shape {array.shape}; it is h w.")
+        return array
 
 
 class GivenMaps(GivenValues):
@@ -192,46 +192,46 @@ class GivenLabels(GivenValues):
 
 
 def _match_by_name(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> dict[str, Path]:
-    found: dict[str, list[Path]] = defaultdict(list)
+    paths: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, Walk(folder, allow_outside=True).files(str(folder))):
         suffix = next((s for s in suffixes if path.name.lower().endswith(s)), None)
         if suffix is not None:
-            found[to_nfc(path.relative_to(folder).as_posix()[: -len(suffix)])].append(path)
-    if not found:
+            paths[to_nfc(path.relative_to(folder).as_posix()[: -len(suffix)])].append(path)
+    if not paths:
         raise DataError(f"{folder}: holds no such maps ({', '.join(sorted(suffixes))}).")
     try:
-        matched = match_names(list(names), list(found))
+        matched = match_names(list(names), list(paths))
     except DataError as error:
         raise DataError(f"{folder}: {error}\nChoose by --suffix, or list them in a --manifest.") from None
     ends: dict[str, list[str]] = defaultdict(list)
-    for key in found:
+    for key in paths:
         ends[PurePosixPath(key).name].append(key)
     for name in names:
         if name not in matched and (match := _by_ending(name, ends) or _by_folder_in_name(name, ends)):
             matched[name] = match
-    _check_complete(folder, names, matched, found)
+    _check_complete(folder, names, matched, paths)
     _check_unique(folder, names, matched)
     several = [
-        f"{name}: {', '.join(p.name for p in found[matched[name]])}" for name in names if len(found[matched[name]]) > 1
+        f"{name}: {', '.join(p.name for p in paths[matched[name]])}" for name in names if len(paths[matched[name]]) > 1
     ]
     if several:
         raise DataError(
             f"{folder}: {len(several):,} maps come in several formats, choose by suffix:{first_five(several)}"
         )
-    return {name: found[matched[name]][0] for name in names}
+    return {name: paths[matched[name]][0] for name in names}
 
 
 def _match_by_list(folder: Path, names: Sequence[str], manifest: Path, allow_outside: bool) -> dict[str, Path]:
     listed: dict[str, Path] = {}
     for number, cells in read_table(manifest):
-        given = [cells.get(column) for column in ("name", "prediction")]
-        name, where = ("" if value is None else str(value).strip() for value in given)
-        if not name or not where:
+        values = [cells.get(column) for column in ("name", "prediction")]
+        name, file = ("" if value is None else str(value).strip() for value in values)
+        if not name or not file:
             came = ", ".join(map(repr, cells)) or "nothing"
             raise DataError(f"{manifest}:{number}: lacks `name` or `prediction`; it has {came}.")
         if name in listed:
             raise DataError(f"{manifest}:{number}: {name} stands in it twice.")
-        listed[name] = confine(folder, where, allow_outside=allow_outside)
+        listed[name] = confine(folder, file, allow_outside=allow_outside)
     _check_complete(manifest, names, listed, listed)
     gone = [str(listed[name]) for name in names if not listed[name].is_file()]
     if gone:
@@ -239,12 +239,12 @@ def _match_by_list(folder: Path, names: Sequence[str], manifest: Path, allow_out
     return {name: listed[name] for name in names}
 
 
-def _check_complete(where: Path, names: Sequence[str], found: Mapping[str, object], there: Iterable[str]) -> None:
-    missing = [name for name in names if name not in found]
+def _check_complete(source: Path, names: Sequence[str], matched: Mapping[str, object], there: Iterable[str]) -> None:
+    missing = [name for name in names if name not in matched]
     if missing:
         others = ", ".join(list(there)[:3])
         came = f"\nIt has {others}, ..." if others else "\nIt is empty."
-        raise DataError(f"{where}: no map for {len(missing):,} of {len(names):,} images:{first_five(missing)}{came}")
+        raise DataError(f"{source}: no map for {len(missing):,} of {len(names):,} images:{first_five(missing)}{came}")
 
 
 def _check_unique(folder: Path, names: Sequence[str], matched: Mapping[str, str]) -> None:

@@ -37,70 +37,70 @@ def check_ground_truth(dataset: Dataset, *, depth: bool, labels: bool, on_corrup
     for index in range(len(dataset)):
         if (depth and _depth(dataset, index, on_corrupt).size) or (labels and _ids(dataset, index, on_corrupt)):
             return
-    wanted = " or ".join(["valid depth"] * depth + ["a class"] * labels)
-    raise DataError(f"data.train: nothing to learn from: none of all {len(dataset):,} samples has a pixel of {wanted}.")
+    needed = " or ".join(["valid depth"] * depth + ["a class"] * labels)
+    raise DataError(f"data.train: nothing to learn from: none of all {len(dataset):,} samples has a pixel of {needed}.")
 
 
 def check_depth_range(
-    dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise", where: str = "data.train"
+    dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise", source: str = "data.train"
 ) -> list[str]:
     """Compares the depth of some samples, spread over the data set, with a head's range in metres. Raises DataError:
     all of the depth lies outside the range. `on_corrupt`: skip ignores unreadable samples; the loader counts them;
-    `where`: what messages call the data set. Returns warnings, each with what to do."""
+    `source`: what messages call the data set. Returns warnings, each with what to do."""
     indices = evenly_spaced(len(dataset), NUM_SAMPLES)
     looks = {dataset.names[index]: _depth(dataset, index, on_corrupt) for index in indices}
     depth = np.concatenate(list(looks.values()))
     if not depth.size:
         looked = f"{len(indices)} samples looked at, of {len(dataset)}"
-        return [f"{where}: none of {looked}, has any depth to learn from."]
+        return [f"{source}: none of {looked}, has any depth to learn from."]
     least, middle, most = (float(x) for x in np.percentile(depth, (1, 50, 99)))
-    found = f"depth in {len(indices)} samples of {where}: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
+    spread = f"depth in {len(indices)} samples of {source}: median {middle:.4g}, 1% to 99% {least:.4g} to {most:.4g} m"
     outside = float(((depth < low) | (depth > high)).mean())
     if outside == 1:
         raise DataError(
-            f"{found}; none of it within the head's range, {low:g} to {high:g} m.{_unit(middle, low, high)}"
+            f"{spread}; none of it within the head's range, {low:g} to {high:g} m.{_unit(middle, low, high)}"
         )
     warnings = []
     if outside > MAX_OUTSIDE:
         warnings = [
-            f"{found}; {outside:.0%} lies outside the head's range, {low:g} to {high:g} m, and is not learned from."
+            f"{spread}; {outside:.0%} lies outside the head's range, {low:g} to {high:g} m, and is not learned from."
             f"{_unit(middle, low, high)}"
         ]
     elif most < MIN_USED * high:
         warnings = [
-            f"{found}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
+            f"{spread}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
         ]
-    return warnings + _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size}, where)
+    return warnings + _mixed({name: float(np.median(values)) for name, values in looks.items() if values.size}, source)
 
 
-def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", where: str = "data.train") -> list[str]:
+def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", source: str = "data.train") -> list[str]:
     """Checks that the label maps of some samples, spread over the data set, have two classes or more. Raises DataError
     if a label map is bad, and may not be skipped. Returns warnings, each with what to do."""
     indices = evenly_spaced(len(dataset), NUM_SAMPLES)
     looked = f"{len(indices)} samples looked at, of {len(dataset)}"
-    found = sorted(set().union(*(_ids(dataset, index, on_corrupt) for index in indices)))
-    if not found:
-        return [f"{where}: none of {looked}, has a pixel with a class to learn from."]
-    if len(found) == 1:
+    classes = sorted(set().union(*(_ids(dataset, index, on_corrupt) for index in indices)))
+    if not classes:
+        return [f"{source}: none of {looked}, has a pixel with a class to learn from."]
+    if len(classes) == 1:
         return [
-            f"{where}: every pixel that has a class is '{dataset.classes[found[0]]}', in all {looked}. Masks of 0 "
+            f"{source}: every pixel that has a class is '{dataset.classes[classes[0]]}', in all {looked}. Masks of 0 "
             f"and {IGNORE}, say? {IGNORE} means no class, unless the list of classes names it."
         ]
     return []
 
 
-def check_cameras(dataset: Dataset, where: str, *, on_corrupt: OnError = "raise") -> list[str]:
+def check_cameras(dataset: Dataset, source: str, *, on_corrupt: OnError = "raise") -> list[str]:
     """Checks that the cameras of some samples, spread over the data set, are known. Raises DataError if none is.
     Returns a warning, where some are not."""
     indices = evenly_spaced(len(dataset), NUM_SAMPLES)
-    known = [view is not None for view in (camera_view(dataset, index, on_corrupt) for index in indices)]
-    if all(known):
+    has_camera = [view is not None for view in (camera_view(dataset, index, on_corrupt) for index in indices)]
+    if all(has_camera):
         return []
-    counts = f"{known.count(False)} of {len(known)} samples looked at"
-    if any(known):
-        return [f"{where}: {counts} have no intrinsics; this model learns no metres from such images."]
+    counts = f"{has_camera.count(False)} of {len(has_camera)} samples looked at"
+    if any(has_camera):
+        return [f"{source}: {counts} have no intrinsics; this model learns no metres from such images."]
     raise DataError(
-        f"{where}: this model needs the intrinsics of each image, and none of {len(known)} samples looked at has "
+        f"{source}: this model needs the intrinsics of each image, and none of {len(has_camera)} samples looked at has "
         "any. `folder` reads them from intrinsics.json; `camera: none` trains without."
     )
 
@@ -115,16 +115,16 @@ def fields_of_view(dataset: Dataset, *, on_corrupt: OnError = "raise") -> tuple[
 def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrupt: OnError = "raise") -> float:
     """The median focal length of some samples as the network sees them, in pixels; rounded to three digits. Raises
     DataError if no camera is known."""
-    found = []
+    focals = []
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
         sample = _attempted(dataset.read, dataset, index, on_corrupt)
         if sample is not None and sample.intrinsics is not None:
             matrix = transform(sample, np.random.default_rng((seed, index))).intrinsics
-            found.append(float(matrix[0, 0] + matrix[1, 1]) / 2 if matrix is not None else math.nan)
-    if not found:
+            focals.append(float(matrix[0, 0] + matrix[1, 1]) / 2 if matrix is not None else math.nan)
+    if not focals:
         problem = "'canonical' needs the intrinsics of the training images, and data.train has none."
         raise DataError(f"{problem} `folder` reads them from intrinsics.json; `camera: none` trains without.")
-    return float(f"{np.nanmedian(found):.3g}")
+    return float(f"{np.nanmedian(focals):.3g}")
 
 
 def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int, float] | None:
@@ -153,13 +153,13 @@ def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise")
 def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
     """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it. Raises
     DataError if a sample is bad."""
-    found: dict[tuple[int, int], str] = {}
+    sizes: dict[tuple[int, int], str] = {}
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
         with with_sample_name(dataset, index):
             depth = dataset.read(index).depth
         if depth is not None:
-            found.setdefault((depth.shape[0], depth.shape[1]), dataset.names[index])
-    return found
+            sizes.setdefault((depth.shape[0], depth.shape[1]), dataset.names[index])
+    return sizes
 
 
 def check_train_val_overlap(train: Dataset, val: Dataset) -> list[str]:
@@ -175,7 +175,7 @@ def check_train_val_overlap(train: Dataset, val: Dataset) -> list[str]:
     ]
 
 
-def parts(dataset: Dataset, names: Collection[str] = ()) -> list[tuple[str, MixtureSource]]:
+def selected_sources(dataset: Dataset, names: Collection[str] = ()) -> list[tuple[str, MixtureSource]]:
     """The sources of a mixture (those of these names, or all), each with what messages call it; else the data set."""
     if not dataset.sources:
         return [("", MixtureSource("", dataset, 1.0))]
@@ -201,14 +201,14 @@ def found_truths(source: MixtureSource) -> frozenset[str]:
     """The ground truth that a source is said to have, or that some of its images have."""
     if source.truths is not None:
         return frozenset(source.truths)
-    found: set[str] = set()
+    kinds: set[str] = set()
     indices = evenly_spaced(len(source.data), NUM_SAMPLES)
     for index in indices[:: max(1, len(indices) // LOOKS)]:
         sample = source.data.read(index)
-        found |= {sample.depth_kind} if sample.depth is not None else set()
-        found |= {"normals"} if sample.normals is not None else set()
-        found |= {"labels"} if sample.labels is not None or sample.label is not None else set()
-    return frozenset(found)
+        kinds |= {sample.depth_kind} if sample.depth is not None else set()
+        kinds |= {"normals"} if sample.normals is not None else set()
+        kinds |= {"labels"} if sample.labels is not None or sample.label is not None else set()
+    return frozenset(kinds)
 
 
 def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrupt: OnError) -> T | None:
@@ -235,13 +235,13 @@ def _depth(dataset: Dataset, index: int, on_corrupt: OnError) -> Float32[np.ndar
     return depth[:: max(1, depth.size // PIXELS)]
 
 
-def _mixed(medians: Mapping[str, float], where: str) -> list[str]:
+def _mixed(medians: Mapping[str, float], source: str) -> list[str]:
     """A warning about samples whose depth is likely in different units."""
     near, far = (pick(medians, key=lambda name: medians[name]) for pick in (min, max))
     if medians[far] < MIXED_UNITS * medians[near]:
         return []
     return [
-        f"depth in {where}: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. "
+        f"depth in {source}: the median of '{near}' is {medians[near]:.3g} m, that of '{far}' {medians[far]:.3g} m. "
         "Do their files hold different units? `depth_scale` divides all of them, those of floats, too. "
         "`densevit check-data` names each."
     ]

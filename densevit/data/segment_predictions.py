@@ -47,12 +47,12 @@ class SavedSegments:
         tree = read_json(path)
         rows = tree if isinstance(tree, list) else tree.get("annotations") if isinstance(tree, dict) else None
         panoptic = isinstance(rows, list) and all(isinstance(row, dict) and "segments_info" in row for row in rows)
-        known = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-        if not rows or not known or panoptic != (task == "panoptic"):
+        are_rows = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+        if not rows or not are_rows or panoptic != (task == "panoptic"):
             raise DataError(f"{path}: is not {FORMS[task]}.")
         self.path, self.data, self.task = path, data, task
         listed = {} if isinstance(tree, list) else tree
-        self.places = category_places(data, listed)
+        self.class_ids = category_places(data, listed)
         names = image_names(data, listed)
         self.rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for row in rows:
@@ -72,42 +72,42 @@ class SavedSegments:
         masks = [mask_of(row.get("segmentation"), size, f"{self.path}: '{name}'") for row in rows]
         scores = np.array([self._score(name, row) for row in rows], np.float64)
         order = np.argsort(-scores, kind="stable")
-        classes = np.array([self._place(name, row) for row in rows], np.int64)
+        classes = np.array([self._class_id(name, row) for row in rows], np.int64)
         return InstancePrediction(np.array(masks, np.bool_).reshape(-1, *size)[order], classes[order], scores[order])
 
     def _panoptic(self, name: str, row: Mapping[str, Any]) -> PanopticPrediction:
         file = str(row.get("file_name", f"{PurePosixPath(name).name}.png"))
         folder = self.path.with_suffix("")  # the PNGs are in a folder of the file's name, or with it
         png = confine(folder if folder.is_dir() else self.path.parent, file, allow_outside=False)
-        found = row["segments_info"]
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        segments_info = row["segments_info"]
+        if not isinstance(segments_info, list) or not all(isinstance(one, dict) for one in segments_info):
             raise DataError(f"{self.path}: '{name}': `segments_info` is no list of segments.")
-        classes = [self._place(name, one) for one in found]
-        ids = [field(one, "id", int, f"{self.path}: '{name}', segment") for one in found]
-        segments, unknown = segments_of_ids(read_panoptic_ids(png), ids, classes, [False] * len(found))
+        classes = [self._class_id(name, one) for one in segments_info]
+        ids = [field(one, "id", int, f"{self.path}: '{name}', segment") for one in segments_info]
+        segments, unknown = segments_of_ids(read_panoptic_ids(png), ids, classes, [False] * len(segments_info))
         if unknown:
             raise DataError(f"{png}: segment {unknown[0]} is not in {self.path.name}.")
-        scores = np.array([self._score(name, one) for one in found], np.float32)
+        scores = np.array([self._score(name, one) for one in segments_info], np.float32)
         return PanopticPrediction(segments.ids, segments.classes, scores, np.isin(classes, list(self.data.things)))
 
     def _score(self, name: str, row: Mapping[str, Any]) -> float:
         return field(row, "score", float, f"{self.path}: '{name}', result") if "score" in row else 1.0
 
-    def _place(self, name: str, row: Mapping[str, Any]) -> int:
+    def _class_id(self, name: str, row: Mapping[str, Any]) -> int:
         category = row.get("category_id")
-        if not isinstance(category, int) or category not in self.places:
+        if not isinstance(category, int) or category not in self.class_ids:
             raise DataError(f"{self.path}: '{name}' has category {category}, which the data does not have.")
-        return self.places[category]
+        return self.class_ids[category]
 
 
 def category_places(data: Dataset, tree: Mapping[str, Any]) -> Mapping[int, int]:
     """Class id by category."""
     if isinstance(data, Coco):
-        return data.places
+        return data.id_map
     if "categories" not in tree:
         return {i + 1: i for i in range(len(data.classes))}
-    places = {name: i for i, name in enumerate(data.classes)}
-    return {int(one["id"]): places[one["name"]] for one in tree["categories"] if one["name"] in places}
+    class_ids = {name: i for i, name in enumerate(data.classes)}
+    return {int(one["id"]): class_ids[one["name"]] for one in tree["categories"] if one["name"] in class_ids}
 
 
 def image_names(data: Dataset, tree: Mapping[str, Any]) -> Mapping[str, str]:

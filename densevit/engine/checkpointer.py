@@ -111,11 +111,11 @@ class Checkpointer:
             path = self.folder.path(self.state.step)
             raise CheckpointError(checkpoint.not_finite(path, bad))
 
-    def _save_shards(self, state: Mapping[str, Any], parts: Mapping[str, Part], manifest: Manifest) -> None:
-        """Every process writes its parts, rank 0 the rest; the folder has its name once all are there."""
+    def _save_shards(self, state: Mapping[str, Any], local: Mapping[str, Part], manifest: Manifest) -> None:
+        """Every process writes its tensors, rank 0 the rest; the folder has its name once all are there."""
         world, path = self.background, self.folder.path(manifest.step)
         assert world is not None
-        size = sum(world.all_gather(sum(part.values.nbytes for part in parts.values())))
+        size = sum(world.all_gather(sum(tensor.values.nbytes for tensor in local.values())))
         card = replace(self.card, scores=manifest.scores)
         with ExitStack() as stack:
 
@@ -125,7 +125,7 @@ class Checkpointer:
                 return stack.enter_context(atomic_io.atomic_folder(path, replace=True))
 
             folder = world.on_main(begin)
-            written = world.on_all(lambda: tensor_files.write_shard(folder, world.rank, parts, checkpoint.header(card)))
+            written = world.on_all(lambda: tensor_files.write_shard(folder, world.rank, local, checkpoint.header(card)))
             hashes = dict(ChainMap(*written))
             world.on_main(lambda: checkpoint.complete(folder, hashes, parser.dump(self.run), state, manifest))
             world.on_main(stack.close)
@@ -136,21 +136,21 @@ class Checkpointer:
         CheckpointError if it is of another model, or lacks something."""
         if self.state.world.is_main:
             if manifest.data != self.data:
-                known = manifest.data or "unknown"
-                tqdm.write(f"warning: {path} was trained on other data ({known}; now {self.data}).")
+                trained_on = manifest.data or "unknown"
+                tqdm.write(f"warning: {path} was trained on other data ({trained_on}; now {self.data}).")
             if changes := changed(path, self.run):
                 tqdm.write(f"note: {path} was trained otherwise: {'; '.join(changes)}.")
         state = checkpoint.read_state(path, self.state.like())
         state |= {"step": manifest.step, "samples": manifest.samples}
-        where = path / checkpoint.STATE
+        source = path / checkpoint.STATE
         try:
             self.state.load_state_dict(state, path)
         except CheckpointError:
             raise
         except KeyError as error:
-            raise CheckpointError(f"{where}: holds no {error}; was it written with another config?") from None
+            raise CheckpointError(f"{source}: holds no {error}; was it written with another config?") from None
         except (ValueError, RuntimeError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{where}: does not fit this run ({error}).") from None
+            raise CheckpointError(f"{source}: does not fit this run ({error}).") from None
         self.saved_at = self.state.step
 
     @contextmanager
@@ -252,10 +252,10 @@ class CheckpointFolder:
             ) from error
 
     def _prune(self, newest: Path) -> None:
-        found = checkpoint.steps(self.folder)
-        kept = {newest.resolve(), self.best()}
-        for path in found[: max(0, len(found) - self.keep_last)] if self.keep_last else []:
-            if path.resolve() not in kept:
+        checkpoints = checkpoint.steps(self.folder)
+        protected = {newest.resolve(), self.best()}
+        for path in checkpoints[: max(0, len(checkpoints) - self.keep_last)] if self.keep_last else []:
+            if path.resolve() not in protected:
                 try:
                     # Renamed first: a folder that is half gone must not pass for a checkpoint.
                     gone = path.rename(path.with_name(f".{path.name}.{os.getpid()}{atomic_io.SUFFIX}"))

@@ -138,12 +138,12 @@ def process_group(device: str = "auto", patience: timedelta = PATIENCE) -> Itera
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     # Named before anything touches a device: each process would otherwise take half a gigabyte of the first GPU.
-    chosen = choose_device(device_of_process(device, int(os.environ.get("LOCAL_RANK", 0)), local_size))
-    cuda = chosen.type == "cuda"
+    local_device = choose_device(device_of_process(device, int(os.environ.get("LOCAL_RANK", 0)), local_size))
+    cuda = local_device.type == "cuda"
     if cuda:
-        torch.cuda.set_device(chosen)
+        torch.cuda.set_device(local_device)
     if size == 1:
-        yield DistributedContext(chosen)
+        yield DistributedContext(local_device)
         return
     store, _, _ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
     if local_size == size:
@@ -156,10 +156,10 @@ def process_group(device: str = "auto", patience: timedelta = PATIENCE) -> Itera
         rank=rank,
         world_size=size,
         timeout=TIMEOUT,
-        device_id=chosen if cuda else None,  # NCCL connects now, and an error of it is told now
+        device_id=local_device if cuda else None,  # NCCL connects now, and an error of it is told now
     )
     try:
         objects = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=patience))
-        yield DistributedContext(chosen, rank, size, objects, local_size)
+        yield DistributedContext(local_device, rank, size, objects, local_size)
     finally:
         dist.destroy_process_group()

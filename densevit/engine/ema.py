@@ -37,19 +37,19 @@ class EMA:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Inside the block the model has the averaged weights."""
-        own = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        trained = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(self.average)
         try:
             yield
         finally:
-            self.model.load_state_dict(own)
+            self.model.load_state_dict(trained)
 
     @torch.no_grad()
-    def copy_from(self, model: nn.Module, part: nn.Module) -> None:
-        """Takes the weights of a part of the model as they are, in place of their average."""
-        known = {id(value) for value in part.state_dict(keep_vars=True).values()}
+    def copy_from(self, model: nn.Module, module: nn.Module) -> None:
+        """Takes the weights of a module of the model as they are, in place of their average."""
+        module_ids = {id(value) for value in module.state_dict(keep_vars=True).values()}
         for name, value in model.state_dict(keep_vars=True).items():
-            if id(value) in known:
+            if id(value) in module_ids:
                 self.average[name].copy_(value)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -84,8 +84,8 @@ class MetricLogger:
                 self.board.add_scalar(f"{name}/{key}", value, step)
         self.board.flush()
         if self.trackers is not None:
-            known = {f"{name}/{key}": value for key, value in values.items() if value is not None}
-            self.trackers.log(step, known)
+            logged = {f"{name}/{key}": value for key, value in values.items() if value is not None}
+            self.trackers.log(step, logged)
 
     def image(self, name: str, step: int, image: UInt8[np.ndarray, "h w 3"]) -> None:
         if self.board is not None:
@@ -172,8 +172,8 @@ def _cut(path: Path, step: int) -> None:
     """Keeps the rows up to `step`."""
     if path.exists():
         head, *rows = list(csv.reader(_lines(path))) or [[]]
-        if kept := [row for row in rows if row and float(row[0]) <= step]:
-            _rewrite(path, [head, *kept])
+        if remaining := [row for row in rows if row and float(row[0]) <= step]:
+            _rewrite(path, [head, *remaining])
         else:
             path.unlink()
 

@@ -140,11 +140,11 @@ class TrainingObjective(nn.Module, ABC):
         """Check a run and its open data sets before the model is built; by default, that none needs a teacher. Raises
         ConfigError: the objective cannot learn from them."""
         for i, source in enumerate(data["train"].sources):
-            where, objective = f"data.train.sources.{i}", f"objective '{run.objective['type']}'"
+            key_path, objective = f"data.train.sources.{i}", f"objective '{run.objective['type']}'"
             if source.strong is not None:
-                raise ConfigError(f"{where}.consistency: {objective} has no teacher of images; leave it out.")
+                raise ConfigError(f"{key_path}.consistency: {objective} has no teacher of images; leave it out.")
             if source.drop_worst:
-                raise ConfigError(f"{where}.drop_worst: {objective} does not apply it; leave it out.")
+                raise ConfigError(f"{key_path}.drop_worst: {objective} does not apply it; leave it out.")
 
     @property
     def model(self) -> nn.Module:
@@ -177,10 +177,10 @@ class TrainingObjective(nn.Module, ABC):
 
 def model_inputs(model: nn.Module, batch: Batch) -> dict[str, Any]:
     """Return what a model takes beside the images of a batch, as keyword arguments."""
-    known: Any = model
-    inputs = known.inputs_of(batch) if hasattr(model, "inputs_of") else {}
-    given = {"inputs": inputs, "features": batch.features}
-    return {name: value for name, value in given.items() if value}
+    conditioned: Any = model
+    inputs = conditioned.inputs_of(batch) if hasattr(model, "inputs_of") else {}
+    optional = {"inputs": inputs, "features": batch.features}
+    return {name: value for name, value in optional.items() if value}
 
 
 OBJECTIVES = Registry[TrainingObjective]("objective")

@@ -95,10 +95,10 @@ def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.O
 
 def clipping_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
     """The parameters whose gradients are clipped by one norm: each module that is `clipped_alone`, and all others."""
-    alone = [list(module.parameters()) for module in model.modules() if getattr(module, "clipped_alone", False)]
-    apart = {parameter for group in alone for parameter in group}
+    separate = [list(module.parameters()) for module in model.modules() if getattr(module, "clipped_alone", False)]
+    apart = {parameter for group in separate for parameter in group}
     others = [p for group in optimizer.param_groups for p in group["params"] if p not in apart]
-    return [others, *alone]
+    return [others, *separate]
 
 
 def step_unless(optimizer: torch.optim.Optimizer, failed: Float[Tensor, ""]) -> None:
@@ -131,8 +131,8 @@ def encoder_learning_rate(optim: Optim, schedule: Schedule, steps: int) -> Learn
     """
     if schedule.encoder_warmup is None:
         return learning_rate(optim, schedule, steps)
-    first, own = schedule.warmups(steps)
-    rate = warmup_and_decay(optim, schedule, steps - first, own)
+    first, encoder_warmup = schedule.warmups(steps)
+    rate = warmup_and_decay(optim, schedule, steps - first, encoder_warmup)
     return lambda n: rate(n - first) if n >= first else 0.0
 
 

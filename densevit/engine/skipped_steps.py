@@ -98,15 +98,15 @@ class SkippedStepRecorder:
         self.state, self.run, self.card, self.data = state, run, card, data
         self.count = 0
 
-    def __call__(self, pending: PendingStep, part: StepRecord, *, fp16: bool) -> None:
-        """Write a step that changed no weights; all processes must call it together. `part`: what this process
+    def __call__(self, pending: PendingStep, record: StepRecord, *, fp16: bool) -> None:
+        """Write a step that changed no weights; all processes must call it together. `record`: what this process
         computed; `fp16`: whether finite losses are no reason, since the loss scale is still sought."""
         world = self.state.world
-        finite, _ = world.all_reduce_flags(all(map(math.isfinite, part.losses.values())))
+        finite, _ = world.all_reduce_flags(all(map(math.isfinite, record.losses.values())))
         if self.count >= MAX_RECORDS or (finite and fp16):
             return
         self.count += 1
-        parts, random = world.all_gather(part), world.all_gather(pending.random)
+        records, random = world.all_gather(record), world.all_gather(pending.random)
         weights = full_state_dict(self.state.model.state_dict(), keep=world.is_main)
         saved = {
             "random": random,
@@ -114,7 +114,7 @@ class SkippedStepRecorder:
             "scaler": self.state.scaler.state_dict(),
             "objective": self.state.objective.state_dict(),
         }
-        skipped = SkippedStep(pending.step, pending.samples, self.run.seed, parts)
+        skipped = SkippedStep(pending.step, pending.samples, self.run.seed, records)
         world.on_main(lambda: self._write(skipped, weights, saved))
 
     def _write(self, skipped: SkippedStep, weights: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
@@ -139,7 +139,7 @@ def read(folder: Path) -> SkippedStep:
     checkpoint.verify(folder)
     try:
         content = json.loads((folder / RECORD).read_text())
-        return SkippedStep(**{**content, "parts": [StepRecord(**part) for part in content["parts"]]})
+        return SkippedStep(**{**content, "parts": [StepRecord(**record) for record in content["parts"]]})
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no recorded step ({RECORD} is missing).") from None
     except (OSError, *MALFORMED) as error:
@@ -200,18 +200,18 @@ def replay(
 @contextmanager
 def non_finite_modules(model: nn.Module) -> Iterator[list[str]]:
     """Yields a list to which a forward pass inside adds modules with finite input and non-finite output."""
-    found: list[str] = []
+    names: list[str] = []
 
     def hook_for(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if name not in found and finite(args) and not finite(output):
-                found.append(name)
+            if name not in names and finite(args) and not finite(output):
+                names.append(name)
 
         return hook
 
     hooks = [module.register_forward_hook(hook_for(name or "the model")) for name, module in model.named_modules()]
     try:
-        yield found
+        yield names
     finally:
         for hook in hooks:
             hook.remove()

@@ -69,9 +69,9 @@ class MlflowTracker(Tracker):
         tracking: Any = import_module("mlflow.tracking")
         local = f"sqlite:///{(folder / 'mlflow.db').resolve()}"
         self.client = tracking.MlflowClient(self.uri or os.environ.get("MLFLOW_TRACKING_URI") or local)
-        found = self.client.get_experiment_by_name(self.experiment)
+        experiment = self.client.get_experiment_by_name(self.experiment)
         artifacts = (folder / "mlflow").resolve().as_uri()
-        number = found.experiment_id if found else self.client.create_experiment(self.experiment, artifacts)
+        number = experiment.experiment_id if experiment else self.client.create_experiment(self.experiment, artifacts)
         self.run = self.client.create_run(number, run_name=name).info.run_id
         entities: Any = import_module("mlflow.entities")
         params = [entities.Param(key, str(value)[:500]) for key, value in config.items()]

@@ -94,7 +94,7 @@ class TrainState:
         self.step = self.samples = self.updates = self.skipped_in_row = self.scored_at = 0
         self.seconds = 0.0
         self.scores: Scores = {}
-        norms = [m for part in (model, objective) for m in part.modules() if isinstance(m, _NormBase)]
+        norms = [m for module in (model, objective) for m in module.modules() if isinstance(m, _NormBase)]
         self.running_statistics = [buffer for norm in norms for buffer in norm.buffers()]
         self._statistics_before: Sequence[Tensor] = []
         self.random_before: Mapping[str, Any] = {}
@@ -185,8 +185,8 @@ def join_training_only(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
     """Loads whole tensors, also into a sharded model. Raises CheckpointError if they are of another model."""
-    own = model.state_dict()
-    fitting = {name: distribute_like(value, own[name]) if name in own else value for name, value in weights.items()}
+    state = model.state_dict()
+    fitting = {name: distribute_like(value, state[name]) if name in state else value for name, value in weights.items()}
     load_strict(model, fitting, source)
 
 

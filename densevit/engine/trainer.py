@@ -84,7 +84,7 @@ class Trainer:
             task.to(world.device)
         self.objective = objective.to(world.device)
         self.parallel_model = world.parallelize(self.model, run, self.precision)
-        self.scheduled = [m for part in (model, objective) for m in part.modules() if isinstance(m, Scheduled)]
+        self.scheduled = [m for module in (model, objective) for m in module.modules() if isinstance(m, Scheduled)]
         self._set_training_mode()
         self.optimizer = build_optimizer(training_groups(model, objective, run), run.optim)
         self.clipping_groups = clipping_groups(self.model, self.optimizer)
@@ -146,8 +146,8 @@ class Trainer:
         if not stopping and self.objective.validates_start and state.step == 0:
             stopping = not self.validate(val, log, stop)
         if stopping:
-            kept = f"the checkpoint of step {state.step} stands" if state.step else "there is nothing to save"
-            raise Preempted(f"stopped before the next step; {kept}.")
+            saved = f"the checkpoint of step {state.step} stands" if state.step else "there is nothing to save"
+            raise Preempted(f"stopped before the next step; {saved}.")
 
     def train_step(self, batches: Batches, stop: Event, *, wait: bool = True) -> tuple[Scores, bool]:
         """Forward and backward; then, if all processes have finite values, optimiser and EMA; else skip and count.
@@ -185,18 +185,18 @@ class Trainer:
         if pending is None:
             return
         state = self.state
-        part, finite, stopping = pending.read()
-        values = {"loss": sum(part.losses.values()), **part.losses, "grad_norm": part.grad_norm}
+        record, finite, stopping = pending.read()
+        values = {"loss": sum(record.losses.values()), **record.losses, "grad_norm": record.grad_norm}
         if finite:
             state.updates += 1
             if self.ema:
                 self.ema.update(state.updates)
-            self._warn(pending.step, self.loss_spikes(values["loss"]), part)
+            self._warn(pending.step, self.loss_spikes(values["loss"]), record)
         else:
             if not state.updates:
                 self.optimizer.state.clear()  # SGD has made momentum of no gradient
-            self._warn(pending.step, "loss or gradient is not finite; step skipped", part)
-            self.record_skipped(pending, part, fp16=self.precision == "fp16")
+            self._warn(pending.step, "loss or gradient is not finite; step skipped", record)
+            self.record_skipped(pending, record, fp16=self.precision == "fp16")
         state.skipped_in_row = 0 if finite else state.skipped_in_row + 1
         self.latest = {**values, "lr": pending.lr}, stopping
         check_max_skipped(state.skipped_in_row, self.run.max_skipped, pending.step, self.precision)
@@ -258,13 +258,13 @@ class Trainer:
         return self.state.updates + (self.pending is not None)
 
     def _set_progress(self, updates: int) -> None:
-        for part in self.scheduled:
-            part.on_train_step(updates / self.steps)
+        for module in self.scheduled:
+            module.on_train_step(updates / self.steps)
 
-    def _warn(self, step: int, warning: str | None, part: StepRecord | None = None) -> None:
+    def _warn(self, step: int, warning: str | None, record: StepRecord | None = None) -> None:
         """Prints a line about a step; of every process, for each has other images."""
         if warning is not None:
-            images = f". Rank {self.world.rank} had: {first_names(part.names)}" if part else ""
+            images = f". Rank {self.world.rank} had: {first_names(record.names)}" if record else ""
             tqdm.write(f"step {step}: {warning}{images}")
 
     def _settles_at(self, step: int) -> bool:

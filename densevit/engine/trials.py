@@ -32,7 +32,7 @@ def choose_batch_size(measure: Callable[[int], float], first: int, most: int, *,
         most: what no size exceeds, but for the first.
         fastest: stop where images per second no longer rise, not only where memory ends.
     """
-    chosen, best, size = first, measure(first), 2 * first
+    accepted, best, size = first, measure(first), 2 * first
     while size <= most:
         try:
             rate = measure(size)
@@ -42,8 +42,8 @@ def choose_batch_size(measure: Callable[[int], float], first: int, most: int, *,
             break
         if fastest and rate < GAIN * best:
             break
-        chosen, best, size = size, max(best, rate), 2 * size
-    return chosen
+        accepted, best, size = size, max(best, rate), 2 * size
+    return accepted
 
 
 def images_per_second(trainer: Trainer, train: Callable[[int], Batches]) -> float:

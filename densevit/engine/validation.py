@@ -80,10 +80,10 @@ def validate(
 def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, stop: Event) -> Iterator[Batch | None]:
     """The batches of this process, then None until every process has had its last. Raises _Stopped: on all processes at
     once."""
-    own = iter(batches)
+    iterator = iter(batches)
     try:
         while True:
-            batch = next(own, None)
+            batch = next(iterator, None)
             finished, stopping = world.all_reduce_flags(batch is None, stop.is_set())
             if stopping:
                 raise _Stopped
@@ -91,7 +91,7 @@ def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, st
                 return
             yield batch
     finally:
-        getattr(own, "close", lambda: None)()  # ends the loader's workers now
+        getattr(iterator, "close", lambda: None)()  # ends the loader's workers now
 
 
 def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext, precision: Precision) -> None:
@@ -112,13 +112,13 @@ def gather_scores(
     Of a mixture, those of each of its data sets, as `source/...`.
     """
     source_of: dict[int, str] = {}
-    for found in world.all_gather(dict(sources)):
-        source_of |= found
+    for gathered in world.all_gather(dict(sources)):
+        source_of |= gathered
     scores: Scores = {}
     for name, task in tasks.items():
         by_index: dict[int, Any] = {}
-        for part in world.all_gather(rows[name]):
-            by_index |= part
+        for gathered_rows in world.all_gather(rows[name]):
+            by_index |= gathered_rows
         by_source: dict[str, list[Any]] = {}
         for index in sorted(by_index):
             by_source.setdefault(source_of[index], []).append(by_index[index])

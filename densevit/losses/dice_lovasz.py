@@ -68,7 +68,7 @@ def lovasz(logits: Logits, labels: Labels, *, pool: Pool = "batch") -> Scalar:
         present = torch.unique(target).tolist()
         return torch.stack([lovasz_softmax_flat(probs[:, c], target == c) for c in present]).mean()
 
-    return pooled([one(*part) for part in parts(logits, labels, pool)], logits, pool)
+    return pooled([one(*image) for image in labelled_pixels(logits, labels, pool)], logits, pool)
 
 
 def lovasz_softmax_flat(probs: Float[Tensor, " n"], member: Bool[Tensor, " n"]) -> Scalar:
@@ -84,7 +84,7 @@ def lovasz_softmax_flat(probs: Float[Tensor, " n"], member: Bool[Tensor, " n"]) 
 Part = tuple[Float[Tensor, "n k"], Int64[Tensor, " n"]]
 
 
-def parts(logits: Logits, labels: Labels, pool: Pool) -> Iterator[Part]:
+def labelled_pixels(logits: Logits, labels: Labels, pool: Pool) -> Iterator[Part]:
     """Probabilities and classes of the labelled pixels, of the batch or of each image that has some."""
     probs = logits.float().softmax(1).movedim(1, -1)
     images = zip(probs, labels, strict=True) if pool == "image" else [(probs, labels)]

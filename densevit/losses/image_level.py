@@ -68,6 +68,6 @@ class LogL1(FocalLoss):
     """Mean of |ln(prediction / target)|: a lens twice as long is as wrong as one half as long."""
 
     def forward(self, prediction: Float[Tensor, " b"], target: Float[Tensor, " b"]) -> Float[Tensor, ""]:
-        known = target.isfinite() & (target > 0)
-        ratio = prediction.float().log() - target.where(known, 1.0).float().log()
-        return mean_over_step((ratio.abs() * known).sum(), known.sum())
+        valid = target.isfinite() & (target > 0)
+        ratio = prediction.float().log() - target.where(valid, 1.0).float().log()
+        return mean_over_step((ratio.abs() * valid).sum(), valid.sum())

@@ -47,7 +47,7 @@ def angular(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image
 
     acos(a . b) has an infinite gradient at 0 and 180 degrees, which is why others leave such pixels out.
     """
-    pred, target, mask = known(pred, target, valid)
+    pred, target, mask = unit_where_valid(pred, target, valid)
     sine = (torch.linalg.cross(pred, target, dim=1).square().sum(1, keepdim=True) + EPS).sqrt()
     angle = torch.atan2(sine, (pred * target).sum(1, keepdim=True))
     return masked_mean(torch.where(mask, angle, 0.0), mask, pool)
@@ -56,11 +56,11 @@ def angular(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image
 @NORMAL_LOSSES.register_function("l1", FunctionLoss)
 def l1(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image") -> Scalar:
     """Mean over pixels of the sum of the absolute differences of the components."""
-    pred, target, mask = known(pred, target, valid)
+    pred, target, mask = unit_where_valid(pred, target, valid)
     return masked_mean(torch.where(mask, (pred - target).abs().sum(1, keepdim=True), 0.0), mask, pool)
 
 
-def known(pred: Normals, target: Normals, valid: Valid) -> tuple[Normals, Normals, Valid]:
+def unit_where_valid(pred: Normals, target: Normals, valid: Valid) -> tuple[Normals, Normals, Valid]:
     """Both in fp32 or fp64, and the same unit vector where the truth is unknown; and the mask of where it is known."""
     mask = valid & target.isfinite().all(1, keepdim=True) & (target != 0).any(1, keepdim=True)
     full = torch.promote_types(pred.dtype, torch.float32)

@@ -37,8 +37,8 @@ def uncertain_points(
     candidates = random_points(len(logits), int(oversample * p), logits.device)
     uncertainty = -point_sample(logits, candidates).abs()
     uncertainty = uncertainty.masked_fill(nearest_labels(labels, owner, candidates) == VOID, float("-inf"))
-    chosen = uncertainty.topk(important, dim=1).indices
-    best = candidates.gather(1, chosen[..., None].expand(-1, -1, 2))
+    indices = uncertainty.topk(important, dim=1).indices
+    best = candidates.gather(1, indices[..., None].expand(-1, -1, 2))
     return torch.cat([best, random_points(len(logits), p - important, logits.device)], dim=1)
 
 
@@ -67,16 +67,16 @@ def sample_label_masks(
     row of points; `ids`: its label.
     """
     h, w = labels.shape[-2:]
-    place = in_pixels(points, (h, w)) - 0.5
-    corner, part = place.floor().long(), place - place.floor()
-    inside, unknown, pixels = (torch.zeros_like(part[..., 0]) for _ in range(3))
+    position = in_pixels(points, (h, w)) - 0.5
+    corner, frac = position.floor().long(), position - position.floor()
+    inside, unknown, pixels = (torch.zeros_like(frac[..., 0]) for _ in range(3))
     for right in (0, 1):
         for below in (0, 1):
             x, y = corner[..., 0] + right, corner[..., 1] + below
-            found = labels[owner[:, None], y.clamp(0, h - 1), x.clamp(0, w - 1)]
-            share = (part[..., 0] if right else 1 - part[..., 0]) * (part[..., 1] if below else 1 - part[..., 1])
+            label = labels[owner[:, None], y.clamp(0, h - 1), x.clamp(0, w - 1)]
+            share = (frac[..., 0] if right else 1 - frac[..., 0]) * (frac[..., 1] if below else 1 - frac[..., 1])
             share = share * ((x >= 0) & (x < w) & (y >= 0) & (y < h))
-            inside = inside + share * (found == ids[:, None])
-            unknown = unknown + share * (found == VOID)
+            inside = inside + share * (label == ids[:, None])
+            unknown = unknown + share * (label == VOID)
             pixels = pixels + share
     return inside, 1 - unknown / pixels

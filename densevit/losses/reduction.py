@@ -25,7 +25,7 @@ class StepTotals:
     """
 
     def __init__(self, micro_batches: int, processes: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
-        self.ahead, self.parts = micro_batches > 1, micro_batches * processes
+        self.ahead, self.splits = micro_batches > 1, micro_batches * processes
         self.all_reduce = all_reduce
         self.totals: list[Tensor] = []
         self.position = 0
@@ -43,20 +43,20 @@ class StepTotals:
             summed = self.all_reduce(torch.cat([total.flatten() for total in self.totals]))
             sizes = [total.numel() for total in self.totals]
             pairs = zip(torch.split(summed, sizes), self.totals, strict=True)
-            self.totals = [part.view_as(total) for part, total in pairs]
+            self.totals = [total_sum.view_as(total) for total_sum, total in pairs]
 
     @contextmanager
     def micro_batch(self) -> Iterator[None]:
         """Losses inside are those of one micro-batch; all of a step call for the same sums in the same order."""
         self.position = 0
-        token = _step.set(self if self.parts > 1 else None)
+        token = _step.set(self if self.splits > 1 else None)
         try:
             yield
         finally:
             _step.reset(token)
 
     def __call__(self, local: Tensor) -> Tensor:
-        """Return the step's sums; their gradient is `parts` times that of the local ones, since parts are averaged."""
+        """Return the step's sums; their gradient is `splits` times that of the local ones, which are averaged."""
         position, self.position = self.position, self.position + 1
         wide = _wide(local)
         if self.counting:
@@ -65,7 +65,7 @@ class StepTotals:
             self.totals[position] += wide.detach()
             return wide
         total = self.totals[position] if self.ahead else self.all_reduce(wide.detach().clone())
-        return total + self.parts * (wide - wide.detach())
+        return total + self.splits * (wide - wide.detach())
 
 
 _step: ContextVar[StepTotals | None] = ContextVar("step_totals", default=None)
@@ -78,12 +78,12 @@ def over_step(sums: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def mean_over_step(total: Float[Tensor, "..."], count: Shaped[Tensor, "..."], least: float = 1) -> Float[Tensor, "..."]:
-    """Return total / count, whose mean over the parts of a step is that of the whole step. `count`: of what the ground
+    """Return total / count, whose mean over the splits of a step is that of the whole step. `count`: of what the ground
     truth has, whatever is predicted; at least `least`."""
     step = _step.get()
     if step is None:
         return total / count.clamp_min(least)
-    return step.parts * total / step(count).clamp_min(least).to(total.dtype)
+    return step.splits * total / step(count).clamp_min(least).to(total.dtype)
 
 
 def over_step_centred(
@@ -178,6 +178,6 @@ def best_pixels(errors: Float[Tensor, "b *h_w"], mask: Bool[Tensor, "b *h_w"], s
     """The mask without the `share` of each image's pixels whose error is largest (Depth Anything V2: a tenth)."""
     rows = torch.where(mask, errors.float(), -torch.inf).flatten(1)
     dropped = (mask.flatten(1).sum(1, keepdim=True) * share).long()
-    place = rows.argsort(dim=1, descending=True, stable=True).argsort(1)
-    kept: Bool[Tensor, b * h_w] = mask & (place >= dropped).view_as(mask)
-    return kept
+    rank = rows.argsort(dim=1, descending=True, stable=True).argsort(1)
+    inliers: Bool[Tensor, b * h_w] = mask & (rank >= dropped).view_as(mask)
+    return inliers

@@ -125,17 +125,17 @@ class SetCriterion(LabelLoss):
 
     def mask_losses(self, masks: Masks, ids: Int64[Tensor, "b h w"], pairs: Pairs) -> tuple[Scalar, Scalar]:
         """Cross entropy and dice at points, summed over layers and the segments that occur."""
-        chosen = masks[pairs.image, pairs.layer, pairs.query].float()
+        matched = masks[pairs.image, pairs.layer, pairs.query].float()
         with torch.no_grad():
             points = uncertain_points(
-                chosen, ids, pairs.image, self.points, oversample=self.oversample, importance=self.importance
+                matched, ids, pairs.image, self.points, oversample=self.oversample, importance=self.importance
             )
-            target, known = sample_label_masks(ids, pairs.image, pairs.segment, points)
-        logits = point_sample(chosen, points)
-        bce = F.binary_cross_entropy_with_logits(logits, target, weight=known, reduction="none").sum(1)
-        bce = bce / known.sum(1).clamp_min(1)
-        probs = logits.sigmoid() * known
-        dice = 1 - (2 * (probs * target).sum(1) + 1) / (probs.sum(1) + (target * known).sum(1) + 1)
+            target, labelled = sample_label_masks(ids, pairs.image, pairs.segment, points)
+        logits = point_sample(matched, points)
+        bce = F.binary_cross_entropy_with_logits(logits, target, weight=labelled, reduction="none").sum(1)
+        bce = bce / labelled.sum(1).clamp_min(1)
+        probs = logits.sigmoid() * labelled
+        dice = 1 - (2 * (probs * target).sum(1) + 1) / (probs.sum(1) + (target * labelled).sum(1) + 1)
         return bce.sum(), dice.sum()
 
     def class_loss(self, classes: Classes, truth: Segments, pairs: Pairs) -> Scalar:
@@ -174,7 +174,7 @@ class SetCriterion(LabelLoss):
         sizes = [occurs.numel(), *(cost.numel() for cost in costs)]
         down = torch.cat([occurs.flatten().float(), *(cost.flatten().float() for cost in costs)]).cpu()
         occurring, *flat = torch.split(down, sizes)
-        found = []
+        pairs = []
         for image, row in enumerate(occurring.view(occurs.shape).bool()):
             ids = row.nonzero()[:, 0]
             if not len(ids):
@@ -182,9 +182,9 @@ class SetCriterion(LabelLoss):
             cost = flat[image].view(costs[image].shape)
             for layer, pairwise in enumerate((cost if on_cpu else cost[..., ids]).numpy()):
                 queries, rows = map(torch.from_numpy, linear_sum_assignment(pairwise))
-                where = torch.tensor([[image], [layer]]).expand(-1, len(rows))
-                found.append(torch.stack([*where, queries, ids[rows]]))
-        joined = torch.cat(found, dim=1) if found else torch.empty(4, 0, dtype=torch.int64)
+                image_layer = torch.tensor([[image], [layer]]).expand(-1, len(rows))
+                pairs.append(torch.stack([*image_layer, queries, ids[rows]]))
+        joined = torch.cat(pairs, dim=1) if pairs else torch.empty(4, 0, dtype=torch.int64)
         return Pairs(*upload(joined, device))
 
     def costs(
@@ -199,12 +199,12 @@ class SetCriterion(LabelLoss):
         by_class, by_mask, by_dice = self.weights
         points = random_points(1, self.points, masks.device)
         first_image = torch.zeros_like(ids)
-        target, known = sample_label_masks(segments[None], first_image, ids, points.expand(len(ids), -1, -1))
-        target, known = target * known, known[0]
+        target, labelled = sample_label_masks(segments[None], first_image, ids, points.expand(len(ids), -1, -1))
+        target, labelled = target * labelled, labelled[0]
         logits = point_sample(masks.flatten(0, 1).float(), points.expand(masks.shape[0] * masks.shape[1], -1, -1))
-        positive, negative = F.softplus(-logits) * known, F.softplus(logits) * known
-        bce = (positive @ target.T + negative @ (1 - target).T) / known.sum().clamp_min(1)
-        probs = logits.sigmoid() * known
+        positive, negative = F.softplus(-logits) * labelled, F.softplus(logits) * labelled
+        bce = (positive @ target.T + negative @ (1 - target).T) / labelled.sum().clamp_min(1)
+        probs = logits.sigmoid() * labelled
         dice = 1 - (2 * probs @ target.T + 1) / (probs.sum(1)[:, None] + target.sum(1) + 1)
         pairwise = (by_mask * bce + by_dice * dice).view(*masks.shape[:2], len(ids))
         return torch.nan_to_num(pairwise - by_class * shares, nan=BIG, posinf=BIG, neginf=BIG)

@@ -72,8 +72,8 @@ def ssi(
     inside = rows(mask, pool)
     n = inside.sum(1, keepdim=True)
     ordered = torch.where(inside, size, torch.inf).sort(1).values
-    kept = torch.arange(ordered.shape[1], device=n.device) < (n * (1 - trim)).floor()
-    return pooled_mean(torch.where(kept, ordered, 0.0).sum(1) / 2, n[:, 0], pool)
+    inliers = torch.arange(ordered.shape[1], device=n.device) < (n * (1 - trim)).floor()
+    return pooled_mean(torch.where(inliers, ordered, 0.0).sum(1) / 2, n[:, 0], pool)
 
 
 @depth_loss("ssi_gradient", lambda *, space, **options: KINDS[space])

@@ -25,12 +25,12 @@ class FeatureAlignment:
     """
 
     def __init__(self, encoder: nn.Module, frozen: nn.Module, options: AlignFeatures) -> None:
-        own, other = last_features(encoder), last_features(frozen)
-        if (own.channels, own.stride) != (other.channels, other.stride):
+        trained, other = last_features(encoder), last_features(frozen)
+        if (trained.channels, trained.stride) != (other.channels, other.stride):
             raise ConfigError(
                 f"objective.align_features.encoder: its last map has {other.channels} channels at stride "
-                f"{other.stride}, that of model.encoder {own.channels} at {own.stride}; take an encoder of the same "
-                "width and patch."
+                f"{other.stride}, that of model.encoder {trained.channels} at {trained.stride}; take an encoder of the "
+                "same width and patch."
             )
         self.frozen, self.options = frozen.requires_grad_(False).eval(), options
         self.seen: tuple[Tensor, EncoderOutput] | None = None
@@ -46,8 +46,8 @@ class FeatureAlignment:
         assert self.seen is not None
         (image, output), self.seen = self.seen, None
         student = output.maps[-1]
-        chosen = self.options.sources
-        rows = [i for i, source in enumerate(batch.sources or ("",) * len(batch)) if not chosen or source in chosen]
+        selected = self.options.sources
+        rows = [i for i, source in enumerate(batch.sources or ("",) * len(batch)) if not selected or source in selected]
         if not rows:
             return student[:0].sum().float()
         with torch.no_grad(), autocast(precision, image.device):

@@ -28,13 +28,13 @@ def misplaced(sources: Sequence[MixtureSource], run: Run) -> Iterator[str]:
     for i, source in enumerate(sources):
         if source.strong is None:
             continue
-        where = f"data.train.sources.{i}.consistency"
+        key_path = f"data.train.sources.{i}.consistency"
         if source.truths != ("none",):
-            yield f"{where}: for images without ground truth; set `truth: none` beside it."
+            yield f"{key_path}: for images without ground truth; set `truth: none` beside it."
         if run.ema is None:
-            yield f"{where}: its teacher is the moving average of the weights; set `ema`, to 0.996 say."
+            yield f"{key_path}: its teacher is the moving average of the weights; set `ema`, to 0.996 say."
         if run.parallel == "fsdp" or run.compile:
-            yield f"{where}: its teacher cannot be combined with {'compile' if run.compile else 'parallel: fsdp'}."
+            yield f"{key_path}: its teacher cannot be combined with {'compile' if run.compile else 'parallel: fsdp'}."
 
 
 class ConsistencyTeacher:
@@ -55,15 +55,15 @@ class ConsistencyTeacher:
     def __call__(self, batch: Batch, runtime: Runtime) -> dict[str, Tensor]:
         """Return the predictions for `rows(batch)` by head, of CutMix those of both images put together as the images
         are; empty where there are no such images."""
-        taught = batch.take(rows) if (rows := self.rows(batch)) else None
-        if taught is None or taught.weak is None:
+        selected = batch.take(rows) if (rows := self.rows(batch)) else None
+        if selected is None or selected.weak is None:
             return {}
         with evaluating(runtime.state.model), autocast(runtime.precision, batch.image.device):
-            predictions = self._predict(taught.weak, taught, runtime)
-            mixed = [] if taught.pasted is None else taught.pasted.flatten(1).any(1).nonzero().flatten().tolist()
-            if mixed and taught.pasted is not None and taught.weak_pasted is not None:
-                inside = taught.pasted[mixed][:, None]
-                for head, y in self._predict(taught.weak_pasted[mixed], taught.take(mixed), runtime).items():
+            predictions = self._predict(selected.weak, selected, runtime)
+            mixed = [] if selected.pasted is None else selected.pasted.flatten(1).any(1).nonzero().flatten().tolist()
+            if mixed and selected.pasted is not None and selected.weak_pasted is not None:
+                inside = selected.pasted[mixed][:, None]
+                for head, y in self._predict(selected.weak_pasted[mixed], selected.take(mixed), runtime).items():
                     predictions[head][mixed] = torch.where(inside, y, predictions[head][mixed])
         return predictions
 
@@ -124,7 +124,7 @@ def source_policies(
         if needs_truth and not policies[name]:
             listed = ", ".join(sorted(kinds))
             problems.append(f"tasks.{name}: no source of data.train has ground truth that it learns from ({listed}).")
-    learned = {policy.name for found in policies.values() for policy in found}
+    learned = {policy.name for of_task in policies.values() for policy in of_task}
     for i, source in enumerate(sources):
         if needs_truth and source.name not in learned and source.share:
             listed = "; ".join(f"{name} from {', '.join(sorted(kinds))}" for name, kinds in required.items())
@@ -149,12 +149,12 @@ class SourceRouter:
     """
 
     def __init__(self, policies: Mapping[str, Sequence[SourcePolicy]], tasks: Mapping[str, Task]) -> None:
-        self.policies = {name: {policy.name: policy for policy in found} for name, found in policies.items()}
-        self.shares = {name: sum(policy.share for policy in found) or 1.0 for name, found in policies.items()}
+        self.policies = {name: {policy.name: policy for policy in of_task} for name, of_task in policies.items()}
+        self.shares = {name: sum(policy.share for policy in of_task) or 1.0 for name, of_task in policies.items()}
         self.columns = [
             self._column(source, name, loss)
-            for name, found in self.policies.items()
-            for source in found
+            for name, of_task in self.policies.items()
+            for source in of_task
             for loss in dict.fromkeys(key for key, _ in tasks[name].weights)
         ]
         self.clear()
@@ -162,7 +162,7 @@ class SourceRouter:
     @property
     def unlabelled(self) -> frozenset[str]:
         """The sources without ground truth, which a teacher labels."""
-        every = (policy for found in self.policies.values() for policy in found.values())
+        every = (policy for of_task in self.policies.values() for policy in of_task.values())
         return frozenset(policy.name for policy in every if policy.confidence is not None)
 
     def confidence(self, name: str, source: str) -> float:
@@ -192,8 +192,8 @@ class SourceRouter:
         for source, rows in rows_of.items():
             whole = len(rows) == len(batch)
             y = prediction if whole else prediction[rows]
-            own = {key: x[rows] if x.ndim > 2 and not whole else x for key, x in extras.items()}
-            losses = source_losses(task, policies[source], y, batch.take(rows), step, own)
+            source_extras = {key: x[rows] if x.ndim > 2 and not whole else x for key, x in extras.items()}
+            losses = source_losses(task, policies[source], y, batch.take(rows), step, source_extras)
             for key, loss in losses.items():
                 if (column := self._column(source, name, key)) in self.counts:
                     self.sums[column] = self.sums.get(column, 0) + len(rows) * loss.detach().float()
@@ -206,8 +206,8 @@ class SourceRouter:
     def means(self, all_reduce_mean: AllReduceMean) -> dict[str, float | None]:
         """Return the mean of each column; None where no process had an image of it. All processes call it together."""
         sums = torch.stack(list(self.sums.values())).tolist() if self.sums else []
-        known = dict(zip(self.sums, sums, strict=True))
-        total = all_reduce_mean({column: known.get(column, 0.0) for column in self.columns})
+        local_sums = dict(zip(self.sums, sums, strict=True))
+        total = all_reduce_mean({column: local_sums.get(column, 0.0) for column in self.columns})
         count = all_reduce_mean({column: float(n) for column, n in self.counts.items()})
         return {column: total[column] / count[column] if count[column] else None for column in self.columns}
 
@@ -231,7 +231,7 @@ def source_losses(
         return task.losses(prediction, batch, step, extras)
     terms: dict[str, Tensor] = {}
     for i, share in enumerate(fraction / len(batch)):
-        own = {key: x[i : i + 1] if x.ndim > 2 else x for key, x in extras.items()}
-        losses = task.losses(prediction[i : i + 1], batch.take([i]), step, own)
+        image_extras = {key: x[i : i + 1] if x.ndim > 2 else x for key, x in extras.items()}
+        losses = task.losses(prediction[i : i + 1], batch.take([i]), step, image_extras)
         terms = {key: terms.get(key, 0) + share * loss for key, loss in losses.items()}
     return terms

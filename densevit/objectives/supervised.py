@@ -118,8 +118,8 @@ class Supervised(TrainingObjective):
     def attach(self, runtime: Runtime) -> None:
         super().attach(runtime)
         world = runtime.state.world
-        parts = (self.setup.run.grad_accum_steps, world.size) if self.pooled else (1, 1)
-        self.totals = StepTotals(*parts, world.all_reduce_sum)
+        split = (self.setup.run.grad_accum_steps, world.size) if self.pooled else (1, 1)
+        self.totals = StepTotals(*split, world.all_reduce_sum)
         if self.alignment is not None:
             self.alignment.frozen.to(runtime.state.world.device)
 

@@ -206,10 +206,10 @@ def _log(values: Values) -> Values:
 
 def _finite(*columns: Pixels) -> list[Float[np.ndarray, " m"]]:
     """The pixels at which all are finite."""
-    known = np.isfinite(columns).all(axis=0)
-    if not known.any():
+    finite = np.isfinite(columns).all(axis=0)
+    if not finite.any():
         raise NothingToFit("no pixel has both a finite prediction and ground truth.")
-    return [column[known].astype(np.float64) for column in columns]
+    return [column[finite].astype(np.float64) for column in columns]
 
 
 def as_ground_truth(

@@ -33,8 +33,8 @@ class Camera:
         intrinsics = batch.intrinsics
         if intrinsics is None:
             return cls(torch.full((len(batch), 4), math.nan, device=batch.image.device))
-        places = [intrinsics[:, 0, 0], intrinsics[:, 1, 1], intrinsics[:, 0, 2], intrinsics[:, 1, 2]]
-        return cls(torch.stack(places, 1))
+        columns = [intrinsics[:, 0, 0], intrinsics[:, 1, 1], intrinsics[:, 0, 2], intrinsics[:, 1, 2]]
+        return cls(torch.stack(columns, 1))
 
     @classmethod
     def centred(cls, focal: Float[Tensor, "b"], size: Size) -> "Camera":

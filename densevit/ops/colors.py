@@ -35,13 +35,13 @@ def colorize(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """RGB of each value: the map's first colour at `vmin` and below, its last at `vmax` and above. `vmin`, `vmax`:
     default to the 2nd and 98th percentile of the finite values. Raises ConfigError: an unknown colour map."""
-    known = np.isfinite(values)
+    finite = np.isfinite(values)
     low, high = percentile_range(values) if vmin is None or vmax is None else (vmin, vmax)
     low, high = low if vmin is None else vmin, high if vmax is None else vmax
     span = high - low if high > low else 1.0
-    shares = np.where(known, (np.where(known, values, low) - low) / span, 0)
+    shares = np.where(finite, (np.where(finite, values, low) - low) / span, 0)
     colors: UInt8[np.ndarray, "h w 3"] = table(cmap)[np.rint(shares.clip(0, 1) * 255).astype(np.intp)]
-    colors[~known] = UNKNOWN
+    colors[~finite] = UNKNOWN
     return colors
 
 
@@ -50,10 +50,10 @@ def colorize_normals(normals: Float[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "
 
     The usual colours: (n + 1) / 2 of the components to the right, up and back.
     """
-    known = np.isfinite(normals).all(axis=2) & (normals != 0).any(axis=2)
-    shares = (np.where(known[..., None], normals, 0) * np.array([1, -1, -1]) + 1) / 2
+    valid = np.isfinite(normals).all(axis=2) & (normals != 0).any(axis=2)
+    shares = (np.where(valid[..., None], normals, 0) * np.array([1, -1, -1]) + 1) / 2
     colors: UInt8[np.ndarray, "h w 3"] = np.rint(shares.clip(0, 1) * 255).astype(np.uint8)
-    colors[~known] = UNKNOWN
+    colors[~valid] = UNKNOWN
     return colors
 
 
@@ -73,8 +73,8 @@ def table(cmap: str) -> UInt8[np.ndarray, "256 3"]:
         colors = cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], _OPENCV[cmap])[:, 0, ::-1].copy()
     elif cmap == "spectral":
         anchors = np.array([list(bytes.fromhex(color)) for color in _SPECTRAL.split()], dtype=np.float64)
-        at, places = np.linspace(0, 1, 256), np.linspace(0, 1, len(anchors))
-        colors = np.stack([np.interp(at, places, channel) for channel in anchors.T], 1).round().astype(np.uint8)
+        at, positions = np.linspace(0, 1, 256), np.linspace(0, 1, len(anchors))
+        colors = np.stack([np.interp(at, positions, channel) for channel in anchors.T], 1).round().astype(np.uint8)
     else:
         raise ConfigError(f"no colour map '{cmap}'. Known: {', '.join([*_OPENCV, 'spectral'])}.")
     colors.setflags(write=False)  # shared by every caller
@@ -103,8 +103,8 @@ def palette_for(output: HeadSpec) -> Palette:
 def paint(labels: Int[np.ndarray, "h w"], palette: Palette) -> Rgb:
     """Each pixel in the colour of its class; white where it has none."""
     table = np.array([*palette, BACKGROUND], np.uint8)
-    known = (labels >= 0) & (labels < len(palette)) & (labels != IGNORE)
-    return table[np.where(known, labels, len(palette))]
+    in_palette = (labels >= 0) & (labels < len(palette)) & (labels != IGNORE)
+    return table[np.where(in_palette, labels, len(palette))]
 
 
 def overlay(image: Rgb, labels: Int[np.ndarray, "h w"], palette: Palette, opacity: float = 0.6) -> Rgb:

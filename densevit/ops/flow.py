@@ -53,8 +53,8 @@ def consistent(flow: Flow, back: Flow, first: Gray, second: Gray, *, slack: floa
     to_x, to_y = x + flow[..., 0], y + flow[..., 1]
     inside = (to_x >= 0) & (to_x <= w - 1) & (to_y >= 0) & (to_y <= h - 1)
     change = np.abs(sample(second.astype(np.float32), flow) - first)
-    found: Bool[np.ndarray, "h w"] = inside & (off < slack + 0.05 * there) & (change < LARGEST_CHANGE)
-    return found
+    visible: Bool[np.ndarray, "h w"] = inside & (off < slack + 0.05 * there) & (change < LARGEST_CHANGE)
+    return visible
 
 
 @cache
@@ -85,7 +85,7 @@ def depth_change(
     if len(rows) < 50:
         return np.zeros((h, w), np.float32)
     rows = rows[:: max(1, len(rows) // 1500)]
-    px, py, inverse = (part.ravel()[rows].astype(np.float64) for part in (x, y, 1 / depth))
+    px, py, inverse = (values.ravel()[rows].astype(np.float64) for values in (x, y, 1 / depth))
     u, v = (flow[..., i].ravel()[rows].astype(np.float64) / focal for i in (0, 1))
     zero = np.zeros_like(px)
     # Columns: translation x, y, z, rotation x, y, z.

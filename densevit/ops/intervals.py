@@ -36,8 +36,8 @@ def sparsification(errors: Float64[np.ndarray, " n"], ranking: Float64[np.ndarra
     Ties are broken at random, the same way every time, so that a constant ranking is a random one.
     """
     order = np.lexsort((np.random.default_rng(0).permutation(len(errors)), ranking))
-    kept = len(errors) - np.arange(CUTS) * len(errors) // CUTS
-    return np.append(np.cumsum(errors[order])[kept - 1] / kept, 0.0)
+    remaining = len(errors) - np.arange(CUTS) * len(errors) // CUTS
+    return np.append(np.cumsum(errors[order])[remaining - 1] / remaining, 0.0)
 
 
 def area(curve: Float64[np.ndarray, " k"]) -> float:

@@ -32,12 +32,12 @@ def fuse_qkv(state: State) -> dict[str, Tensor]:
     """Queries, keys and values (`.attn.q.`, `.attn.k.`, `.attn.v.`) in one matrix `.attn.qkv.`, in this order."""
     fused = {}
     for name, tensor in state.items():
-        found = re.fullmatch(r"(.*\.attn\.)([qkv])(\.weight|\.bias)", name)
-        if found is None:
+        match = re.fullmatch(r"(.*\.attn\.)([qkv])(\.weight|\.bias)", name)
+        if match is None:
             fused[name] = tensor
-        elif found[2] == "q":
-            parts = [state.get(f"{found[1]}{part}{found[3]}", tensor[:0]) for part in "qkv"]
-            fused[f"{found[1]}qkv{found[3]}"] = torch.cat(parts)
+        elif match[2] == "q":
+            tensors = [state.get(f"{match[1]}{letter}{match[3]}", tensor[:0]) for letter in "qkv"]
+            fused[f"{match[1]}qkv{match[3]}"] = torch.cat(tensors)
     return fused
 
 
@@ -45,12 +45,12 @@ def split_qkv(state: State) -> dict[str, Tensor]:
     """The inverse of `fuse_qkv`."""
     split = {}
     for name, tensor in state.items():
-        found = re.fullmatch(r"(.*\.attn\.)qkv(\.weight|\.bias)", name)
-        if found is None:
+        match = re.fullmatch(r"(.*\.attn\.)qkv(\.weight|\.bias)", name)
+        if match is None:
             split[name] = tensor
         else:
-            parts = tensor.chunk(3)
-            split |= {f"{found[1]}{name}{found[2]}": part.clone() for name, part in zip("qkv", parts, strict=True)}
+            chunks = tensor.chunk(3)
+            split |= {f"{match[1]}{name}{match[2]}": chunk.clone() for name, chunk in zip("qkv", chunks, strict=True)}
     return split
 
 
@@ -58,6 +58,6 @@ def fuse_swiglu(state: State) -> dict[str, Tensor]:
     """Gate and value of a SwiGLU (`.mlp.fc1_g.`, `.mlp.fc1_x.`) in one matrix `.mlp.fc1.`, in this order."""
     fused = {name: tensor for name, tensor in state.items() if ".mlp.fc1_x." not in name}
     for name in [name for name in fused if ".mlp.fc1_g." in name]:
-        parts = [fused.pop(name), state[name.replace("fc1_g", "fc1_x")]]
-        fused[name.replace("fc1_g", "fc1")] = torch.cat(parts)
+        tensors = [fused.pop(name), state[name.replace("fc1_g", "fc1_x")]]
+        fused[name.replace("fc1_g", "fc1")] = torch.cat(tensors)
     return fused

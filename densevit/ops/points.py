@@ -103,7 +103,7 @@ def move_points(points: Float32[np.ndarray, "h w"], matrix: Matrix, size: Size) 
     -> pixels after."""
     v, u = np.nonzero(points)
     x, y, z = matrix @ np.stack([u, v, np.ones_like(u)]).astype(np.float64)
-    columns, rows = (np.rint(place / z).astype(int) for place in (x, y))
+    columns, rows = (np.rint(coordinate / z).astype(int) for coordinate in (x, y))
     inside = (columns >= 0) & (columns < size[1]) & (rows >= 0) & (rows < size[0])
     depth = points[v, u][inside]
     order = np.argsort(-depth, kind="stable")  # the last one written stays
@@ -131,17 +131,17 @@ def smallest_along(values: Tensor, dim: int, side: int) -> Tensor:
     pixels = ((np.arange(length, dtype=np.float32) + 0.5) * (side / length)).astype(int).clip(max=side - 1)
     firsts, ends = (np.searchsorted(pixels, np.arange(side), at)[:, None] for at in ("left", "right"))
     candidates = firsts + np.arange((ends - firsts).max())
-    places = torch.tensor(np.where(candidates < ends, candidates, length), device=values.device)
+    indices = torch.tensor(np.where(candidates < ends, candidates, length), device=values.device)
     padded = torch.cat([values, torch.full_like(values.narrow(dim, 0, 1), NONE)], dim)
-    return torch.unflatten(padded.index_select(dim, places.flatten()), dim, places.shape).amin(dim)
+    return torch.unflatten(padded.index_select(dim, indices.flatten()), dim, indices.shape).amin(dim)
 
 
 def draw_points(
     depth: Float32[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator
 ) -> Float32[np.ndarray, "h w"]:
     """Random ones of the measured pixels; all of them where there are fewer than `count`."""
-    places = np.flatnonzero(valid)
-    chosen = rng.choice(places, min(count, len(places)), replace=False)
+    candidates = np.flatnonzero(valid)
+    drawn = rng.choice(candidates, min(count, len(candidates)), replace=False)
     points = np.zeros(depth.size, np.float32)
-    points[chosen] = depth.reshape(-1)[chosen]
+    points[drawn] = depth.reshape(-1)[drawn]
     return points.reshape(depth.shape)

@@ -217,11 +217,11 @@ def constants(make: Callable[..., tuple[Tensor, ...]], x: Tensor, *args: Any) ->
     a GPU are kept for the next image of the size."""
     if x.device.type == "cpu" or torch.compiler.is_compiling():
         return tuple(constant(t, x.dtype).to(x.device) for t in make(*args))
-    return kept_constants(make, x.device, x.dtype, *args)
+    return cached_constants(make, x.device, x.dtype, *args)
 
 
 @lru_cache(maxsize=128)
-def kept_constants(
+def cached_constants(
     make: Callable[..., tuple[Tensor, ...]], device: torch.device, dtype: torch.dtype, *args: Any
 ) -> tuple[Tensor, ...]:
     with torch.inference_mode(False):  # a training may read them next

@@ -77,9 +77,9 @@ class DepthTask(Task):
         for i, pasted in enumerate(batch.pasted[:, None]):  # each region is aligned by itself (Depth Anything)
             one, row = batch.take([i]), slice(i, i + 1)
             for region in (pasted, ~pasted):
-                found = self._compared(prediction[row], one, step, target[row], valid[row] & region)
-                part = region.float().mean() / len(batch)
-                terms = {name: terms.get(name, 0) + part * loss for name, loss in found.items()}
+                losses = self._compared(prediction[row], one, step, target[row], valid[row] & region)
+                weight = region.float().mean() / len(batch)
+                terms = {name: terms.get(name, 0) + weight * loss for name, loss in losses.items()}
         return terms
 
     def _compared(
@@ -104,18 +104,18 @@ class DepthTask(Task):
         self, batch: Batch, rows: Sequence[int], prediction: Float[Tensor, "n 1 h w"], confidences: Sequence[float]
     ) -> Batch:
         """Take the depth or disparity itself; of heads without unit up to scale and shift."""
-        places = list(rows)
+        indices = list(rows)
         kind: DepthKind = self.output.kind  # type: ignore[assignment]
-        found, valid = as_ground_truth(prediction, kind)
+        pseudo_depth, valid = as_ground_truth(prediction, kind)
         if self.output.focal is not None:
-            found = found * canonical_scale(Camera.of(batch), self.output.focal)[places]
-            valid = valid & found.isfinite()
+            pseudo_depth = pseudo_depth * canonical_scale(Camera.of(batch), self.output.focal)[indices]
+            valid = valid & pseudo_depth.isfinite()
         size = batch.image[:, :1]
         depth = torch.zeros_like(size) if batch.depth is None else batch.depth.clone()
         mask = torch.zeros_like(size, dtype=torch.bool) if batch.valid is None else batch.valid.clone()
-        depth[places], mask[places] = torch.where(valid, found, 0), valid
+        depth[indices], mask[indices] = torch.where(valid, pseudo_depth, 0), valid
         kinds: list[DepthKind] = list(batch.depth_kinds) or ["metric"] * len(batch)
-        for row in places:
+        for row in indices:
             kinds[row] = kind
         return replace(batch, depth=depth, valid=mask, depth_kinds=tuple(kinds))
 
@@ -149,8 +149,8 @@ class DepthTask(Task):
         depth, valid, limits = batch.depth, batch.valid, self.output.metres
         if focal is not None:
             scale = canonical_scale(Camera.of(batch), focal)
-            known = scale.isfinite()
-            depth, valid, limits = depth / scale.where(known, 1), valid & known, self.output.range
+            has_camera = scale.isfinite()
+            depth, valid, limits = depth / scale.where(has_camera, 1), valid & has_camera, self.output.range
         if self.output.kind == "metric" and limits is not None:
             outside = (depth < limits[0]) | (depth > limits[1]) | depth.isnan()
             valid = valid & ~self._valid_of(batch, outside, {"metric"})

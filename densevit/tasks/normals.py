@@ -72,8 +72,8 @@ class NormalsTask(Task):
 
     def panel(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to four images, one below the other: image, ground truth, prediction, angle between them."""
-        target, known = self.ground_truth(batch)
-        maps = (t[:SHOWN].permute(0, 2, 3, 1).cpu().numpy() for t in (batch.image, target, prediction, known))
+        target, valid = self.ground_truth(batch)
+        maps = (t[:SHOWN].permute(0, 2, 3, 1).cpu().numpy() for t in (batch.image, target, prediction, valid))
         rows = []
         for name, image, truth, normals, mask in zip(batch.names[:SHOWN], *maps, strict=True):
             angle = np.degrees(np.arccos((truth * normals).sum(2).clip(-1, 1)))

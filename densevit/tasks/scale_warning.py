@@ -14,10 +14,10 @@ SCALE = ("median ratio", "relative error", "relative error at that ratio")  # of
 
 def scale_row(prediction: Map, depth: Map, valid: Bool[np.ndarray, "h w"]) -> Row:
     """Return what `scale_warning` needs of an image; empty without valid ground truth."""
-    known: Bool[np.ndarray, "h w"] = valid & (prediction > 0) & np.isfinite(prediction)
-    if not known.any():
+    usable: Bool[np.ndarray, "h w"] = valid & (prediction > 0) & np.isfinite(prediction)
+    if not usable.any():
         return {}
-    p, d = (values[known][:: max(1, known.sum() // 5000)] for values in (prediction, depth))
+    p, d = (values[usable][:: max(1, usable.sum() // 5000)] for values in (prediction, depth))
     ratio = float(np.median(p) / np.median(d))
     errors = (float(np.mean(np.abs(scaled - d) / d)) for scaled in (p, p / ratio))
     return dict(zip(SCALE, (ratio, *errors), strict=True))

@@ -38,9 +38,9 @@ class SegmentationTask(Task):
     default_losses = ({"type": "cross_entropy"},)
     directions: ClassVar = {"miou": "max", "pixel_accuracy": "max"}
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *args: Any) -> None:
         """Raises ConfigError: a loss has weights for another number of classes."""
-        super().__init__(*given)
+        super().__init__(*args)
         for loss in self.criteria:
             if isinstance(loss, WeightedLoss):
                 loss.check(len(self.output.classes))
@@ -73,8 +73,8 @@ class SegmentationTask(Task):
     @torch.no_grad()
     def trim_outliers(self, prediction: Float[Tensor, "b k h w"], batch: Batch, ratio: float) -> Batch:
         labels = self.ground_truth(batch)
-        kept = best_pixels(pixel_losses(prediction, labels), labels != IGNORE, ratio)
-        return replace(batch, labels=torch.where(kept, labels, IGNORE))
+        inliers = best_pixels(pixel_losses(prediction, labels), labels != IGNORE, ratio)
+        return replace(batch, labels=torch.where(inliers, labels, IGNORE))
 
     def image_scores(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> list[Row]:
         if batch.labels is None:

@@ -38,9 +38,9 @@ class PanopticTask(Task):
     outside = VOID  # the id of pixels without a segment
 
     def prediction(self, predictions: Mapping[str, Tensor]) -> list[SegmentPrediction]:
-        parts = {key: predictions[key].float() for key in (self.name, f"{self.name}/classes")}
+        outputs = {key: predictions[key].float() for key in (self.name, f"{self.name}/classes")}
         count = len(predictions[self.name])
-        return [segments_of(self.name, {k: y[i] for k, y in parts.items()}, self.output) for i in range(count)]
+        return [segments_of(self.name, {k: y[i] for k, y in outputs.items()}, self.output) for i in range(count)]
 
     def losses(self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS) -> dict[str, Tensor]:
         return self.weighted_losses(step, prediction, self.ground_truth(batch), extras)
@@ -51,13 +51,13 @@ class PanopticTask(Task):
             none = torch.full_like(batch.image[:, 0], VOID, dtype=torch.int64)
             return Segments(none, none.new_zeros(len(none), 0))
         classes, segments = batch.segment_classes, batch.segments
-        taught = self.taught(classes)
+        is_target = self.is_target(classes)
         numbers = torch.arange(classes.shape[1], device=classes.device).expand_as(classes)
-        numbers = numbers.where(taught, self.outside).where(~batch.segment_crowd, VOID)
+        numbers = numbers.where(is_target, self.outside).where(~batch.segment_crowd, VOID)
         ids = F.pad(numbers, (1, 0), value=self.outside).gather(1, segments.flatten(1)).view_as(segments)
-        return Segments(ids, classes.where(taught & ~batch.segment_crowd, -1))
+        return Segments(ids, classes.where(is_target & ~batch.segment_crowd, -1))
 
-    def taught(self, classes: Tensor) -> Tensor:
+    def is_target(self, classes: Tensor) -> Tensor:
         """Return which segments of these classes the head shall predict."""
         return classes >= 0
 
@@ -66,8 +66,8 @@ class PanopticTask(Task):
             return [{} for _ in batch.names]
         truth = (x.cpu().numpy() for x in (batch.segments, batch.segment_classes, batch.segment_crowd))
         return [
-            self.score(found, ids, classes[classes >= 0], crowd[classes >= 0])
-            for found, ids, classes, crowd in zip(prediction, *truth, strict=True)
+            self.score(predicted, ids, classes[classes >= 0], crowd[classes >= 0])
+            for predicted, ids, classes, crowd in zip(prediction, *truth, strict=True)
         ]
 
     def dataset_scores(self, rows: Sequence[Any]) -> Row:
@@ -78,13 +78,13 @@ class PanopticTask(Task):
         """Up to four images, one below the other: image, ground truth, prediction."""
         images = (batch.image[:SHOWN].permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         rows = []
-        for i, (image, found) in enumerate(zip(images, prediction, strict=False)):
+        for i, (image, predicted) in enumerate(zip(images, prediction, strict=False)):
             truth = image
             if batch.segments is not None and batch.segment_classes is not None:
                 ids, classes = (x[i].cpu().numpy() for x in (batch.segments, batch.segment_classes))
                 labelled = LabelledSegments(ids.astype(np.int32), classes, np.zeros(len(classes), np.bool_))
                 truth = draw_segments(image, labelled.as_prediction(self.output.things), self.output)
-            rows.append(np.concatenate([image, truth, draw_segments(image, found, self.output)], axis=1))
+            rows.append(np.concatenate([image, truth, draw_segments(image, predicted, self.output)], axis=1))
         return np.concatenate(rows)
 
 
@@ -97,6 +97,6 @@ class InstancesTask(PanopticTask):
     directions: ClassVar = {"ap": "max", "ap50": "max", "ap75": "max"}
     outside = BACKGROUND
 
-    def taught(self, classes: Tensor) -> Tensor:
+    def is_target(self, classes: Tensor) -> Tensor:
         things = self.output.things
         return torch.isin(classes, classes.new_tensor(things)) if things else classes >= 0

@@ -74,33 +74,33 @@ def make_folder(path: str | Path) -> Path:
 def check_can_create(path: str | Path) -> None:
     """Says whether `make_folder` would fail, before hours of work rather than after them; makes nothing. Raises
     StorageError if it would."""
-    place, unfit = place_for(Path(path))
+    parent, unfit = nearest_folder(Path(path))
     if unfit:
-        raise StorageError(f"{path}: cannot be made ({place} is {unfit}).")
+        raise StorageError(f"{path}: cannot be made ({parent} is {unfit}).")
 
 
-def place_for(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]]:
+def nearest_folder(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]]:
     """The nearest existing parent of a folder (or itself), and why nothing can be written there. Raises StorageError if
     no disk can hold it: a name is too long, say."""
     try:
-        place = next(place for place in (folder, *folder.absolute().parents) if place.is_symlink() or place.exists())
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.is_symlink() or path.exists())
     except OSError as error:
         raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from None
-    if not place.is_dir():
-        return place, "no folder"
-    return place, "" if os.access(place, os.W_OK | os.X_OK) else "read-only"
+    if not nearest.is_dir():
+        return nearest, "no folder"
+    return nearest, "" if os.access(nearest, os.W_OK | os.X_OK) else "read-only"
 
 
 def user_cache(kind: str) -> Path | None:
     """The user's folder of such files: below `DENSEVIT_CACHE`, else `$XDG_CACHE_HOME/densevit`; None if it is off."""
-    chosen = os.environ.get("DENSEVIT_CACHE", "")
-    if chosen.lower() in ("off", "0", "no", "false"):
+    setting = os.environ.get("DENSEVIT_CACHE", "")
+    if setting.lower() in ("off", "0", "no", "false"):
         return None
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
         return None
-    return (Path(chosen).expanduser() if chosen else home / "densevit") / kind
+    return (Path(setting).expanduser() if setting else home / "densevit") / kind
 
 
 @contextmanager
@@ -170,11 +170,11 @@ def remove_stale_temporaries(folder: str | Path) -> list[Path]:
     """
     removed = []
     for left in sorted(Path(folder).glob(".*.densevit-*")):
-        parts = TEMPORARY.fullmatch(left.name)
-        if parts is None or process_exists(int(parts["pid"])):
+        match = TEMPORARY.fullmatch(left.name)
+        if match is None or process_exists(int(match["pid"])):
             continue
-        original = left.with_name(parts["name"])
-        if parts["suffix"] == SET_ASIDE and not original.exists():
+        original = left.with_name(match["name"])
+        if match["suffix"] == SET_ASIDE and not original.exists():
             with suppress(FileNotFoundError):  # another process was first
                 left.rename(original)
         else:

@@ -19,21 +19,19 @@ Arrays = dict[str, np.ndarray]
 KINDS = ("cpu", "cuda", "mps", "xpu")
 
 
-def choose_device(wanted: str | torch.device) -> torch.device:
+def choose_device(name: str | torch.device) -> torch.device:
     """Resolves `auto` to CUDA, else MPS, else the CPU. Raises ConfigError: no such device here."""
-    wanted = available_kind() if wanted == "auto" else wanted
-    kind = torch.device(wanted).type if isinstance(wanted, torch.device) else str(wanted).partition(":")[0]
+    name = available_kind() if name == "auto" else name
+    kind = torch.device(name).type if isinstance(name, torch.device) else str(name).partition(":")[0]
     if kind not in KINDS:
-        known = ", ".join(KINDS)
-        raise ConfigError(f"device: '{wanted}' cannot be used here; choose auto, {known}, or cuda:1 for a second GPU.")
+        kinds = ", ".join(KINDS)
+        raise ConfigError(f"device: '{name}' cannot be used here; choose auto, {kinds}, or cuda:1 for a second GPU.")
     try:
-        device = torch.device(wanted)
+        device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts where it was built without CUDA
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ConfigError(
-            f"device: '{wanted}' cannot be used here ({reason}). `auto` takes what is available."
-        ) from None
+        raise ConfigError(f"device: '{name}' cannot be used here ({reason}). `auto` takes what is available.") from None
     return device
 
 
@@ -42,13 +40,13 @@ def available_kind() -> str:
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def device_of_process(wanted: str, local_rank: int, local_size: int) -> str:
+def device_of_process(device: str, local_rank: int, local_size: int) -> str:
     """The name of the device of one of several processes: each has a GPU of its own. Touches no device. Raises
     ConfigError: one GPU is named for several processes."""
-    name = available_kind() if wanted == "auto" else wanted
+    name = available_kind() if device == "auto" else device
     if name == "cuda":
-        alone = "SLURM_PROCID" in os.environ and torch.cuda.device_count() == 1  # srun --gpus-per-task=1
-        return "cuda:0" if alone else f"cuda:{local_rank}"
+        one_visible = "SLURM_PROCID" in os.environ and torch.cuda.device_count() == 1  # srun --gpus-per-task=1
+        return "cuda:0" if one_visible else f"cuda:{local_rank}"
     if name.startswith("cuda:") and local_size > 1:
         raise ConfigError(
             f"device: '{name}' is one GPU, where the {local_size} processes of this machine need one each. Take "

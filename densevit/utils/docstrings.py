@@ -18,10 +18,10 @@ def prose(component: Callable[..., Any]) -> str:
 
 def arguments(component: Callable[..., Any]) -> dict[str, str]:
     """Return option -> description, from `Args` of a class or function and of a class's `__init__`."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for source in (component, getattr(component, "__init__", None)):
-        found |= entries(inspect.getdoc(source) or "")
-    return found
+        descriptions |= entries(inspect.getdoc(source) or "")
+    return descriptions
 
 
 def entries(text: str) -> dict[str, str]:
@@ -30,17 +30,17 @@ def entries(text: str) -> dict[str, str]:
     >>> entries("Args:\\n    size: of both sides,\\n        in pixels.\\n\\nRaises:\\n    ConfigError: never.")
     {'size': 'of both sides, in pixels.'}
     """
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     names: list[str] = []
     for line in text.partition("Args:\n")[2].splitlines():
         if line and not line.startswith(" "):
             break  # the next section
         if entry := ENTRY.fullmatch(line):
             names = entry[1].split(", ")
-            found |= dict.fromkeys(names, entry[2])
+            descriptions |= dict.fromkeys(names, entry[2])
         elif line.strip():
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
-    return found
+            descriptions |= {name: f"{descriptions[name]} {line.strip()}" for name in names}
+    return descriptions
 
 
 def defaults(function: Callable[..., Any]) -> dict[str, Any]:

@@ -13,12 +13,12 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 """What code that expects one shape of JSON raises on another."""
 
 
-def parse_json(text: str, where: object, error: type[DensevitError] = DataError) -> Any:
-    """Return the value of a text. Raises `error`, which begins with `where`: no JSON, or nested too deep."""
+def parse_json(text: str, source: object, error: type[DensevitError] = DataError) -> Any:
+    """Return the value of a text. Raises `error`, which begins with `source`: no JSON, or nested too deep."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as reason:
-        raise error(f"{where}: is not readable JSON ({reason}).") from None
+        raise error(f"{source}: is not readable JSON ({reason}).") from None
 
 
 def read_json(path: Path, error: type[DensevitError] = DataError) -> Any:
@@ -38,12 +38,12 @@ def read_object(path: Path, error: type[DensevitError] = DataError) -> dict[str,
     return tree
 
 
-def checked(kind: type[T], tree: Any, where: object, error: type[DensevitError] = DataError) -> T:
+def checked(kind: type[T], tree: Any, source: object, error: type[DensevitError] = DataError) -> T:
     """Return the dataclass of a tree, every value of the type that it declares. Raises `error`, which names the first
     that is not."""
     try:
         return TypeAdapter(kind).validate_python(tree)
     except ValidationError as reason:
         first = reason.errors()[0]
-        key = "".join(f"{part}: " for part in first["loc"])
-        raise error(f"{where}: {key}{first['msg']}, got {str(first['input'])[:60]!r}.") from None
+        key = "".join(f"{step}: " for step in first["loc"])
+        raise error(f"{source}: {key}{first['msg']}, got {str(first['input'])[:60]!r}.") from None

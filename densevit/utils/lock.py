@@ -71,8 +71,8 @@ class FolderLock:
         try:
             self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
-            place = self.folder.resolve()
-            self.owner = replace(self.owner, folder=str(place), inode=place.stat().st_ino)
+            folder = self.folder.resolve()
+            self.owner = replace(self.owner, folder=str(folder), inode=folder.stat().st_ino)
             while not self._create(self.path):
                 poll(STOPPED)
                 self._remove_stale()
@@ -143,17 +143,17 @@ class FolderLock:
             return True  # it came with a copy of another folder
         if owner is not None and owner.machine and owner.machine == self.owner.machine:
             return not process_exists(owner.pid) or owner.process_start != process_start(owner.pid)
-        seen, told = self._touched(), False
+        seen, printed = self._touched(), False
         while self._age(self.path) < STALE:
             if self._touched() != seen or self._read() != owner:
                 return False
-            if not told:
+            if not printed:
                 print(
                     f"{self.what} is locked ({owner or 'not yet known'}); waiting for a sign of life.",
                     file=sys.stderr,
                     flush=True,
                 )
-                told = True
+                printed = True
             poll(STOPPED)
             time.sleep(HEARTBEAT / 10)
         return True

@@ -26,21 +26,21 @@ def load_strict(
         what: the module, for error messages.
         ignore: names that the module lacks and that the file may have.
     """
-    own = module.state_dict()
-    shared = [name for name in own if name in tensors]
+    weights = module.state_dict()
+    shared = [name for name in weights if name in tensors]
     parameters = {name for name, _ in module.named_parameters()}
     faults = {
-        "missing": [name for name in own if name not in tensors],
-        "unexpected": [name for name in tensors if name not in own and not ignore(name)],
+        "missing": [name for name in weights if name not in tensors],
+        "unexpected": [name for name in tensors if name not in weights and not ignore(name)],
         "of another shape": [
-            f"{name} (file {list(tensors[name].shape)}, model {list(own[name].shape)})"
+            f"{name} (file {list(tensors[name].shape)}, model {list(weights[name].shape)})"
             for name in shared
-            if tensors[name].shape != own[name].shape
+            if tensors[name].shape != weights[name].shape
         ],
         "of a type that cannot be converted": [
-            f"{name} (file {dtype_and_layout(tensors[name])}, model {dtype_and_layout(own[name])})"
+            f"{name} (file {dtype_and_layout(tensors[name])}, model {dtype_and_layout(weights[name])})"
             for name in shared
-            if not is_convertible(tensors[name], own[name])
+            if not is_convertible(tensors[name], weights[name])
         ],
         "not finite": [name for name in shared if name in parameters and not is_finite(tensors[name])],
     }
@@ -50,8 +50,8 @@ def load_strict(
         if names
     )
     if report:
-        raise CheckpointError(f"{source}: does not fit {what}; of {len(own)} weights, {report}.")
-    module.load_state_dict({name: tensors[name] for name in own})
+        raise CheckpointError(f"{source}: does not fit {what}; of {len(weights)} weights, {report}.")
+    module.load_state_dict({name: tensors[name] for name in weights})
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
@@ -64,9 +64,9 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def is_convertible(tensor: Tensor, own: Tensor) -> bool:
+def is_convertible(tensor: Tensor, weight: Tensor) -> bool:
     """False for quantised and sparse tensors, and for integers and booleans in place of floats."""
-    return tensor.layout == own.layout and (tensor.is_floating_point() or not own.is_floating_point())
+    return tensor.layout == weight.layout and (tensor.is_floating_point() or not weight.is_floating_point())
 
 
 def dtype_and_layout(tensor: Tensor) -> str:

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import densevit
-from densevit.ops.resize import kept_constants
+from densevit.ops.resize import cached_constants
 
 DEVICE = torch.device("cuda:0")
 PACKAGE = f"{Path(densevit.__file__).parent}/"
@@ -500,8 +500,8 @@ def fake_gpu(*, shapes_only: bool = False, bf16: bool = True) -> Iterator[Counts
             stack.enter_context(cuda_autocast())
             torch.__future__.set_overwrite_module_params_on_conversion(True)
             COUNTS.reset()
-            kept_constants.cache_clear()
-            stack.callback(kept_constants.cache_clear)  # none of its tensors leave it
+            cached_constants.cache_clear()
+            stack.callback(cached_constants.cache_clear)  # none of its tensors leave it
             stack.enter_context(Everywhere())
             yield COUNTS
     finally:

@@ -26,7 +26,7 @@ from densevit.inference.video.clips import ClipPlan, find_clips
 from densevit.inference.video.export import ClipExporter
 from densevit.inference.writers import DEPTH_FORMATS
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.ops.resize import kept_constants
+from densevit.ops.resize import cached_constants
 from densevit.preprocess_config import PreprocessConfig
 from densevit.utils.device import Pending, read_pending
 
@@ -95,7 +95,7 @@ def test_interpolation_weights_go_up_once_a_size() -> None:
         predict(first)
         counts.reset()
         predict(second)
-        assert counts.bytes_up == second.size and kept_constants.cache_info().hits
+        assert counts.bytes_up == second.size and cached_constants.cache_info().hits
 
 
 def finished(exporter: Exporter, counts: fake_gpu.Counts | None = None) -> list[bytes]:

@@ -125,7 +125,7 @@ class Dataset(ABC):
         hides = isinstance(getattr(type(self), name, None), FunctionType)
         callers = walk_stack(sys._getframe(1)) if hides else ()
         for frame, line in (caller for caller in callers if caller[0].f_locals.get("self") is self):
-            methods = sorted(key for key, found in vars(Dataset).items() if isinstance(found, FunctionType))
+            methods = sorted(key for key, attribute in vars(Dataset).items() if isinstance(attribute, FunctionType))
             raise ConfigError(
                 f"{frame.f_code.co_filename}:{line}: class {type(self).__name__} sets self.{name}, which is a method "
                 f"of every data set. Rename it; names of methods are {', '.join(m for m in methods if m[0] != '_')}."
@@ -211,16 +211,16 @@ class MixtureSource:
     confidence: float = 0.0  # of the teacher on the weak view, below which a pixel's class is not learned
 
 
-def check_source_names(where: str, names: Sequence[str], sources: Sequence[MixtureSource]) -> None:
+def check_source_names(key_path: str, names: Sequence[str], sources: Sequence[MixtureSource]) -> None:
     """
     Raises:
-        ConfigError: `where` in the config names a source that is not in the mixture.
+        ConfigError: `key_path` in the config names a source that is not in the mixture.
     """
-    known = [source.name for source in sources]
+    known_names = [source.name for source in sources]
     for i, name in enumerate(names):
-        if name not in known:
-            why = did_you_mean(name, known) if known else " data.train is no mixture."
-            raise ConfigError(f"{where}.sources.{i}: no source '{name}' in data.train.{why}")
+        if name not in known_names:
+            why = did_you_mean(name, known_names) if known_names else " data.train is no mixture."
+            raise ConfigError(f"{key_path}.sources.{i}: no source '{name}' in data.train.{why}")
 
 
 class Part(Dataset):
@@ -392,7 +392,7 @@ def view_of(files: SampleFiles, size: Size) -> PinholeView | None:
 
 def lens_facts(files: Sequence[SampleFiles]) -> list[str]:
     """Return what is undistorted, for `check-data`. `files`: an image of each camera."""
-    found = []
+    facts = []
     for sample in files[:3]:
         try:
             view = view_of(sample, image_size(sample.image))
@@ -401,11 +401,11 @@ def lens_facts(files: Sequence[SampleFiles]) -> list[str]:
         assert view is not None and view.camera.distortion is not None and view.camera.size is not None
         w = view.camera.size[1]
         before, after = (field_of_view(w, fx) for fx in (view.camera.fx, float(view.matrix[0, 0])))
-        found.append(
+        facts.append(
             f"undistorted: {view.camera.distortion}, which bends the corner by {view.bend:.1f} pixels; "
             f"field of view {before:.1f} degrees by fx, {after:.1f} undistorted"
         )
-    return [*found, f"... and {len(files) - 3:,} more cameras"] if len(files) > 3 else found
+    return [*facts, f"... and {len(files) - 3:,} more cameras"] if len(files) > 3 else facts
 
 
 def is_distorted(camera: object) -> bool:
@@ -459,8 +459,8 @@ def resolve_root(root: Path | None, default: str) -> Path:
     for candidate in tried:
         if candidate.exists():
             return candidate
-    where = " and ".join(str(p.resolve()) for p in dict.fromkeys(tried))
-    raise DataError(f"no data at {where}. Set `root`, or $DENSEVIT_DATASETS to the folder that holds '{path}'.")
+    folders = " and ".join(str(p.resolve()) for p in dict.fromkeys(tried))
+    raise DataError(f"no data at {folders}. Set `root`, or $DENSEVIT_DATASETS to the folder that holds '{path}'.")
 
 
 def open_dataset(spec: ComponentConfig) -> Dataset:

@@ -128,8 +128,8 @@ class Folder(FileDataset):
             entry = list_entry(self.root, [*options, str(intrinsics), str(manifest)])
         if entry is not None and (stored := packed.load(entry)) is not None:
             tree, arrays = stored
-            self.samples = known = PackedSamples.of_stored(tree, arrays)
-            self.names, self.facts, self.video, self.segment_table = known.names, tree["facts"], tree["video"], None
+            self.samples = listed = PackedSamples.of_stored(tree, arrays)
+            self.names, self.facts, self.video, self.segment_table = listed.names, tree["facts"], tree["video"], None
             return
         started = time.time_ns()
         samples: Sequence[SampleFiles]
@@ -142,8 +142,8 @@ class Folder(FileDataset):
             base = self.root / split if split != "all" and (self.root / split).is_dir() else self.root
             if base != self.root:
                 split = "all"
-            where = {"images": images, "depths": depths, "labels": labels, "normals": normals, "segments": segments}
-            samples = find_samples(base, where, subset, walk, require_depth=require_depth)
+            globs = {"images": images, "depths": depths, "labels": labels, "normals": normals, "segments": segments}
+            samples = find_samples(base, globs, subset, walk, require_depth=require_depth)
         samples = with_intrinsics(samples, self.root / intrinsics)
         self.video = not val_fraction or is_consecutive(packed.column(samples, "name"))
         samples = pick_split(samples, split, val_fraction, what)
@@ -163,7 +163,7 @@ class Folder(FileDataset):
             folders = (
                 packed.folders_below(self.root)
                 if manifest is not None
-                else [self.root, base, *(base / x for x in where.values() if not matching.is_pattern(x)), *walk.folders]
+                else [self.root, base, *(base / x for x in globs.values() if not matching.is_pattern(x)), *walk.folders]
             )
             packed.store(entry, packed.state_of([*folders, *files]), stored, started)
 
@@ -190,26 +190,26 @@ class Folder(FileDataset):
 
 def folder_facts(samples: Sequence[SampleFiles], camera: Path, *, blocks: bool) -> list[str]:
     """Return what was found, for `check-data`."""
-    known = sum(camera is not None for camera in packed.column(samples, "intrinsics"))
-    source = camera.name if camera.is_file() else "the table" if known else f"unknown, without {camera.name}"
+    count = sum(camera is not None for camera in packed.column(samples, "intrinsics"))
+    source = camera.name if camera.is_file() else "the table" if count else f"unknown, without {camera.name}"
     drawn = ["val is the last block of each folder of numbered images, behind a gap"] if blocks else []
-    return [f"camera of {known:,} of {len(samples):,} images: {source}", *drawn]
+    return [f"camera of {count:,} of {len(samples):,} images: {source}", *drawn]
 
 
 def find_samples(
-    base: Path, where: Mapping[str, str], subset: Subset, walk: matching.Walk, *, require_depth: bool | None
+    base: Path, globs: Mapping[str, str], subset: Subset, walk: matching.Walk, *, require_depth: bool | None
 ) -> Sequence[SampleFiles]:
-    """One sample per image, with the depth, labels, normals and segments that match it. `where`: folder or pattern of
+    """One sample per image, with the depth, labels, normals and segments that match it. `globs`: folder or pattern of
     each. Raises DataError if a folder is missing, or maps are there that belong to no image
     and `subset` is full."""
-    has = {kind: matching.exists(base, where[kind]) for kind in where}
-    place = "." if not any(has.values()) and where["images"] == "images" and is_flat(base) else where["images"]
-    images = matching.find_by_key(base, place, matching.IMAGE_SUFFIXES, walk)
+    has = {kind: matching.exists(base, globs[kind]) for kind in globs}
+    pattern = "." if not any(has.values()) and globs["images"] == "images" and is_flat(base) else globs["images"]
+    images = matching.find_by_key(base, pattern, matching.IMAGE_SUFFIXES, walk)
     if not images:
-        raise DataError(f"{base / place}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
+        raise DataError(f"{base / pattern}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
 
     def matching_maps(kind: str, suffixes: frozenset[str]) -> dict[str, str]:
-        maps = matching.find_by_key(base, where[kind], suffixes, walk)
+        maps = matching.find_by_key(base, globs[kind], suffixes, walk)
         if maps.keys() == images.keys():
             return maps
         pairs = matching.match_names(images, maps)
@@ -225,7 +225,7 @@ def find_samples(
     long = len(images) >= packed.PACKED_FROM and not walk.broken
     if long and (samples := PackedSamples.of_paths(images, maps)) is not None:
         return samples
-    depth, label, normal, segment = ({name: Path(path) for name, path in found.items()} for found in maps.values())
+    depth, label, normal, segment = ({name: Path(path) for name, path in paths.items()} for paths in maps.values())
     return [
         SampleFiles(name, Path(path), depth.get(name), label.get(name), normal.get(name), segment.get(name))
         for name, path in images.items()
@@ -285,12 +285,12 @@ def _with_map(kind: MapKind, samples: Sequence[SampleFiles], subset: Subset, wha
         has |= packed.has(samples, "segments")
     if has.all():
         return samples
-    kept = packed.take(samples, np.flatnonzero(has).tolist())
+    with_map = packed.take(samples, np.flatnonzero(has).tolist())
     missing = [samples[i].image for i in np.flatnonzero(~has).tolist()]
     reason = f"this image has no {'depth' if kind == 'depth' else 'label'} map"
     if record_missing([MissingItem("missing", str(path), reason) for path in missing], subset):
-        return kept
-    if subset == "full" or not kept:
+        return with_map
+    if subset == "full" or not with_map:
         raise DataError(
             f"{what}: {len(missing):,} of {len(samples):,} images have no {kind}:{first_five(missing)}\n"
             f"Set `require_{kind}: false` to keep them, or `subset: available` to leave them out."
@@ -298,7 +298,7 @@ def _with_map(kind: MapKind, samples: Sequence[SampleFiles], subset: Subset, wha
     log.warning(
         "%s: left out %d of %d images without %s:%s", what, len(missing), len(samples), kind, first_five(missing)
     )
-    return kept
+    return with_map
 
 
 def _report_unmatched(base: Path, kind: str, unmatched: list[str], subset: Subset) -> None:

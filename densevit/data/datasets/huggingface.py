@@ -86,55 +86,55 @@ class HuggingFace(Dataset):
             self.table = table_of_names(classes, f"the classes of {path}")
         if self.table is not None:
             self.classes, self.palette = self.table.names, self.table.palette
-        chosen = [column for column in self.columns.values() if column is not None]
-        self.rows = open_rows(path, name, split, chosen, streaming, samples)
+        used = [column for column in self.columns.values() if column is not None]
+        self.rows = open_rows(path, name, split, used, streaming, samples)
         digits = max(6, len(str(len(self.rows))))
         self.names = [f"{i:0{digits}}" for i in range(len(self.rows))]
 
     def read(self, index: int) -> Sample:
         row = self.rows[index]
-        where = {
+        cells = {
             kind: Path(f"{self.what}[{index}].{column}")
             for kind, column in self.columns.items()
             if column is not None and row[column] is not None
         }
-        if "image" not in where:
+        if "image" not in cells:
             raise DataError(f"{self.what}[{index}].{self.columns['image']}: there is none.")
-        decoded = {kind: self._decode(kind, row[str(self.columns[kind])], place) for kind, place in where.items()}
-        files = SampleFiles(self.names[index], where["image"], where.get("depth"), where.get("labels"))
+        decoded = {kind: self._decode(kind, row[str(self.columns[kind])], cell) for kind, cell in cells.items()}
+        files = SampleFiles(self.names[index], cells["image"], cells.get("depth"), cells.get("labels"))
         return make_sample(files, decoded["image"], depth=decoded.get("depth"), labels=decoded.get("labels"))
 
-    def _decode(self, kind: str, cell: Any, where: Path) -> Any:
+    def _decode(self, kind: str, cell: Any, source: Path) -> Any:
         """Raises DataError naming the cell."""
         if not isinstance(cell, dict):
-            return self._of_array(kind, np.asarray(cell), where)
+            return self._of_array(kind, np.asarray(cell), source)
         with Encoded(cell).file() as path:
             try:
                 if kind == "image":
                     return read_image(path)
                 return read_depth(path, self.scale) if kind == "depth" else read_label_map(path, self.table)
             except DataError as error:
-                raise DataError(str(error).replace(str(path), str(where))) from None
+                raise DataError(str(error).replace(str(path), str(source))) from None
 
     def _of_array(
-        self, kind: str, values: np.ndarray, where: Path
+        self, kind: str, values: np.ndarray, source: Path
     ) -> np.ndarray | Float32[np.ndarray, "h w"] | Int64[np.ndarray, "h w"]:
         if kind == "image":
             if values.ndim != 3 or values.shape[-1] != 3 or values.dtype.kind not in "iu":
                 raise DataError(
-                    f"{where}: {values.dtype} of shape {values.shape}; images are whole numbers h w 3, RGB."
+                    f"{source}: {values.dtype} of shape {values.shape}; images are whole numbers h w 3, RGB."
                 )
             return values.astype(np.uint8)
         if values.ndim == 3 and 1 in (values.shape[0], values.shape[-1]):
             values = values.squeeze(0 if values.shape[0] == 1 else -1)
         if values.ndim != 2:
-            raise DataError(f"{where}: an array of shape {values.shape}; maps are h w.")
+            raise DataError(f"{source}: an array of shape {values.shape}; maps are h w.")
         if kind == "depth":
             if values.dtype.kind != "f" and self.scale is None:
-                raise DataError(f"{where}: {values.dtype} of no known unit. Set depth_scale, the units per metre.")
+                raise DataError(f"{source}: {values.dtype} of no known unit. Set depth_scale, the units per metre.")
             return valid_depth(values / (self.scale or 1.0))
         ids = values.astype(np.int64)
-        return ids if self.table is None else self.table.map_ids(where, ids)
+        return ids if self.table is None else self.table.map_ids(source, ids)
 
 
 def open_rows(
@@ -145,20 +145,20 @@ def open_rows(
     datasets: Any = import_module("datasets")  # pyarrow takes most of a second
     try:
         if (Path(path) / "state.json").is_file() or (Path(path) / "dataset_dict.json").is_file():
-            found = datasets.load_from_disk(path)
-            found = found[split] if isinstance(found, datasets.DatasetDict) else found
+            rows = datasets.load_from_disk(path)
+            rows = rows[split] if isinstance(rows, datasets.DatasetDict) else rows
         else:
-            found = datasets.load_dataset(path, name, split=split, streaming=streaming)
+            rows = datasets.load_dataset(path, name, split=split, streaming=streaming)
     except Exception as error:  # of many libraries: file systems, HTTP, Arrow
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: cannot be opened as a Hugging Face data set, split '{split}' ({reason}).") from error
-    have = list(found.features or ())
+    have = list(rows.features or ())
     if missing := [column for column in columns if column not in have]:
         raise DataError(f"{path}: no column '{missing[0]}'.{did_you_mean(missing[0], have)}")
-    found = found.select_columns(list(columns))
+    rows = rows.select_columns(list(columns))
     for column in columns:
-        if isinstance(found.features[column], datasets.Image):
-            found = found.cast_column(column, datasets.Image(decode=False))
-    if isinstance(found, datasets.IterableDataset):
-        return list(islice(found, samples))
-    return found if samples is None else found.select(range(min(samples, len(found))))
+        if isinstance(rows.features[column], datasets.Image):
+            rows = rows.cast_column(column, datasets.Image(decode=False))
+    if isinstance(rows, datasets.IterableDataset):
+        return list(islice(rows, samples))
+    return rows if samples is None else rows.select(range(min(samples, len(rows))))

@@ -104,8 +104,8 @@ class Mix(Dataset):
         return self.sources[number], index - self.starts[number]
 
     def read(self, index: int) -> Sample:
-        source, own = self.locate(index)
-        sample = source.data.read(own)
+        source, row = self.locate(index)
+        sample = source.data.read(row)
         named = replace(sample, name=f"{source.name}/{sample.name}", source=source.name)
         return self.joined.map_sample(source.name, with_truths(named, source.truths))
 
@@ -115,24 +115,24 @@ class Mix(Dataset):
         return other
 
     def files(self, index: int) -> Mapping[str, Path]:
-        source, own = self.locate(index)
-        return source.data.files(own)
+        source, row = self.locate(index)
+        return source.data.files(row)
 
     def scene(self, index: int) -> str:
-        source, own = self.locate(index)
-        scene = source.data.scene(own)
+        source, row = self.locate(index)
+        scene = source.data.scene(row)
         return f"{source.name}/{scene}" if scene else ""
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
-        source, own = self.locate(index)
-        labels = source.data.label_map(own) if teaches_labels(source) else None
+        source, row = self.locate(index)
+        labels = source.data.label_map(row) if teaches_labels(source) else None
         return None if labels is None else self.joined.map_ids(source.name, labels)
 
     def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
-        source, own = self.locate(index)
+        source, row = self.locate(index)
         if source.truths is not None and not {"metric", "relative", "affine"} & set(source.truths):
             return super().depth_map(index)
-        return source.data.depth_map(own)
+        return source.data.depth_map(row)
 
 
 def split_sources(split: str, options: Mapping[str, Any]) -> Iterator[tuple[str, ComponentSpec[Dataset]]]:
@@ -157,35 +157,35 @@ def source_names(sources: Sequence[Source]) -> list[str]:
     return names
 
 
-def open_source(source: Source, where: str) -> Dataset:
+def open_source(source: Source, key_path: str) -> Dataset:
     if source.data.get("type") == "mix":
-        raise ConfigError(f"{where}.data: a mixture within a mixture; list its sources beside the others.")
-    return DATASETS.check(source.data, f"{where}.data").build()
+        raise ConfigError(f"{key_path}.data: a mixture within a mixture; list its sources beside the others.")
+    return DATASETS.check(source.data, f"{key_path}.data").build()
 
 
-def strong_transforms(consistency: Consistency, where: str) -> list[Transform]:
+def strong_transforms(consistency: Consistency, key_path: str) -> list[Transform]:
     """Raises ConfigError: one moves pixels, so that the teacher's map would not fit the image."""
-    found: list[Transform] = []
+    transforms: list[Transform] = []
     for i, spec in enumerate(consistency.strong):
-        place = f"{where}.consistency.strong.{i}"
-        transform = TRANSFORMS.check(spec, place).build()
+        path = f"{key_path}.consistency.strong.{i}"
+        transform = TRANSFORMS.check(spec, path).build()
         if not isinstance(transform, Color | ImageOnlyTransform):
             raise ConfigError(
-                f"{place}: '{spec['type']}' does more than change pixel values; put it into `transforms`, which both "
+                f"{path}: '{spec['type']}' does more than change pixel values; put it into `transforms`, which both "
                 "views share."
             )
-        found.append(transform)
-    return found
+        transforms.append(transform)
+    return transforms
 
 
 def shares_of(sources: Sequence[Source], lengths: Sequence[int], temperature: float) -> list[float]:
     """Each data set's share of the draws: its weight, or its size to the power of the temperature, over their sum.
     Raises ConfigError: only some have weights, or all are 0."""
-    given = [source.weight for source in sources]
-    if None in given and any(weight is not None for weight in given):
-        missing = given.index(None)
+    raw = [source.weight for source in sources]
+    if None in raw and any(weight is not None for weight in raw):
+        missing = raw.index(None)
         raise ConfigError(f"sources.{missing}.weight: missing, where other sources have one; give all of them or none.")
-    weights = [length**temperature if weight is None else weight for weight, length in zip(given, lengths, strict=True)]
+    weights = [length**temperature if weight is None else weight for weight, length in zip(raw, lengths, strict=True)]
     total = sum(weights)
     if not total > 0:
         raise ConfigError("sources: their weights sum to 0, so there is nothing to draw.")

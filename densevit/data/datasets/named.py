@@ -56,19 +56,19 @@ def type_of_folder(root: Path) -> str:
 
 def find_names(base: Path) -> dict[str, str]:
     """Kind -> the folder that holds it. Raises DataError if none holds images."""
-    found = {kind: next((name for name in names if (base / name).is_dir()), "") for kind, names in NAMES.items()}
-    if not found["images"]:
+    folders = {kind: next((name for name in names if (base / name).is_dir()), "") for kind, names in NAMES.items()}
+    if not folders["images"]:
         there = ", ".join(sorted(path.name for path in base.iterdir() if path.is_dir())[:8]) or "none"
         raise DataError(
             f"{base}: no folder of images ({', '.join(NAMES['images'])}); its folders: {there}. For other layouts see "
             "`densevit list components data_set folder`: patterns, or a table."
         )
-    return {kind: name for kind, name in found.items() if name}
+    return {kind: name for kind, name in folders.items() if name}
 
 
-def other_names(found: Mapping[str, str]) -> dict[str, str]:
+def other_names(folders: Mapping[str, str]) -> dict[str, str]:
     """Those of `find_names` that are not the data set's own defaults, as its options."""
-    return {kind: name for kind, name in found.items() if name != NAMES[kind][0]}
+    return {kind: name for kind, name in folders.items() if name != NAMES[kind][0]}
 
 
 def names_in(root: Path) -> dict[str, str]:
@@ -97,12 +97,12 @@ def split_folders(spec: ComponentConfig) -> list[str]:
 def spec_to_score(tree: ComponentConfig, split: str | None = None) -> ComponentConfig:
     """A data set with the split to score: the one that is named, else test where there is one."""
     tree = dict(tree)
-    part = DATASETS.components.get(str(tree.get("type")))
+    dataset = DATASETS.components.get(str(tree.get("type")))
     if split is not None:
         tree["split"] = split
-    elif part is not None and default(part, "split") == "train" and "test" in choices(part, "split"):
+    elif dataset is not None and default(dataset, "split") == "train" and "test" in choices(dataset, "split"):
         tree.setdefault("split", "test")
-    elif "split" not in tree and (found := split_folders(tree)):
-        tree["split"] = found[-1]  # test before val before train
-        print(f"data: {tree['root']}, split {found[-1]} of {', '.join(found)}", file=sys.stderr)
+    elif "split" not in tree and (splits := split_folders(tree)):
+        tree["split"] = splits[-1]  # test before val before train
+        print(f"data: {tree['root']}, split {splits[-1]} of {', '.join(splits)}", file=sys.stderr)
     return tree

@@ -68,12 +68,12 @@ class Pairs(Dataset):
 
     def read(self, index: int) -> Sample:
         name = self.names[index]
-        parts = as_mapping(self.items[index], f"sample {index}")
-        image = self._image(parts["image"], name)
-        depth, labels = parts.get("depth"), parts.get("labels")
+        fields = as_mapping(self.items[index], f"sample {index}")
+        image = self._image(fields["image"], name)
+        depth, labels = fields.get("depth"), fields.get("labels")
         files = SampleFiles(
             name,
-            as_path(parts["image"], f"image of '{name}'"),
+            as_path(fields["image"], f"image of '{name}'"),
             None if depth is None else as_path(depth, f"depth of '{name}'"),
             None if labels is None else as_path(labels, f"labels of '{name}'"),
         )
@@ -82,9 +82,9 @@ class Pairs(Dataset):
             image,
             depth=None if depth is None else self._depth(depth, name),
             labels=None if labels is None else self._labels(labels, name),
-            intrinsics=None if parts.get("intrinsics") is None else as_matrix(parts["intrinsics"], name),
+            intrinsics=None if fields.get("intrinsics") is None else as_matrix(fields["intrinsics"], name),
         )
-        label = parts.get("label")
+        label = fields.get("label")
         return sample if label is None else Sample(**{**vars(sample), "label": int(label)})
 
     def _image(self, value: Any, name: str) -> Any:
@@ -141,16 +141,16 @@ def names_of(items: Sequence[Any]) -> list[str]:
     Only lists and tuples are looked at: another sequence might decode a sample for it.
     """
     digits = max(6, len(str(len(items))))
-    found = [f"{i:0{digits}}" for i in range(len(items))]
+    names = [f"{i:0{digits}}" for i in range(len(items))]
     if not isinstance(items, list | tuple):
-        return found
-    parts = [as_mapping(item, f"sample {i}") for i, item in enumerate(items)]
-    paths = [part["image"] for part in parts]
+        return names
+    samples = [as_mapping(item, f"sample {i}") for i, item in enumerate(items)]
+    paths = [sample["image"] for sample in samples]
     if all(isinstance(path, str | Path) for path in paths):
         below = Path(os.path.commonpath([Path(path).absolute().parent for path in paths]))
         relative = [Path(path).absolute().relative_to(below).with_suffix("").as_posix() for path in paths]
-        found = relative if len(set(relative)) == len(relative) else found
-    return [str(part.get("name") or name) for part, name in zip(parts, found, strict=True)]
+        names = relative if len(set(relative)) == len(relative) else names
+    return [str(sample.get("name") or name) for sample, name in zip(samples, names, strict=True)]
 
 
 def as_array(value: Any) -> np.ndarray:

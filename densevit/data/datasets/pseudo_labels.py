@@ -73,33 +73,33 @@ class PseudoLabels(Dataset):
             limit: only the first so many images.
         """
         self.root = resolve_root(root, "pseudo_labels")
-        place = self.root / MANIFEST
-        if not place.is_file():
-            raise DataError(f"{place}: not found; `densevit pseudo-label` writes it.")
-        manifest = checked(Manifest, read_object(place), place)
+        path = self.root / MANIFEST
+        if not path.is_file():
+            raise DataError(f"{path}: not found; `densevit pseudo-label` writes it.")
+        manifest = checked(Manifest, read_object(path), path)
         self.maps, self.teachers, self.least = manifest.maps, (manifest.teacher,), min_confidence
         if depth := self.maps.get("depth"):
             if depth.kind not in get_args(DepthKind):
-                raise DataError(f"{place}: depth of kind {depth.kind!r}.")
+                raise DataError(f"{path}: depth of kind {depth.kind!r}.")
             self.kind = cast(DepthKind, depth.kind)
             near, far = depth.range or (None, None)
             self.depth_range = (near, far) if near and far else (1e-3, 1e3)
         if labels := self.maps.get("labels"):
             self.classes, self.palette = labels.classes, labels.palette
         rows = self._list_images("shard" if manifest.shard_size else "image")[:limit]
-        self.parts = self._from_shards(rows) if manifest.shard_size else self._from_folders(rows)
-        missing = [name for name, parts in self.parts.items() if set(parts) < {"image", *self.maps} or not exist(parts)]
-        if missing or not self.parts:
+        self.paths = self._from_shards(rows) if manifest.shard_size else self._from_folders(rows)
+        missing = [name for name, files in self.paths.items() if set(files) < {"image", *self.maps} or not exist(files)]
+        if missing or not self.paths:
             raise DataError(f"{self.root}: {len(missing):,} images or maps are missing:{first_five(missing)}")
-        self.names = list(self.parts)
+        self.names = list(self.paths)
 
-    def _list_images(self, place: str) -> list[tuple[str, str]]:
+    def _list_images(self, column: str) -> list[tuple[str, str]]:
         """Return the name of each image, and its file or shard. Raises DataError: the list is missing or damaged, or a
         name comes twice."""
         path = self.root / IMAGES
         try:
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-            rows = [(line["name"], line[place]) for line in lines]
+            rows = [(line["name"], line[column]) for line in lines]
             check_inside([name for name, _ in rows], path)
             if bad := [text for _, text in rows if not isinstance(text, str) or "\0" in text]:
                 raise ValueError(f"{bad[0]!r} is no path")
@@ -123,21 +123,21 @@ class PseudoLabels(Dataset):
         }
 
     def _from_shards(self, rows: list[tuple[str, str]]) -> dict[str, dict[str, Path | Member]]:
-        found: dict[tuple[str, str], dict[str, Path | Member]] = {}
+        samples: dict[tuple[str, str], dict[str, Path | Member]] = {}
         for shard in dict.fromkeys(shard for _, shard in rows):
             for member in list_members(self.root / shard):
                 folder, slash, file = member.name.rpartition("/")
                 stem, _, _ = file.partition(".")
                 kind = next((kind for kind, suffix in SUFFIXES.items() if file.endswith(suffix)), "image")
-                parts = found.setdefault((shard, unquote(folder + slash + stem)), {})
-                if kind in parts:
+                files = samples.setdefault((shard, unquote(folder + slash + stem)), {})
+                if kind in files:
                     raise DataError(f"{member.path}: a second {kind} of one name.")
-                parts[kind] = member
-        return {name: found.get((shard, name), {}) for name, shard in rows}
+                files[kind] = member
+        return {name: samples.get((shard, name), {}) for name, shard in rows}
 
     def files(self, index: int) -> Mapping[str, Path]:
-        parts = self.parts[self.names[index]]
-        return {kind: part for kind, part in parts.items() if isinstance(part, Path)}
+        files = self.paths[self.names[index]]
+        return {kind: file for kind, file in files.items() if isinstance(file, Path)}
 
     def scene(self, index: int) -> str:
         return folder_of(self.names[index])
@@ -146,8 +146,8 @@ class PseudoLabels(Dataset):
         name = self.names[index]
         with ExitStack() as stack:
             paths = {
-                kind: part if isinstance(part, Path) else stack.enter_context(part.file())
-                for kind, part in self.parts[name].items()
+                kind: file if isinstance(file, Path) else stack.enter_context(file.file())
+                for kind, file in self.paths[name].items()
             }
             image = read_image(paths["image"])
             sample: dict[str, Any] = {"name": name, "image": image}
@@ -187,7 +187,7 @@ class PseudoLabels(Dataset):
         return stored, valid & (stored > 0)
 
 
-def exist(parts: Mapping[str, Path | Member]) -> bool:
+def exist(files: Mapping[str, Path | Member]) -> bool:
     with suppress(OSError):  # a name that is too long, say
-        return all(part.is_file() for part in parts.values() if isinstance(part, Path))
+        return all(file.is_file() for file in files.values() if isinstance(file, Path))
     return False

@@ -76,16 +76,16 @@ class WebDataset(Dataset):
 
     def members(self, index: int) -> dict[str, Member]:
         """The files of a sample, by `image`, `depth` or `labels`."""
-        name, found = self.names[index], {}
+        name, members = self.names[index], {}
         for kind, endings in self.endings.items():
             archive, ending, offset, size = map(int, self.places[kind][index])
-            found[kind] = Member(self.archives[archive], f"{name}.{endings[ending]}", offset, size)
-        return found
+            members[kind] = Member(self.archives[archive], f"{name}.{endings[ending]}", offset, size)
+        return members
 
     def read(self, index: int) -> Sample:
-        name, parts = self.names[index], self.members(index)
+        name, members = self.names[index], self.members(index)
         with ExitStack() as stack:
-            paths = {kind: stack.enter_context(member.file()) for kind, member in parts.items()}
+            paths = {kind: stack.enter_context(member.file()) for kind, member in members.items()}
             files = SampleFiles(name, paths["image"], paths.get("depth"), paths.get("labels"))
             return make_sample(
                 files,
@@ -114,10 +114,10 @@ def expand_braces(pattern: str) -> list[str]:
 def find_shards(root: Path, pattern: str) -> list[Path]:
     """Raises DataError if it leads out, or matches nothing."""
     confine(root, pattern, allow_outside=False)
-    found = glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207 (Path.glob takes hidden files, too)
-    if not found:
+    matches = glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207 (Path.glob takes hidden files, too)
+    if not matches:
         raise DataError(f"{root / pattern}: matches no archive.")
-    return [root / path for path in found]
+    return [root / path for path in matches]
 
 
 def list_samples(archives: Sequence[Path], suffixes: Mapping[str, str], subset: Subset, root: Path) -> packed.Stored:
@@ -125,27 +125,27 @@ def list_samples(archives: Sequence[Path], suffixes: Mapping[str, str], subset: 
     places: number of the archive, of the ending, offset and size. Raises DataError: a bad archive, a sample in two of
     them, a file that comes in two spellings; no file; samples lack a part and `subset` is full, or all do."""
     images = [ending for ending in IMAGES if ending not in map(str.lower, suffixes.values())]
-    wanted = {"image": images} | {kind: [ending.lower()] for kind, ending in suffixes.items()}
-    endings: dict[str, dict[str, int]] = {kind: {} for kind in wanted}
-    places = {kind: array("q") for kind in wanted}
+    required = {"image": images} | {kind: [ending.lower()] for kind, ending in suffixes.items()}
+    endings: dict[str, dict[str, int]] = {kind: {} for kind in required}
+    positions = {kind: array("q") for kind in required}
     archive_of: dict[str, int] = {}
     incomplete = {}
     with ThreadPoolExecutor(THREADS) as threads:
         for number, members in enumerate(threads.map(list_members, archives)):
-            for name, parts in group_by_sample(members).items():
+            for name, files in group_by_sample(members).items():
                 if (first := archive_of.setdefault(name, number)) != number:
                     raise DataError(
                         f"sample {name!r} is in two shards, {archives[first]} and {archives[number]}. Names must be "
                         "unique over all shards; pack them anew with the shard's name in front, say."
                     )
-                found = {kind: next((parts[x] for x in some if x in parts), None) for kind, some in wanted.items()}
-                if absent := ", ".join(kind for kind in (*suffixes, "image") if found[kind] is None):
-                    incomplete[name] = f"{PurePosixPath(name)}: no {absent}; it has {', '.join(parts)}"
+                by_kind = {kind: next((files[x] for x in some if x in files), None) for kind, some in required.items()}
+                if absent := ", ".join(kind for kind in (*suffixes, "image") if by_kind[kind] is None):
+                    incomplete[name] = f"{PurePosixPath(name)}: no {absent}; it has {', '.join(files)}"
                     continue
-                for kind, part in found.items():
-                    assert part is not None
-                    ending = endings[kind].setdefault(part.name[len(name) + 1 :], len(endings[kind]))
-                    places[kind].extend((number, ending, part.offset, part.size))
+                for kind, file in by_kind.items():
+                    assert file is not None
+                    ending = endings[kind].setdefault(file.name[len(name) + 1 :], len(endings[kind]))
+                    positions[kind].extend((number, ending, file.offset, file.size))
     if not archive_of:
         raise DataError(
             f"{root}: the shards hold no file; a sample is NAME.jpg{''.join(f', NAME.{e}' for e in suffixes.values())}."
@@ -155,21 +155,21 @@ def list_samples(archives: Sequence[Path], suffixes: Mapping[str, str], subset: 
         lacking = f"{len(incomplete):,} of {len(archive_of):,} samples lack a part"
         raise DataError(f"{root}: {lacking}:{first_five(incomplete.values())}{hint}")
     names = packed.Texts.of(name for name in archive_of if name not in incomplete)
-    arrays = {kind: np.array(rows, np.int64).reshape(-1, 4) for kind, rows in places.items()}
+    arrays = {kind: np.array(rows, np.int64).reshape(-1, 4) for kind, rows in positions.items()}
     return {kind: list(some) for kind, some in endings.items()}, {**names.arrays(), **arrays}
 
 
 def group_by_sample(members: Iterable[Member]) -> dict[str, dict[str, Member]]:
     """Sample name -> what its file names end in -> the file. Raises DataError: a file comes in two spellings."""
-    found: dict[str, dict[str, Member]] = {}
+    samples: dict[str, dict[str, Member]] = {}
     for member in members:
         folder, slash, file = member.name.rpartition("/")
         stem, _, ending = file.partition(".")
         if not stem:
             continue  # a hidden file
-        other = found.setdefault(folder + slash + stem, {}).setdefault(ending.lower(), member)
+        other = samples.setdefault(folder + slash + stem, {}).setdefault(ending.lower(), member)
         if other is not member:
             raise DataError(
                 f"{member.archive}: holds {other.name!r} and {member.name!r}, which are one part of a sample."
             )
-    return found
+    return samples

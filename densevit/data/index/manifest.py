@@ -63,10 +63,10 @@ def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 yield reader.line_num, record
 
 
-def _object(line: str, where: str) -> Mapping[str, Any]:
-    cells = parse_json(line, where)
+def _object(line: str, source: str) -> Mapping[str, Any]:
+    cells = parse_json(line, source)
     if not isinstance(cells, dict):
-        raise DataError(f'{where}: expected an object such as {{"image": ...}}, got {line.strip()[:60]}.')
+        raise DataError(f'{source}: expected an object such as {{"image": ...}}, got {line.strip()[:60]}.')
     return cells
 
 
@@ -101,8 +101,8 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
 def _name(root: Path, image: Path) -> str:
     """A sample's name: its image's path under the root; of one elsewhere the whole path, made relative."""
     path = image.relative_to(root) if image.is_relative_to(root) else image
-    parts = PurePosixPath(os.path.normpath(path.with_suffix(""))).parts
-    return "/".join(part for part in parts if part not in (path.anchor, ".."))
+    names = PurePosixPath(os.path.normpath(path.with_suffix(""))).parts
+    return "/".join(name for name in names if name not in (path.anchor, ".."))
 
 
 def _pose(cells: Mapping[str, str]) -> Pose:
@@ -123,14 +123,14 @@ def _time(text: str) -> float:
 
 
 def camera_of(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:
-    given = [key for key in CAMERA if key in cells]
-    if not given:
+    present = [key for key in CAMERA if key in cells]
+    if not present:
         return None
     try:
         matrix = pinhole(*(float(cells[key]) for key in CAMERA))
     except (KeyError, ValueError):
         matrix = np.full((3, 3), np.nan)
     if not is_camera(matrix):
-        came = {key: cells[key] for key in given}
+        came = {key: cells[key] for key in present}
         raise DataError(f"intrinsics need four numbers fx, fy, cx, cy, in pixels and fx and fy over 0; got {came}.")
     return matrix

@@ -35,14 +35,14 @@ LABEL_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".bmp", ".npy"])
 NORMAL_SUFFIXES = frozenset([".png", ".npy", ".exr"])
 
 
-def find_by_key(root: Path, where: str, suffixes: frozenset[str], walk: "Walk") -> dict[str, str]:
+def find_by_key(root: Path, folder: str, suffixes: frozenset[str], walk: "Walk") -> dict[str, str]:
     """Paths of a folder or pattern under `root`, by key (rules 1 and 3). Raises DataError if the folder is missing, a
     link leads out of `root`, a name is not UTF-8, or two files have one key."""
-    pattern = _pattern(to_nfc(where)) if is_pattern(where) else None
-    base = root / where if pattern is None else root
+    pattern = _pattern(to_nfc(folder)) if is_pattern(folder) else None
+    base = root / folder if pattern is None else root
     if not base.is_dir():
         raise DataError(f"{base}: no such folder.{_existing_folders(root)}")
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     others: dict[str, list[str]] = {}
     begin = len(os.path.join(base, ""))  # noqa: PTH118 (with the separator)
     for path in walk.files(str(base)):
@@ -57,12 +57,12 @@ def find_by_key(root: Path, where: str, suffixes: frozenset[str], walk: "Walk") 
             if hit is None:
                 continue
             key = "/".join(group.strip("/") for group in hit.groups() if group)
-        if found.setdefault(key, path) is not path:
-            others.setdefault(key, [found[key]]).append(path)
+        if by_key.setdefault(key, path) is not path:
+            others.setdefault(key, [by_key[key]]).append(path)
     twice = [f"{key}: {', '.join(paths)}" for key, paths in others.items()]
     if twice and not record_missing(_duplicates(others)):
         raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")
-    return {key: found[key] for key in sorted(found)}
+    return {key: by_key[key] for key in sorted(by_key)}
 
 
 def _existing_folders(root: Path) -> str:
@@ -87,13 +87,13 @@ def to_nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def is_pattern(where: str) -> bool:
-    return any(sign in where for sign in "*?[")
+def is_pattern(text: str) -> bool:
+    return any(sign in text for sign in "*?[")
 
 
-def exists(root: Path, where: str) -> bool:
+def exists(root: Path, folder: str) -> bool:
     """Whether the folder exists; a pattern always does."""
-    return is_pattern(where) or (root / where).is_dir()
+    return is_pattern(folder) or (root / folder).is_dir()
 
 
 def strip_role_words(keys: Collection[str]) -> dict[str, str]:

@@ -83,22 +83,22 @@ class PackedPaths:
     @classmethod
     def of(cls, names: Texts, words: Iterable[str], paths: Iterable[str | None]) -> "PackedPaths | None":
         """None where the paths do not follow from the names, `words`."""
-        known: dict[Any, int] = {}
+        code_of: dict[Any, int] = {}
         codes = np.empty(len(names), np.uint16)
         pairs = zip(words, paths, strict=True)
         for begin in range(0, len(names), MOST_CODES):
             some = islice(pairs, MOST_CODES)
-            found = [known.setdefault(path and tuple(path.rsplit(name, 1)), len(known)) for name, path in some]
-            if len(known) > MOST_CODES:
+            chunk = [code_of.setdefault(path and tuple(path.rsplit(name, 1)), len(code_of)) for name, path in some]
+            if len(code_of) > MOST_CODES:
                 return None
-            codes[begin : begin + len(found)] = found
-        return cls(names, list(known), codes)
+            codes[begin : begin + len(chunk)] = chunk
+        return cls(names, list(code_of), codes)
 
-    def known(self) -> np.ndarray:
+    def exists(self) -> np.ndarray:
         """Whether there is a path."""
         there = np.array([around is not None for around in self.around])
-        known: np.ndarray = there[self.codes]
-        return known
+        exists: np.ndarray = there[self.codes]
+        return exists
 
     def __getitem__(self, index: int) -> Path | None:
         around = self.around[self.codes[index]]
@@ -127,7 +127,7 @@ class PackedSamples(Sequence[SampleFiles]):
     def of_paths(cls, images: Mapping[str, str], maps: Mapping[str, Mapping[str, str]]) -> "PackedSamples | None":
         """The samples of a folder: by name the path of the image and of its map of each kind. None where they cannot be
         packed."""
-        columns = {kind: map(found.get, images) for kind, found in {"image": images, **maps}.items() if found}
+        columns = {kind: map(paths.get, images) for kind, paths in {"image": images, **maps}.items() if paths}
         shared = {x.name: x.default for x in fields(SampleFiles) if x.name not in ("name", *PATHS)}
         return cls._of(Texts.of(images), images, columns, shared)
 
@@ -197,7 +197,7 @@ def column(samples: Sequence[SampleFiles], field: str) -> Sequence[Any]:
 def has(samples: Sequence[SampleFiles], kind: str) -> np.ndarray:
     """Whether each sample has a path of a kind."""
     if isinstance(samples, PackedSamples):
-        return samples.paths[kind].known()
+        return samples.paths[kind].exists()
     return np.array([getattr(files, kind) is not None for files in samples], bool)
 
 

@@ -159,8 +159,8 @@ def find_files(root: Path, patterns: Iterable[str], expected: str) -> list[Path]
     does."""
     patterns = list(patterns)
     for pattern in patterns:
-        if found := glob_visible(root, pattern):
-            return found
+        if files := glob_visible(root, pattern):
+            return files
     raise DataError(f"{root}: no {' or '.join(patterns)}; {expected}")
 
 
@@ -207,11 +207,11 @@ def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
     return path
 
 
-def check_inside(names: Iterable[str], where: Path) -> list[str]:
+def check_inside(names: Iterable[str], source: Path) -> list[str]:
     """The names of files or folders in a list, once none leads out of the data set; links are followed. Raises
     DataError if one leads out of the data set, by `..` or `/`, or is no path at all."""
     names = list(names)
     for name in names:
         if not name or "\0" in name or name.startswith("/") or ".." in name.replace("\\", "/").split("/"):
-            raise DataError(f"{where}: expected names in the data set, got {name!r}.")
+            raise DataError(f"{source}: expected names in the data set, got {name!r}.")
     return names

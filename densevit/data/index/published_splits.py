@@ -30,18 +30,18 @@ def read_list(root: Path, path: Path | None, default: str) -> list[tuple[str, st
         raise DataError(f"{path}: the list cannot be read ({error}).") from error
 
 
-def parse_list(text: str, where: str) -> list[tuple[str, str | None]]:
+def parse_list(text: str, source: str) -> list[tuple[str, str | None]]:
     pairs: list[tuple[str, str | None]] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words:
             continue
         if len(words) not in (2, 3):
-            raise DataError(f"{where}:{number}: expected IMAGE DEPTH [FOCAL], got {line[:80]!r}.")
+            raise DataError(f"{source}:{number}: expected IMAGE DEPTH [FOCAL], got {line[:80]!r}.")
         image, depth = (word.lstrip("/") for word in words[:2])
         if ".." in f"{image}/{depth}".split("/"):
-            raise DataError(f"{where}:{number}: '..' leads out of the data set.")
+            raise DataError(f"{source}:{number}: '..' leads out of the data set.")
         pairs.append((image, None if depth == "None" else depth))
     if not pairs:
-        raise DataError(f"{where}: the list is empty.")
+        raise DataError(f"{source}: the list is empty.")
     return pairs

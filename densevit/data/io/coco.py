@@ -28,16 +28,16 @@ OUTSIDE = 0.01  # of the image's sides, that corners may lie beyond them
 def read_annotations(path: Path) -> Mapping[str, Any]:
     """Raises DataError: no JSON, or without images, annotations and categories."""
     tree = read_json(path)
-    parts = ("images", "annotations", "categories")
-    if not isinstance(tree, dict) or not all(isinstance(tree.get(part), list) for part in parts):
-        raise DataError(f"{path}: no COCO annotations; these have lists of {', '.join(parts)}.")
-    if empty := [part for part in parts if not tree[part]]:
+    keys = ("images", "annotations", "categories")
+    if not isinstance(tree, dict) or not all(isinstance(tree.get(key), list) for key in keys):
+        raise DataError(f"{path}: no COCO annotations; these have lists of {', '.join(keys)}.")
+    if empty := [key for key in keys if not tree[key]]:
         raise DataError(f"{path}: `{empty[0]}` is empty.")
     return tree
 
 
-def field(entry: Any, key: str, kind: type[T], where: str) -> T:
-    """A value of an image, an annotation or a category. Raises DataError, which begins with `where` and the entry's id:
+def field(entry: Any, key: str, kind: type[T], what: str) -> T:
+    """A value of an image, an annotation or a category. Raises DataError, which begins with `what` and the entry's id:
     it is missing, or of another kind."""
     value: Any = entry.get(key) if isinstance(entry, dict) else None
     try:
@@ -46,9 +46,9 @@ def field(entry: Any, key: str, kind: type[T], where: str) -> T:
             raise ValueError
         return converted
     except (TypeError, ValueError, OverflowError):
-        found = "is missing" if value in (None, "") else f"is {repr(value)[:40]}, not {NOUNS[kind]}"
+        fault = "is missing" if value in (None, "") else f"is {repr(value)[:40]}, not {NOUNS[kind]}"
         named = entry.get("id", "without an id") if isinstance(entry, dict) else repr(entry)[:40]
-        raise DataError(f"{where} {named}: `{key}` {found}.") from None
+        raise DataError(f"{what} {named}: `{key}` {fault}.") from None
 
 
 def read_panoptic_ids(path: Path) -> Int64[np.ndarray, "h w"]:

@@ -45,7 +45,7 @@ class DepthCache:
 def _load(path: Path) -> Float32[np.ndarray, "h w"] | None:
     """The array; None where it is missing or damaged."""
     try:
-        found = read_array(path, "NPY", MAX_PIXELS)
+        array = read_array(path, "NPY", MAX_PIXELS)
     except DataError:
         return None
-    return found if found.dtype == np.float32 and found.ndim == 2 else None
+    return array if array.dtype == np.float32 and array.ndim == 2 else None

@@ -51,9 +51,9 @@ class Coding:
     @classmethod
     def of(cls, container: Any, path: Path) -> "Coding":
         """Raises DataError if the file does not say."""
-        found = {key.upper().removeprefix(PREFIX).lower(): value for key, value in container.metadata.items()}
+        tags = {key.upper().removeprefix(PREFIX).lower(): value for key, value in container.metadata.items()}
         try:
-            return cls(float(found["scale"]), float(found["offset"]), found["kind"], found["unit"])
+            return cls(float(tags["scale"]), float(tags["offset"]), tags["kind"], tags["unit"])
         except (KeyError, ValueError):
             raise DataError(f"{path}: is no depth video of densevit; its metadata names no scale and offset.") from None
 
@@ -125,14 +125,14 @@ class DepthVideoWriter:
             self.container.close()
 
 
-def join_depth_videos(parts: Sequence[Path], path: Path) -> None:
+def join_depth_videos(videos: Sequence[Path], path: Path) -> None:
     """One depth video out of several of one size and coding, without decoding them."""
     av = require_av()
     with av.open(str(path), "w", format="matroska", options=BITEXACT) as out:
         stream = None
-        for part in parts:
-            with open_container(part) as container:
-                source = first_video_stream(container, part)
+        for video in videos:
+            with open_container(video) as container:
+                source = first_video_stream(container, video)
                 if stream is None:
                     out.metadata.update(
                         {k.upper(): v for k, v in container.metadata.items() if k.upper().startswith(PREFIX)}

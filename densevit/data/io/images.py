@@ -177,10 +177,10 @@ class Raster:
         if self.format == "PNG" and not self.may_hold_exif():
             return 1
         try:
-            found = self.header.getexif().get(Tag.Orientation, 1)
+            tag = self.header.getexif().get(Tag.Orientation, 1)
         except Exception:  # see `open`
             return 1
-        return found if found in UPRIGHT else 1
+        return tag if tag in UPRIGHT else 1
 
     def may_hold_exif(self) -> bool:
         """Of a PNG."""
@@ -321,8 +321,8 @@ def _reader(path: Path, kind: str) -> type[ImageFile.ImageFile]:
         except ImportError:
             pass
         else:
-            found: type[ImageFile.ImageFile] = HeifImageFile
-            return found
+            reader: type[ImageFile.ImageFile] = HeifImageFile
+            return reader
     if kind in OPTIONAL:
         raise DataError(f"{path}: {kind} needs {OPTIONAL[kind]}; or convert the file to JPEG or PNG.")
     came = f"is {kind}" if kind else "is not an image"

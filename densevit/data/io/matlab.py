@@ -86,10 +86,10 @@ def open_mat(path: Path) -> h5py.File:
 def dataset(file: h5py.File, key: str) -> h5py.Dataset:
     """An array that must be in the file itself. Raises DataError if it is not."""
     local = isinstance(file.get(key, getlink=True), h5py.HardLink)
-    found = file[key] if local else None
-    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+    array = file[key] if local else None
+    if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
         raise DataError(f"{file.filename}: no data set '{key}' in it; it holds {', '.join(file) or 'nothing'}.")
-    return found
+    return array
 
 
 def read_texts(file: h5py.File, key: str) -> list[str]:

@@ -39,8 +39,8 @@ def encode_normals(normals: Normals, bits: Literal[8, 16] = 16) -> bytes:
     """
     most = 2**bits - 1
     stored = np.rint((normals.clip(-1, 1).astype(np.float64) + 1) / 2 * most)
-    known = np.any(normals != 0, axis=2, keepdims=True)
-    return encode(".png", np.where(known, stored, 0).astype(np.uint8 if bits == 8 else np.uint16))
+    valid = np.any(normals != 0, axis=2, keepdims=True)
+    return encode(".png", np.where(valid, stored, 0).astype(np.uint8 if bits == 8 else np.uint16))
 
 
 def encode_exr(normals: Normals) -> bytes:
@@ -83,8 +83,8 @@ def read_normals(path: Path, axes: Axes = "opencv", *, max_pixels: int = MAX_PIX
 def unit(vectors: Float[np.ndarray, "h w 3"], shortest: float = 1e-6) -> Normals:
     """Vectors of length 1; 0 where they are shorter than `shortest`, or not finite."""
     length = np.linalg.norm(vectors, axis=2, keepdims=True)
-    known = np.isfinite(length) & (length >= shortest)
-    return np.where(known, vectors / np.where(known, length, 1), 0).astype(np.float32)
+    valid = np.isfinite(length) & (length >= shortest)
+    return np.where(valid, vectors / np.where(valid, length, 1), 0).astype(np.float32)
 
 
 def _three_channels(path: Path, array: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ def _three_channels(path: Path, array: np.ndarray) -> np.ndarray:
 def _exr(path: Path, max_pixels: int) -> np.ndarray:
     names = ("R", "G", "B"), ("X", "Y", "Z")
     channels = read_exr_channels(path, max_pixels)
-    found = next((group for group in names if all(name in channels for name in group)), None)
-    if found is None:
+    order = next((group for group in names if all(name in channels for name in group)), None)
+    if order is None:
         raise DataError(f"{path}: channels {', '.join(channels)}; normals are R, G, B or X, Y, Z.")
-    return np.stack([channels[name] for name in found], axis=2)
+    return np.stack([channels[name] for name in order], axis=2)

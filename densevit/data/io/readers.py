@@ -60,8 +60,8 @@ def read_depth(
         infinite: keep inf, which predictions may hold.
     """
     path = Path(path)
-    stored, own_scale = _read_wide(path, max_pixels)
-    scale = own_scale if scale is None else scale
+    stored, text_scale = _read_wide(path, max_pixels)
+    scale = text_scale if scale is None else scale
     if scale is None and stored.dtype.kind != "f":
         raise UnknownUnit(
             f"{path}: integers ({stored.dtype}) of no known unit. Set depth_scale, the units per metre, as "
@@ -92,7 +92,7 @@ def _read_wide(path: Path, max_pixels: int) -> tuple[Shaped[np.ndarray, "h w"], 
         raster = Raster.open(path, max_pixels)
         if raster.mode not in ("F", "I", *GRAY16):
             raise _too_coarse(path, f"is {raster.format} {raster.mode}")
-        scale, stored = _own_scale(raster), _two_dimensional(path, raster.stored())
+        scale, stored = _text_scale(raster), _two_dimensional(path, raster.stored())
     if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
         raise _too_coarse(path, f"holds {stored.dtype}")
     return stored, scale
@@ -158,7 +158,7 @@ def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bo
     return metres
 
 
-def _own_scale(raster: Raster) -> float | None:
+def _text_scale(raster: Raster) -> float | None:
     text = raster.text(SCALE_KEY)
     if text is None:
         return None
@@ -177,9 +177,9 @@ def _two_dimensional(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.
     return array
 
 
-def _too_coarse(path: Path, found: str) -> DataError:
+def _too_coarse(path: Path, fault: str) -> DataError:
     return DataError(
-        f"{path}: {found}, too coarse for metres: probably a colour map, a preview or a relative map. Depth must be "
+        f"{path}: {fault}, too coarse for metres: probably a colour map, a preview or a relative map. Depth must be "
         "one channel of 16-bit integers (with depth_scale) or floats."
     )
 

@@ -95,8 +95,8 @@ def depth_at_image(
     u = np.rint(step[0, 0] * x + step[0, 2]).astype(int)
     v = np.rint(step[1, 1] * y + step[1, 2]).astype(int)
     inside = (v >= 0) & (v < rows) & (u >= 0) & (u < columns)
-    found = depth[v.clip(0, rows - 1), u.clip(0, columns - 1)]
-    return np.where(inside, found, np.float32(0))
+    moved = depth[v.clip(0, rows - 1), u.clip(0, columns - 1)]
+    return np.where(inside, moved, np.float32(0))
 
 
 def valid_depth(
@@ -105,8 +105,8 @@ def valid_depth(
     """Depth that is 0 where it is not positive and finite, or where `valid` is False."""
     with np.errstate(over="ignore"):
         depth = metres.astype(np.float32)
-    known = np.isfinite(depth) & (depth > 0)
-    return np.where(known if valid is None else known & valid, depth, np.float32(0))
+    positive = np.isfinite(depth) & (depth > 0)
+    return np.where(positive if valid is None else positive & valid, depth, np.float32(0))
 
 
 def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:

@@ -61,14 +61,14 @@ class Member:
 def list_members(archive: Path) -> list[Member]:
     """The files of an archive, in its order; folders are passed over. Raises DataError: missing, compressed, damaged or
     cut short; a link or a device; a name that leads out or comes twice; more behind its end."""
-    found, last = [], 0
+    members, last = [], 0
     try:
         size = archive.stat().st_size
         with archive.open("rb", buffering=0) as file:
             for name, kind, offset, length in _headers(file):
                 last = offset + -(-length // BLOCK) * BLOCK
                 if kind != tarfile.DIRTYPE:
-                    found.append(_member(archive, name, kind, offset, length))
+                    members.append(_member(archive, name, kind, offset, length))
             if not last and size and not _is_empty(file):
                 hint = " Compressed archives cannot be read in place: gunzip it." if _compressed(archive) else ""
                 raise DataError(f"{archive}: is no tar archive, or is damaged.{hint}")
@@ -79,9 +79,9 @@ def list_members(archive: Path) -> list[Member]:
         raise DataError(f"{archive}: is damaged behind byte {last:,} ({error}).") from error
     if last + END > size:
         raise DataError(f"{archive}: is cut short; it lacks the blocks that end an archive.")
-    if len({member.name for member in found}) < len(found):
+    if len({member.name for member in members}) < len(members):
         raise DataError(f"{archive}: holds several files of one name.")
-    return found
+    return members
 
 
 def _headers(file: io.RawIOBase) -> Iterator[tuple[str, bytes, int, int]]:
@@ -150,12 +150,12 @@ def _check_end(archive: Path, file: io.RawIOBase, end: int) -> None:
 
 
 def _member(archive: Path, name: str, kind: bytes, offset: int, size: int) -> Member:
-    parts = name.split("/")
-    if not parts[0] or ".." in parts or "\0" in name or "\\" in name:
+    folders = name.split("/")
+    if not folders[0] or ".." in folders or "\0" in name or "\\" in name:
         raise DataError(f"{archive}: the name {name!r} in it leads out of it.")
     if kind not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE):
         raise DataError(f"{archive}: {name!r} is no ordinary file (a link, a device); pack what it points to.")
-    return Member(archive, "/".join(part for part in parts if part not in ("", ".")), offset, size)
+    return Member(archive, "/".join(folder for folder in folders if folder not in ("", ".")), offset, size)
 
 
 def _compressed(archive: Path) -> bool:

@@ -204,9 +204,9 @@ def promised_length(container: Any, stream: Any) -> float | None:
     if stream.duration:
         return float(stream.duration * stream.time_base)
     begin = float((stream.start_time or 0) * stream.time_base)
-    found = re.fullmatch(r"(\d+):(\d+):(\d+(?:\.\d+)?)", stream.metadata.get("DURATION", ""))
-    if found:
-        hours, minutes, rest = map(float, found.groups())
+    match = re.fullmatch(r"(\d+):(\d+):(\d+(?:\.\d+)?)", stream.metadata.get("DURATION", ""))
+    if match:
+        hours, minutes, rest = map(float, match.groups())
         return 3600 * hours + 60 * minutes + rest - begin
     # With several streams the file's length may be that of the sound.
     return float(container.duration) / 1e6 if container.duration and len(container.streams) == 1 else None
@@ -350,13 +350,13 @@ class NewestFrame:
         self.device.release()
 
 
-def open_video(given: str | Path, rate: float = 30.0) -> VideoSource:
+def open_video(source: str | Path, rate: float = 30.0) -> VideoSource:
     """A video file, a folder of frames, or `camera:0`. `rate`: frames per second of a folder. Raises DataError: none of
     them."""
-    text = str(given)
+    text = str(source)
     if text.startswith(CAMERA) and text.removeprefix(CAMERA).isdigit():
         return LiveCamera(int(text.removeprefix(CAMERA)))
-    path = Path(given).expanduser()
+    path = Path(source).expanduser()
     if path.is_dir():
         folder = FrameFolder(path, rate)
         if not folder.files():
@@ -380,9 +380,9 @@ def natural_order(path: Path | str) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", Path(path).name)]
 
 
-def size_problem(where: str, image: np.ndarray, first: tuple[int, ...]) -> str:
+def size_problem(when: str, image: np.ndarray, first: tuple[int, ...]) -> str:
     (h, w), (height, width) = image.shape[:2], first[:2]
-    return f"it ends {where}: that frame is {h}x{w}, those before {height}x{width}, and a video has one size"
+    return f"it ends {when}: that frame is {h}x{w}, those before {height}x{width}, and a video has one size"
 
 
 def require_av() -> Any:

@@ -71,9 +71,9 @@ def encode_flow(flow: Float32[np.ndarray, "h w 2"]) -> bytes:
     """To 1/64 pixel; NaN, and what is not within 512 pixels, becomes unknown."""
     with np.errstate(invalid="ignore"):
         stored = np.rint(flow.astype(np.float64) * STEPS + ZERO)
-        known = ((stored >= 0) & (stored <= 65535)).all(-1)
-    x, y = (np.where(known, stored[..., i], 0).astype(np.uint16) for i in (0, 1))
-    return cv2.imencode(".png", np.dstack([known.astype(np.uint16), y, x]))[1].tobytes()  # OpenCV has blue first
+        valid = ((stored >= 0) & (stored <= 65535)).all(-1)
+    x, y = (np.where(valid, stored[..., i], 0).astype(np.uint16) for i in (0, 1))
+    return cv2.imencode(".png", np.dstack([valid.astype(np.uint16), y, x]))[1].tobytes()  # OpenCV has blue first
 
 
 def read_flow(path: Path) -> Float32[np.ndarray, "h w 2"]:

@@ -47,7 +47,7 @@ def count_classes(
     data: Dataset,
     *,
     threads: int | None = None,
-    progress: Callable[[Iterable[Found | None], int], Iterable[Found | None]] = lambda found, total: found,
+    progress: Callable[[Iterable[Found | None], int], Iterable[Found | None]] = lambda counted, total: counted,
 ) -> ClassCounts:
     """Reads every label map once. Raises DataError if the data has no classes or no labels, or a label map is bad;
     naming it. `threads`: default: one a core; `progress`: wraps the maps, to show how far they are."""
@@ -58,14 +58,14 @@ def count_classes(
     ignored = total = 0
     with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
         maps = pool.map(lambda index: _count_one(data, index), range(len(data)))
-        for found in progress(maps, len(data)):
-            if found is None:
+        for counted in progress(maps, len(data)):
+            if counted is None:
                 continue
-            ids, counts = found[0][found[0] != IGNORE], found[1][found[0] != IGNORE]
+            ids, counts = counted[0][counted[0] != IGNORE], counted[1][counted[0] != IGNORE]
             sums["pixels"][ids] += counts
             sums["images"][ids] += 1
             sums["present"][ids] += counts.sum()
-            ignored += int(found[1].sum() - counts.sum())
+            ignored += int(counted[1].sum() - counts.sum())
             total += 1
     if not sums["pixels"].any():
         raise DataError(f"none of the {len(data):,} samples has a label of any class.")
@@ -84,21 +84,21 @@ def _count_one(data: Dataset, index: int) -> Found | None:
 
 def inverse(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
     """1 / share, divided by the number of classes that occur: over all pixels the mean weight is 1."""
-    return _where_present(counts, lambda: 1 / (counts.shares * np.count_nonzero(counts.pixels)))
+    return _zero_if_absent(counts, lambda: 1 / (counts.shares * np.count_nonzero(counts.pixels)))
 
 
 def enet(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
     """1 / ln(1.02 + share), from 1.42 to 50.5 (Paszke et al. 2016, ENet)."""
-    return _where_present(counts, lambda: 1 / np.log(1.02 + counts.shares))
+    return _zero_if_absent(counts, lambda: 1 / np.log(1.02 + counts.shares))
 
 
 def median_frequency(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
     """Median frequency / frequency, that of a class taken over the images that have it (Eigen and Fergus 2015)."""
     frequency = counts.pixels / np.maximum(counts.present, 1)
-    return _where_present(counts, lambda: np.median(frequency[counts.pixels > 0]) / frequency)
+    return _zero_if_absent(counts, lambda: np.median(frequency[counts.pixels > 0]) / frequency)
 
 
-def _where_present(counts: ClassCounts, weights: Callable[[], Float64[np.ndarray, " k"]]) -> Float64[np.ndarray, " k"]:
+def _zero_if_absent(counts: ClassCounts, weights: Callable[[], Float64[np.ndarray, " k"]]) -> Float64[np.ndarray, " k"]:
     """0 for classes that do not occur, whose weight has no effect."""
     with np.errstate(divide="ignore"):
         return np.where(counts.pixels > 0, weights(), 0.0)

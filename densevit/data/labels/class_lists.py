@@ -56,12 +56,12 @@ def _shipped(row: dict[str, str]) -> Entry:
     return Entry(int(row["id"]), row["name"], colour, ignored=not row["class"])
 
 
-def find_classes(root: Path, given: Path | None) -> ClassTable | None:
+def find_classes(root: Path, path: Path | None) -> ClassTable | None:
     """The classes of the file that the user names, or of the first default one that exists; None without any."""
-    if given is not None:
-        return read_classes(root / given.expanduser())
-    found = next((root / name for name in DEFAULT_FILES if (root / name).is_file()), None)
-    return None if found is None else read_classes(found)
+    if path is not None:
+        return read_classes(root / path.expanduser())
+    default = next((root / name for name in DEFAULT_FILES if (root / name).is_file()), None)
+    return None if default is None else read_classes(default)
 
 
 def read_classes(path: Path) -> ClassTable:
@@ -77,14 +77,14 @@ def read_classes(path: Path) -> ClassTable:
     return ClassTable(with_ignored(entries, str(path)), str(path))
 
 
-def table_of_names(names: Sequence[str], where: str, palette: Palette = ()) -> ClassTable:
+def table_of_names(names: Sequence[str], source: str, palette: Palette = ()) -> ClassTable:
     """Classes with ids 0, 1, ..., and 255 ignored."""
     colours: Sequence[Colour | None] = palette or [None] * len(names)
     entries = [Entry(i, name, colour) for i, (name, colour) in enumerate(zip(names, colours, strict=True))]
-    return ClassTable(with_ignored(entries, where), where)
+    return ClassTable(with_ignored(entries, source), source)
 
 
-def with_ignored(entries: Sequence[Entry], where: str) -> list[Entry]:
+def with_ignored(entries: Sequence[Entry], source: str) -> list[Entry]:
     """The entries, and 255 ignored where none claims it. Raises DataError if one has id 255 by its mere place in a
     list."""
     claimed = next((entry for entry in entries if entry.id == IGNORE), None)
@@ -92,7 +92,7 @@ def with_ignored(entries: Sequence[Entry], where: str) -> list[Entry]:
         return [*entries, Entry(IGNORE, "ignored", ignored=True)]
     if [entry.id for entry in entries] == list(range(len(entries))) and not claimed.ignored:
         raise DataError(
-            f"{where}: '{claimed.name}' would have id 255, which means pixels without a class. "
+            f"{source}: '{claimed.name}' would have id 255, which means pixels without a class. "
             'Write {"id": ..., "name": ...} for all classes.'
         )
     return list(entries)
@@ -140,13 +140,13 @@ def _of_object(path: Path, item: Any) -> Entry:
     return Entry(item["id"], item["name"], rgb, bool(ignored), bool(item.get("isthing", True)))
 
 
-def _of_pair(path: Path, place: int, key: str, value: Any) -> Entry:
+def _of_pair(path: Path, position: int, key: str, value: Any) -> Entry:
     """An item of an object: id -> name, name -> id, or name -> colour."""
     if isinstance(value, str) and key.isdecimal():
         return Entry(int(key), value)
     if _is_id(value):
         return Entry(value, key)
-    return Entry(place, key, _colour(path, value))
+    return Entry(position, key, _colour(path, value))
 
 
 def _colour(path: Path, value: Any) -> Colour:

@@ -38,28 +38,28 @@ class Entry:
 class ClassTable:
     """The classes of a data set in order, with the ids and colours that label files have for them."""
 
-    def __init__(self, entries: Iterable[Entry], where: str) -> None:
+    def __init__(self, entries: Iterable[Entry], source: str) -> None:
         """Raises DataError: ids or names occur twice, or no entry is a class.
 
         Args:
-            where: for messages, the file that the entries come from.
+            source: for messages, the file that the entries come from.
         """
         entries = list(entries)
         classes = [entry for entry in entries if not entry.ignored]
         if not classes:
-            raise DataError(f"{where}: no class in it.")
-        _refuse_twice(where, "id", [entry.id for entry in entries])
-        _refuse_twice(where, "class", [entry.name for entry in classes])
+            raise DataError(f"{source}: no class in it.")
+        _refuse_twice(source, "id", [entry.id for entry in entries])
+        _refuse_twice(source, "class", [entry.name for entry in classes])
         class_positions = [i if i < IGNORE else i + 1 for i in range(len(classes))]
-        self.where = where
+        self.where = source
         self.names = _names(class_positions, [entry.name for entry in classes], EMPTY)
         self.palette = _palette(class_positions, classes)
         self.things = [position for position, entry in zip(class_positions, classes, strict=True) if entry.thing]
-        places = dict(zip((entry.id for entry in classes), class_positions, strict=True))
+        position_of = dict(zip((entry.id for entry in classes), class_positions, strict=True))
         ignored = {entry.id: IGNORE for entry in entries if entry.ignored}
-        self.places: Mapping[int, int] = {**places, **ignored}
+        self.places: Mapping[int, int] = {**position_of, **ignored}
         self._ids = _lookup(self.places)
-        self._colours = _colours(where, entries, self.places)
+        self._colours = _colours(source, entries, self.places)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -71,7 +71,7 @@ class ClassTable:
         labels: Int64[np.ndarray, "h w"] = np.take(self._ids, np.clip(stored, -1, self._ids.size - 1))
         unknown = labels == UNKNOWN
         if unknown.any():
-            raise LabelError(f"{path}: {describe_ids(stored[unknown])} {self._known_ids()}")
+            raise LabelError(f"{path}: {describe_ids(stored[unknown])} {self._id_range()}")
         return labels
 
     def check_palette(self, path: Path, stored: Int64[np.ndarray, "h w"], palette: Palette) -> None:
@@ -81,19 +81,19 @@ class ClassTable:
         if not palette or not codes.size:
             return
         used = [i for i in np.flatnonzero(np.bincount(stored.ravel())) if i != IGNORE and i < len(palette)]
-        known = dict(zip(codes.tolist(), positions.tolist(), strict=True))
-        found = {int(i): known.get(_code(palette[i])) for i in used}
-        wrong = [i for i, place in found.items() if place != self.places.get(i)]
-        if wrong and None not in found.values():
-            shown, meant = self._name(found[wrong[0]]), self._name(self.places.get(wrong[0]))
+        position_of = dict(zip(codes.tolist(), positions.tolist(), strict=True))
+        matches = {int(i): position_of.get(_code(palette[i])) for i in used}
+        wrong = [i for i, position in matches.items() if position != self.places.get(i)]
+        if wrong and None not in matches.values():
+            shown, meant = self._name(matches[wrong[0]]), self._name(self.places.get(wrong[0]))
             raise LabelError(
                 f"{path}: index {wrong[0]} of its palette has the colour of '{shown}', but id {wrong[0]} is '{meant}' "
                 f"in {self.where}. Save colours as RGB, or ids as gray.",
                 BAD_LABELS,
             )
 
-    def _name(self, place: int | None) -> str:
-        return EMPTY if place is None else "ignored" if place == IGNORE else self.names[place]
+    def _name(self, position: int | None) -> str:
+        return EMPTY if position is None else "ignored" if position == IGNORE else self.names[position]
 
     def map_colours(self, path: Path, pixels: UInt8[np.ndarray, "h w 3"]) -> Int64[np.ndarray, "h w"]:
         """Positions of RGB colours. Raises LabelError if the table has no colours, or not one that occurs; with the
@@ -106,39 +106,39 @@ class ClassTable:
                 BAD_LABELS,
             )
         packed = pixels.astype(np.int64) @ np.array([65536, 256, 1])
-        found = np.minimum(np.searchsorted(codes, packed), codes.size - 1)
-        unknown = codes[found] != packed
+        indices = np.minimum(np.searchsorted(codes, packed), codes.size - 1)
+        unknown = codes[indices] != packed
         if unknown.any():
             gray = bool((pixels == pixels[..., :1]).all())
             why = (
                 "All are gray: store ids in one channel" if gray else "Anti-aliased or lossy label maps cannot be read"
             )
             raise LabelError(f"{path}: {describe_colours(packed[unknown])} {self.where} has no class. {why}.")
-        labels: Int64[np.ndarray, "h w"] = positions[found]
+        labels: Int64[np.ndarray, "h w"] = positions[indices]
         return labels
 
-    def _known_ids(self) -> str:
+    def _id_range(self) -> str:
         ids = sorted(self.places)
         span = f"{ids[0]} to {ids[-1]}" if len(ids) == ids[-1] - ids[0] + 1 else abbreviate(ids)
         return f"that {self.where} has no class for; it has ids {span}."
 
 
-def refuse_reordered(where: str, found: Sequence[str], classes: Sequence[str]) -> None:
-    """Refuses the same class names in another order: classes would be trained, or scored, as each other. `found`: the
-    names of a head, or of other data; classes: those of the data. Raises ConfigError if they are the same and stand
+def refuse_reordered(source: str, names: Sequence[str], classes: Sequence[str]) -> None:
+    """Refuses the same class names in another order: classes would be trained, or scored, as each other. `names`: those
+    of a head, or of other data; classes: those of the data. Raises ConfigError if they are the same and stand
     elsewhere."""
-    moved = [i for i, (one, other) in enumerate(zip(found, classes, strict=False)) if one != other]
-    if moved and set(found) == set(classes):
+    moved = [i for i, (one, other) in enumerate(zip(names, classes, strict=False)) if one != other]
+    if moved and set(names) == set(classes):
         raise ConfigError(
-            f"{where} has the classes of the data in another order: {moved[0]} is '{found[moved[0]]}', in the data "
+            f"{source} has the classes of the data in another order: {moved[0]} is '{names[moved[0]]}', in the data "
             f"'{classes[moved[0]]}'. Give both the same list."
         )
 
 
-def _refuse_twice(where: str, what: str, values: Sequence[object]) -> None:
+def _refuse_twice(source: str, what: str, values: Sequence[object]) -> None:
     twice = [str(value) for value, count in Counter(values).items() if count > 1]
     if twice:
-        raise DataError(f"{where}: {what} {', '.join(twice[:5])} occurs more than once.")
+        raise DataError(f"{source}: {what} {', '.join(twice[:5])} occurs more than once.")
 
 
 def _names(class_positions: Sequence[int], names: Sequence[str], empty: str) -> tuple[str, ...]:
@@ -149,19 +149,19 @@ def _names(class_positions: Sequence[int], names: Sequence[str], empty: str) -> 
 def _palette(class_positions: Sequence[int], classes: Sequence[Entry]) -> Palette:
     """Empty unless all classes have a colour."""
     colours = {position: entry.colour for position, entry in zip(class_positions, classes, strict=True)}
-    found = [colours.get(position, (0, 0, 0)) for position in range(class_positions[-1] + 1)]
-    return tuple(colour for colour in found if colour) if None not in found else ()
+    ordered = [colours.get(position, (0, 0, 0)) for position in range(class_positions[-1] + 1)]
+    return tuple(colour for colour in ordered if colour) if None not in ordered else ()
 
 
-def _lookup(places: Mapping[int, int]) -> Int64[np.ndarray, " ids"]:
+def _lookup(position_of: Mapping[int, int]) -> Int64[np.ndarray, " ids"]:
     """Position by stored id, with one entry more for ids outside."""
-    lookup = np.full(max([*places, IGNORE]) + 2, UNKNOWN, np.int64)
-    lookup[list(places)] = list(places.values())
+    lookup = np.full(max([*position_of, IGNORE]) + 2, UNKNOWN, np.int64)
+    lookup[list(position_of)] = list(position_of.values())
     return lookup
 
 
 def _colours(
-    where: str, entries: Sequence[Entry], places: Mapping[int, int]
+    source: str, entries: Sequence[Entry], class_ids: Mapping[int, int]
 ) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """Colours as sorted numbers, and the position of each."""
     positions: dict[int, int] = {}
@@ -169,9 +169,9 @@ def _colours(
         if entry.colour is None:
             continue
         code = _code(entry.colour)
-        if positions.setdefault(code, places[entry.id]) != places[entry.id]:
+        if positions.setdefault(code, class_ids[entry.id]) != class_ids[entry.id]:
             positions[code] = UNKNOWN  # two classes of one colour: nobody can tell them apart
-    positions = {code: place for code, place in positions.items() if place != UNKNOWN}
+    positions = {code: position for code, position in positions.items() if position != UNKNOWN}
     ordered = sorted(positions)
     return np.array(ordered, np.int64), np.array([positions[code] for code in ordered], np.int64)
 

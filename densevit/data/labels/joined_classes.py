@@ -91,7 +91,7 @@ def join_by_table(path: Path, sources: Mapping[str, HasClasses]) -> JoinedClasse
         if not name or name in rows:
             raise DataError(f"{path}:{number}: a class needs a name of its own, got '{name}'.")
         rows[name] = {
-            source: [part.strip() for part in cell.split("|") if part.strip()]
+            source: [class_name.strip() for class_name in cell.split("|") if class_name.strip()]
             for source, cell in zip(header[1:], cells, strict=False)
         }
     _check_rows(path, rows, sources)
@@ -100,12 +100,12 @@ def join_by_table(path: Path, sources: Mapping[str, HasClasses]) -> JoinedClasse
 
 def _check_rows(path: Path, rows: Mapping[str, Mapping[str, list[str]]], sources: Mapping[str, HasClasses]) -> None:
     for source, data in sources.items():
-        known = {normalised(name): name for name in data.classes}
+        names = {normalised(name): name for name in data.classes}
         taken: dict[str, str] = {}
         for row, cells in rows.items():
             for name in cells.get(source, []):
                 key = normalised(name)
-                if key not in known:
+                if key not in names:
                     raise DataError(f"{path}: '{source}' has no class '{name}'.{did_you_mean(name, data.classes)}")
                 if key in taken:
                     raise DataError(f"{path}: '{name}' of '{source}' stands in the rows {taken[key]} and {row}.")
@@ -119,10 +119,10 @@ def _joined(rows: Mapping[str, Mapping[str, list[str]]], sources: Mapping[str, H
     lookups = {source: np.full(max(IGNORE, len(data.classes)) + 1, IGNORE) for source, data in sources.items()}
     for position, (row, cells) in zip(positions, rows.items(), strict=True):
         names[position], colours[position] = row, None
-        for source, own in cells.items():
-            wanted = {normalised(name) for name in own}
+        for source, classes in cells.items():
+            joined_names = {normalised(name) for name in classes}
             for id_, name in enumerate(sources[source].classes):
-                if normalised(name) in wanted:
+                if normalised(name) in joined_names:
                     lookups[source][id_] = position
                     if sources[source].palette:
                         colours[position] = colours[position] or sources[source].palette[id_]

@@ -39,23 +39,23 @@ def find_segment_table(root: Path, names: Sequence[str], images: Collection[str]
     path = next((root / name for name in FILES if (root / name).is_file()), None)
     if path is None:
         return None
-    places = {name: i for i, name in enumerate(names)} | {str(i): i for i in range(len(names))}
-    found: dict[str, SegmentRows] = {}
+    class_ids = {name: i for i, name in enumerate(names)} | {str(i): i for i in range(len(names))}
+    table: dict[str, SegmentRows] = {}
     for line, cells in read_table(path):
         if not cells.keys() >= COLUMNS:
             raise DataError(f"{path}:{line}: needs the columns image, id and class; has {', '.join(cells)}.")
         image, id_, name = (str(cells[column]).strip() for column in ("image", "id", "class"))
-        rows = found.setdefault(image, SegmentRows())
+        rows = table.setdefault(image, SegmentRows())
         if not id_.isdecimal() or int(id_) < 1 or int(id_) in rows.ids:
             raise DataError(f"{path}:{line}: an id is a whole number from 1 on, once for each image; got '{id_}'.")
-        if name not in places:
+        if name not in class_ids:
             raise DataError(f"{path}:{line}: no class '{name}'.{did_you_mean(name, list(names))}")
         rows.ids.append(int(id_))
-        rows.classes.append(places[name])
+        rows.classes.append(class_ids[name])
         rows.crowd.append(str(cells.get("crowd") or "0").strip().lower() in ("1", "true"))
-    if found.keys().isdisjoint(images):
-        raise DataError(f"{path}: no image '{next(iter(found))}'; an image is named as in its folder, without suffix.")
-    return found
+    if table.keys().isdisjoint(images):
+        raise DataError(f"{path}: no image '{next(iter(table))}'; an image is named as in its folder, without suffix.")
+    return table
 
 
 def read_segment_ids(path: Path) -> Int64[np.ndarray, "h w"]:

@@ -46,22 +46,20 @@ class Clips:
         check_video(data)
         self.length, self.stride = length, stride
         span = (length - 1) * stride + 1
-        found = list(videos(data).values())
-        self.order = np.concatenate([np.array(frames) for frames in found])
-        begins = np.cumsum([0, *(len(frames) for frames in found)])
-        long_enough = [
-            (begin, len(frames)) for begin, frames in zip(begins, found, strict=False) if len(frames) >= span
-        ]
+        runs = list(videos(data).values())
+        self.order = np.concatenate([np.array(frames) for frames in runs])
+        begins = np.cumsum([0, *(len(frames) for frames in runs)])
+        long_enough = [(begin, len(frames)) for begin, frames in zip(begins, runs, strict=False) if len(frames) >= span]
         if not long_enough:
-            longest = max(map(len, found))
+            longest = max(map(len, runs))
             raise DataError(
-                f"a clip of {length} frames, {stride} apart, spans {span} frames, and the longest of {len(found)} "
+                f"a clip of {length} frames, {stride} apart, spans {span} frames, and the longest of {len(runs)} "
                 f"videos has {longest}. "
                 + (f"At most {(longest - 1) // stride + 1} fit." if longest > stride else "Lower the stride.")
             )
-        if len(long_enough) < len(found):
-            short = len(found) - len(long_enough)
-            log.warning("%d of %d videos are shorter than a clip (%d frames) and left out.", short, len(found), span)
+        if len(long_enough) < len(runs):
+            short = len(runs) - len(long_enough)
+            log.warning("%d of %d videos are shorter than a clip (%d frames) and left out.", short, len(runs), span)
         self.starts = np.concatenate([np.arange(begin, begin + count - span + 1) for begin, count in long_enough])
         edges = np.cumsum([0, *(len(source.data) for source in data.sources)])
         firsts = self.order[self.starts]
@@ -102,11 +100,11 @@ def check_video(data: Dataset) -> None:
 
 def videos(data: Dataset) -> dict[str, list[int]]:
     """Video -> the indices of its frames, in time: those of one scene and folder, in the natural order of names."""
-    found: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = {}
     for index, name in enumerate(data.names):
-        found.setdefault((data.scene(index), folder_of(name)), []).append(index)
+        groups.setdefault((data.scene(index), folder_of(name)), []).append(index)
     return {
-        video_name(*key): sorted(indices, key=lambda i: natural_order(data.names[i])) for key, indices in found.items()
+        video_name(*key): sorted(indices, key=lambda i: natural_order(data.names[i])) for key, indices in groups.items()
     }
 
 
@@ -116,5 +114,5 @@ def video_name(scene: str, folder: str) -> str:
 
 def windows(data: Dataset, length: int) -> list[Sequence[int]]:
     """Every frame of a data set once, in runs of up to `length` frames of one video."""
-    found = videos(data).values()
-    return [frames[i : i + length] for frames in found for i in range(0, len(frames), length)]
+    runs = videos(data).values()
+    return [frames[i : i + length] for frames in runs for i in range(0, len(frames), length)]

@@ -46,7 +46,7 @@ class FeatureCache:
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
         self.folder, self.dtype = folder, dtype
-        self.places: dict[str, _Place] = {}
+        self.rows: dict[str, _Place] = {}
         self.shapes: dict[str, Shapes] = {}
         self.views: dict[str, str] = {}  # shard -> the views that it was written for
         self.reload()
@@ -68,10 +68,10 @@ class FeatureCache:
             yield "data.cache_features: caches single images, each with its own augmentation; leave data.clip out."
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.rows)
 
     def __contains__(self, image_hash: str) -> bool:
-        return image_hash in self.places
+        return image_hash in self.rows
 
     def reload(self) -> None:
         """Looks for shards that other processes have written."""
@@ -80,11 +80,11 @@ class FeatureCache:
                 if (content := _shard_content(file)) is None:
                     continue
                 self.shapes[file.stem], self.views[file.stem] = content["shapes"], content["views"]
-                self.places |= {name: _Place(file.stem, row) for row, name in enumerate(content["images"])}
+                self.rows |= {name: _Place(file.stem, row) for row, name in enumerate(content["images"])}
 
     def written_for(self, views: str) -> int:
         """How many of the outputs were written for these views."""
-        return sum(self.views[place.shard] == views for place in self.places.values())
+        return sum(self.views[row.shard] == views for row in self.rows.values())
 
     def write(self, images: Sequence[str], shapes: Shapes, rows: np.ndarray, views: str) -> None:
         """Adds a shard, whole or not at all. `images`: hashes; rows: one for each, as from `flatten`. Raises
@@ -98,26 +98,26 @@ class FeatureCache:
     def read(self, images: Sequence[UInt8[np.ndarray, "h w 3"]], names: Sequence[str]) -> EncoderOutput:
         """The outputs for some images, stacked, in the stored type. Raises DataError if one is not there, since file or
         transforms have changed, or a shard is damaged."""
-        found = []
+        rows = []
         for image, name in zip(images, names, strict=True):
-            place = self.places.get(hash_image(image))
-            if place is None:
+            row_of = self.rows.get(hash_image(image))
+            if row_of is None:
                 raise DataError(
                     f"'{name}': {self.folder} has no features of this image; its file has changed since. "
                     f"Remove {self.folder}/views-*.json, and the next start adds them."
                 )
-            found.append((self._row(place), self.shapes[place.shard]))
-        shapes = found[0][1]
-        if any(other != shapes for _, other in found):
+            rows.append((self._row(row_of), self.shapes[row_of.shard]))
+        shapes = rows[0][1]
+        if any(other != shapes for _, other in rows):
             raise DataError(f"a batch needs features of one size, but those of {', '.join(names)} differ.")
-        return unflatten(torch.from_numpy(np.stack([row for row, _ in found])), shapes)
+        return unflatten(torch.from_numpy(np.stack([row for row, _ in rows])), shapes)
 
-    def _row(self, place: _Place) -> np.ndarray:
-        path, size = self.folder / f"{place.shard}.bin", count(self.shapes[place.shard])
+    def _row(self, at: _Place) -> np.ndarray:
+        path, size = self.folder / f"{at.shard}.bin", count(self.shapes[at.shard])
         row = np.empty(size, self.dtype)
         try:
             with open(path, "rb", buffering=0) as file:
-                file.seek(place.row * row.nbytes)
+                file.seek(at.row * row.nbytes)
                 read = file.readinto(row.data)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
@@ -128,7 +128,7 @@ class FeatureCache:
     def is_complete(self, views: str) -> bool:
         """Whether all of these views were written, and are still there."""
         try:
-            return all(name in self.places for name in json.loads(self._views_file(views).read_text()))
+            return all(name in self.rows for name in json.loads(self._views_file(views).read_text()))
         except (OSError, ValueError, TypeError, RecursionError):
             return False
 
@@ -185,9 +185,9 @@ def flatten(output: EncoderOutput, dtype: np.dtype[Any]) -> np.ndarray:
     """One row for each image of the batch: its maps channels last, as a ViT's tokens are, then the prefix tokens.
     Raises DataError if a feature is not finite in this type."""
     maps = [x.movedim(1, -1) for x in output.maps]
-    parts = [x.detach().float().cpu().flatten(1) for x in (*maps, *output.prefix)]
+    columns = [x.detach().float().cpu().flatten(1) for x in (*maps, *output.prefix)]
     with np.errstate(over="ignore"):
-        rows: np.ndarray = torch.cat(parts, dim=1).numpy().astype(dtype)
+        rows: np.ndarray = torch.cat(columns, dim=1).numpy().astype(dtype)
     if not np.isfinite(rows).all():
         hint = " Some are over fp16's 65504: set data.cache_features.dtype to fp32." if dtype.itemsize == 2 else ""
         raise DataError(f"data.cache_features: the encoder gives features that are not finite.{hint}")
@@ -196,8 +196,8 @@ def flatten(output: EncoderOutput, dtype: np.dtype[Any]) -> np.ndarray:
 
 def unflatten(rows: Tensor, shapes: Shapes) -> EncoderOutput:
     sizes = [*((h, w, c) for c, h, w in shapes["maps"]), *shapes["prefix"]]
-    parts = [torch.unflatten(x, 1, size) if prod(size) else x.new_zeros(len(x), *size) for x, size in
+    arrays = [torch.unflatten(x, 1, size) if prod(size) else x.new_zeros(len(x), *size) for x, size in
              zip(torch.split(rows, list(map(prod, sizes)), dim=1), sizes, strict=True)]  # fmt: skip
-    maps, prefix = parts[: len(shapes["maps"])], parts[len(shapes["maps"]) :]
+    maps, prefix = arrays[: len(shapes["maps"])], arrays[len(shapes["maps"]) :]
     h, w = shapes["image_size"]
     return EncoderOutput(tuple(x.movedim(-1, 1) for x in maps), tuple(prefix), (h, w))

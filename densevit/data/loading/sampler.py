@@ -99,11 +99,11 @@ class MixtureOrder:
         self._counts: list[Int64[np.ndarray, " sources"]] = [np.zeros(len(lengths), np.int64)]
 
     def key(self, position: int) -> SampleKey:
-        chunk, place = divmod(position, CHUNK * self.group)
+        chunk, offset = divmod(position, CHUNK * self.group)
         earlier = self._counts_until(chunk)
         draws, before = self._draws(chunk)
-        source = int(draws[place])
-        epoch, index = self.orders[source].key(int(earlier[source] + before[place]))
+        source = int(draws[offset])
+        epoch, index = self.orders[source].key(int(earlier[source] + before[offset]))
         return epoch, int(self.starts[source]) + index
 
     def substitute(self, key: SampleKey, steps: int) -> SampleKey:
@@ -115,9 +115,9 @@ class MixtureOrder:
         return epoch, start + index
 
     def counts(self, position: int) -> Sequence[int]:
-        chunk, place = divmod(position, CHUNK * self.group)
+        chunk, offset = divmod(position, CHUNK * self.group)
         earlier = self._counts_until(chunk)
-        inside = np.bincount(self._draws(chunk)[0][:place], minlength=len(self.orders))
+        inside = np.bincount(self._draws(chunk)[0][:offset], minlength=len(self.orders))
         return [int(n) for n in earlier + inside]
 
     def _counts_until(self, chunk: int) -> Int64[np.ndarray, " sources"]:
@@ -134,8 +134,8 @@ class MixtureOrder:
             draws = rng.permuted(np.searchsorted(self.edges, points, side="right") - 1, axis=1).ravel()
             before = np.empty_like(draws)
             for source in range(len(self.orders)):
-                own = np.flatnonzero(draws == source)
-                before[own] = np.arange(own.size)
+                rows = np.flatnonzero(draws == source)
+                before[rows] = np.arange(rows.size)
             self._chunk = chunk, draws, before
         return self._chunk[1], self._chunk[2]
 
@@ -212,9 +212,9 @@ def _check(length: int, seed: int, batch_size: int, grad_accum_steps: int, world
         raise ConfigError(f"seed and start are 0 or more, got seed {seed} and start {start}.")
     if grad_accum_steps < 1:
         raise ConfigError(f"grad_accum_steps: at least 1, got {grad_accum_steps}.")
-    parts = grad_accum_steps * world_size
-    if batch_size < 1 or batch_size % parts:
-        below, above = batch_size // parts * parts, (max(batch_size, 0) // parts + 1) * parts
+    splits = grad_accum_steps * world_size
+    if batch_size < 1 or batch_size % splits:
+        below, above = batch_size // splits * splits, (max(batch_size, 0) // splits + 1) * splits
         fit = f"{below} or {above}" if below > 0 else f"{above}"
         raise ConfigError(
             f"batch_size: {batch_size} samples cannot be shared evenly by {world_size} ranks x {grad_accum_steps} "

@@ -216,9 +216,9 @@ def zoom(size: Size, to: Size, metric: Metric = "intrinsics") -> AffineStep:
     return AffineStep(to, scale(x, y), depth_divisor=math.sqrt(x * y) if metric == "depth" else 1.0)
 
 
-def ordered(where: str, bounds: tuple[float, float]) -> tuple[float, float]:
+def ordered(option: str, bounds: tuple[float, float]) -> tuple[float, float]:
     if bounds[0] > bounds[1]:
-        raise ConfigError(f"{where}: the first is the smaller one, got {list(bounds)}.")
+        raise ConfigError(f"{option}: the first is the smaller one, got {list(bounds)}.")
     return bounds
 
 

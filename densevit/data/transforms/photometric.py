@@ -153,9 +153,9 @@ class Albumentations(ImageOnlyTransform):
 
     def __init__(self, *, name: str, options: dict[str, Any] | None = None, p: Probability = 0.5) -> None:
         library = albumentations()
-        known = [key for key, value in vars(library).items() if _is_image_only(library, value)]
-        if name not in known:
-            raise ConfigError(f"albumentations.name: no image-only transform '{name}'.{did_you_mean(name, known)}")
+        names = [key for key, value in vars(library).items() if _is_image_only(library, value)]
+        if name not in names:
+            raise ConfigError(f"albumentations.name: no image-only transform '{name}'.{did_you_mean(name, names)}")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # which is all that albumentations has to say of an unknown option
@@ -165,8 +165,8 @@ class Albumentations(ImageOnlyTransform):
         super().__init__(transform, p)
 
 
-def _is_image_only(library: ModuleType, part: object) -> bool:
-    return isinstance(part, type) and issubclass(part, library.ImageOnlyTransform)
+def _is_image_only(library: ModuleType, value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, library.ImageOnlyTransform)
 
 
 @TRANSFORMS.register("depth_range")

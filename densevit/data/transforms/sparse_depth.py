@@ -98,7 +98,7 @@ class SparseDepth(Transform):
         pattern = PATTERNS[self.patterns[int(rng.integers(len(self.patterns)))]]
         low, high = self.count
         count = round(math.exp(rng.uniform(math.log(low), math.log(high))))
-        chosen = pattern(sample.valid & (sample.depth > 0), count, rng)
+        measured = pattern(sample.valid & (sample.depth > 0), count, rng)
         error = np.exp(rng.normal(0, self.noise, sample.depth.shape)) if self.noise else 1
-        points = np.where(chosen & (not dropped), sample.depth * error, 0).astype(np.float32)
+        points = np.where(measured & (not dropped), sample.depth * error, 0).astype(np.float32)
         return replace(sample, inputs={**sample.inputs, "points": points})

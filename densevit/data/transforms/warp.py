@@ -54,8 +54,8 @@ class Pipeline(Transform):
 
 def compose(transforms: Sequence[Transform]) -> Pipeline:
     """All of them in order; a pipeline among them counts as its transforms, so that its last warp joins the next."""
-    parts = (part.transforms if isinstance(part, Pipeline) else (part,) for part in transforms)
-    return Pipeline([transform for part in parts for transform in part])
+    steps = (step.transforms if isinstance(step, Pipeline) else (step,) for step in transforms)
+    return Pipeline([transform for step in steps for transform in step])
 
 
 @dataclass(frozen=True)

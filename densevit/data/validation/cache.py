@@ -97,8 +97,8 @@ def read_checksums(path: Path) -> dict[str, str]:
 
 
 def write_checksums(path: Path, samples: Sequence[InspectedSample]) -> None:
-    found = {str(sample.paths[role]): digest for sample in samples for role, digest in sample.checksums.items()}
-    write_text(path, "".join(f"{digest}  {name}\n" for name, digest in found.items()))
+    digests = {str(sample.paths[role]): digest for sample in samples for role, digest in sample.checksums.items()}
+    write_text(path, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
 
 
 def compare_checksums(

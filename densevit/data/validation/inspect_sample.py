@@ -60,10 +60,10 @@ def inspect_sample(dataset: Dataset, index: int, cache: StatsCache) -> Inspected
 
 
 def _suffix_problems(role: str, path: Path, data: bytes) -> list[Problem]:
-    found, named = detect_format(data[:HEAD]), SUFFIX_FORMATS.get(path.suffix.lower())
-    if named is None or found not in SUFFIX_FORMATS.values() or found == named:
+    detected, named = detect_format(data[:HEAD]), SUFFIX_FORMATS.get(path.suffix.lower())
+    if named is None or detected not in SUFFIX_FORMATS.values() or detected == named:
         return []
-    return [("wrong_suffix", role, f"is named {path.suffix}, but is {found}")]
+    return [("wrong_suffix", role, f"is named {path.suffix}, but is {detected}")]
 
 
 def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: Mapping[str, bool]) -> SampleStats:
@@ -71,9 +71,9 @@ def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: 
         sample = dataset.read(index)
     except DataError as error:
         type_ = error.kind if isinstance(error, LabelError | UnknownUnit) else "unreadable"
-        found = check_files(paths) or [_unreadable(str(error), paths, type_)]
-        fits = False if any(type_ == "size_mismatch" for type_, _, _ in found) else None
-        return SampleStats(problems=(*found, *_exif_problems(paths, has_exif, fits)))
+        faults = check_files(paths) or [_unreadable(str(error), paths, type_)]
+        fits = False if any(type_ == "size_mismatch" for type_, _, _ in faults) else None
+        return SampleStats(problems=(*faults, *_exif_problems(paths, has_exif, fits)))
     except Exception as error:  # a bug of the reader; the sample is unusable all the same
         return SampleStats(problems=(_unreadable(f"{type(error).__name__}: {error}", paths),))
     problems = (*_exif_problems(paths, has_exif, True), *_truncated_jpeg(paths, sample.image))

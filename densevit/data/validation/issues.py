@@ -112,4 +112,4 @@ class Issue:
         return ISSUE_TYPES[self.type].level
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.path or self.name, self.reason) if part)
+        return ": ".join(text for text in (self.path or self.name, self.reason) if text)

@@ -44,19 +44,19 @@ def find_leaks(
 def _near_duplicates(train: Sequence[InspectedSample], others: Sequence[InspectedSample]) -> dict[int, int]:
     """Position in `others` -> that in `train` of a sample with the same thumbnail."""
     (left, train_index), (right, other_index) = _thumbnails(train), _thumbnails(others)
-    found: dict[int, int] = {}
+    train_of: dict[int, int] = {}
     for start in range(0, len(right), ROWS):
         block = right[start : start + ROWS]
         # |a - b|^2 = |a|^2 - 2ab + |b|^2 finds the candidates in one product of matrices.
         distances = (block**2).sum(1)[:, None] - 2 * block @ left.T + (left**2).sum(1)
         for i, j in np.argwhere(distances < 256 * TOLERANCE**2):
             if np.abs(block[i] - left[j]).max() <= TOLERANCE:
-                found.setdefault(other_index[start + i], train_index[j])
-    return found
+                train_of.setdefault(other_index[start + i], train_index[j])
+    return train_of
 
 
 def _thumbnails(samples: Sequence[InspectedSample]) -> tuple[Float32[np.ndarray, "n 256"], list[int]]:
     """The thumbnails with enough contrast, and their positions in `samples`."""
     decoded = {i: sample.stats.decoded_thumbnail() for i, sample in enumerate(samples)}
-    kept = {i: thumbnail for i, thumbnail in decoded.items() if thumbnail is not None and thumbnail.std() > MIN_STD}
-    return np.array(list(kept.values()), np.float32).reshape(-1, 256), list(kept)
+    usable = {i: thumbnail for i, thumbnail in decoded.items() if thumbnail is not None and thumbnail.std() > MIN_STD}
+    return np.array(list(usable.values()), np.float32).reshape(-1, 256), list(usable)

@@ -112,10 +112,10 @@ def write_html(path: Path, report: ValidationReport) -> None:
     levels = [
         (
             f"{level.capitalize()}s",
-            [(ISSUE_TYPES[name], all_[:MAX_ROWS], max(0, len(all_) - MAX_ROWS)) for name, all_ in found.items()],
+            [(ISSUE_TYPES[name], all_[:MAX_ROWS], max(0, len(all_) - MAX_ROWS)) for name, all_ in issues.items()],
         )
-        for level, found in groups.items()
-        if found
+        for level, issues in groups.items()
+        if issues
     ]
     write_page(
         path,

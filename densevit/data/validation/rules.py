@@ -227,7 +227,7 @@ def _mixed_units(data: Dataset, split: str, samples: Sequence[InspectedSample]) 
     for index, sample in enumerate(samples):
         if sample.stats.valid_fraction:
             depths[folder_of(data.names[index])].append(sample.stats)
-    usual = {name: median(s.depth_median for s in found) for name, found in depths.items()}
+    usual = {name: median(s.depth_median for s in stats) for name, stats in depths.items()}
     if len(usual) < 2:
         return
     near, far = min(usual, key=lambda name: usual[name]), max(usual, key=lambda name: usual[name])

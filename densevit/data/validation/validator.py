@@ -122,10 +122,10 @@ def validate(
     issues += [*_find_leaks(opened, inspected), *_guesses(opened)]
     if checksums is not None and recorded is None:
         write_checksums(checksums, [sample for samples_of in inspected.values() for sample in samples_of])
-    kept = [issue for issue in issues if issue.type not in ignore]
+    shown = [issue for issue in issues if issue.type not in ignore]
     return ValidationReport(
         [summarize(one.request.split, inspected[one.request.split]) for one in opened],
-        sorted(kept, key=lambda issue: LEVELS.index(issue.level)),
+        sorted(shown, key=lambda issue: LEVELS.index(issue.level)),
         time.monotonic() - start,
         {one.request.split: one.data for one in opened},
     )
@@ -199,13 +199,13 @@ def _inspect(data: Dataset, cache: StatsCache, threads: int) -> Iterator[Inspect
 
 def _guesses(opened: Sequence[OpenSplit]) -> Iterable[Issue]:
     """What `init` would guess of users' folders, once for each folder."""
-    found: dict[tuple[Path, str], Issue] = {}
+    issues: dict[tuple[Path, str], Issue] = {}
     for one in opened:
         data = one.data
         if isinstance(data, Folder) and len(data):
             for type_, reason in guesses(data):
-                found.setdefault((data.root, type_), Issue(type_, one.request.split, reason))
-    return found.values()
+                issues.setdefault((data.root, type_), Issue(type_, one.request.split, reason))
+    return issues.values()
 
 
 def _find_leaks(opened: Sequence[OpenSplit], inspected: Mapping[str, Sequence[InspectedSample]]) -> Iterator[Issue]:

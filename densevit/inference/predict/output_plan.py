@@ -18,7 +18,7 @@ from densevit.inference.predict.point_files import PointFiles
 from densevit.inference.predict.summary import Ledger, Rows, hash_of
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
-from densevit.utils.atomic_io import make_folder, place_for, remove_stale_temporaries, write_text
+from densevit.utils.atomic_io import make_folder, nearest_folder, remove_stale_temporaries, write_text
 from densevit.utils.json_files import MALFORMED
 
 Existing = Literal["refuse", "overwrite", "resume"]
@@ -242,7 +242,7 @@ class OutputPlan(ExportPlan):
 
 
 def check_writable(folder: Path) -> None:
-    existing, unfit = place_for(folder)
+    existing, unfit = nearest_folder(folder)
     if unfit:
         why = {"no folder": "a file, not a folder", "read-only": "read-only for this user"}[unfit]
         raise StorageError(f"output {folder}: {existing} is {why}.")

@@ -83,8 +83,8 @@ class PretrainModel(DenseModel):
         nn.Module.__init__(self)
         self.__dict__ |= {name: value for name, value in vars(model).items() if not name.startswith("_")}
         self._modules |= model._modules
-        for part in self.probe():
-            part.requires_grad_(False)
+        for module in self.probe():
+            module.requires_grad_(False)
         self.objective = method
 
     def probe(self) -> list[nn.Module]:

@@ -67,22 +67,22 @@ class MaskedAutoencoder(PretrainingMethod):
         assert isinstance(encoder, TokenEncoder)
         x, _ = pad_to_multiple((image - encoder.mean) / encoder.std, self.patch)
         grid = (x.shape[-2] // self.patch, x.shape[-1] // self.patch)
-        kept, mask = random_mask(len(x), grid[0] * grid[1], self.mask_ratio, x.device)
+        visible, mask = random_mask(len(x), grid[0] * grid[1], self.mask_ratio, x.device)
         seen = blank_patches(x, mask.reshape(-1, *grid), self.patch)
-        prediction = self.decode(encoder.visible_tokens(seen, kept), kept, grid)
+        prediction = self.decode(encoder.visible_tokens(seen, visible), visible, grid)
         target = patchify(x, self.patch)
         target = normalise_patches(target) if self.norm_pixels else target
         return {"mae": masked_patch_mse(prediction, target, mask)}
 
     def decode(
-        self, tokens: Float[Tensor, "b visible d"], kept: Int64[Tensor, "b kept"], grid: tuple[int, int]
+        self, tokens: Float[Tensor, "b visible d"], visible: Int64[Tensor, "b v"], grid: tuple[int, int]
     ) -> Float[Tensor, "b n c"]:
-        """The pixels of every patch from the tokens of the kept ones, which stand behind the prefix."""
+        """Return the pixels of every patch from the tokens of the visible ones, which follow the prefix."""
         x = self.embed(tokens)
         prefix, seen = x[:, : self.prefix_tokens], x[:, self.prefix_tokens :]
         b, _, dim = seen.shape
         patches = self.mask_token.to(seen.dtype).expand(b, grid[0] * grid[1], -1)
-        patches = patches.scatter(1, kept[..., None].expand(-1, -1, dim), seen)
+        patches = patches.scatter(1, visible[..., None].expand(-1, -1, dim), seen)
         patches = patches + sincos_pos_embed(dim, grid).to(patches)
         x = torch.cat([prefix, patches], dim=1)
         for layer in self.layers:
@@ -100,11 +100,9 @@ def blank_patches(
     return cells.masked_fill(mask[:, None, :, None, :, None], 0).reshape(image.shape)
 
 
-def random_mask(
-    b: int, n: int, ratio: float, device: torch.device
-) -> tuple[Int64[Tensor, "b kept"], Bool[Tensor, "b n"]]:
+def random_mask(b: int, n: int, ratio: float, device: torch.device) -> tuple[Int64[Tensor, "b v"], Bool[Tensor, "b n"]]:
     """The patches that each image keeps, and which are masked."""
     count = max(1, round(n * (1 - ratio)))
-    kept = torch.rand(b, n, device=device).argsort(dim=1)[:, :count]
-    mask = torch.ones(b, n, dtype=torch.bool, device=device).scatter_(1, kept, False)
-    return kept, mask
+    visible = torch.rand(b, n, device=device).argsort(dim=1)[:, :count]
+    mask = torch.ones(b, n, dtype=torch.bool, device=device).scatter_(1, visible, False)
+    return visible, mask

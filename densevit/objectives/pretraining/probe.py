@@ -28,25 +28,25 @@ BATCH = 8
 
 
 class Probe:
-    """Trains the parts between encoder and prediction on labelled images, from the same start each time.
+    """Trains the modules between encoder and prediction on labelled images, from the same start each time.
 
     Args:
-        parts: decoder and heads; nothing else trains them.
+        modules: decoder and heads; nothing else trains them.
         batches: the labelled images.
         options: of the config.
     """
 
     def __init__(
         self,
-        parts: Sequence[nn.Module],
+        modules: Sequence[nn.Module],
         tasks: Mapping[str, Task],
         batches: Sequence[Batch],
         card: ModelCard,
         options: schema.Probe,
     ) -> None:
-        self.parts, self.tasks, self.batches = nn.ModuleList(parts), tasks, batches
+        self.modules, self.tasks, self.batches = nn.ModuleList(modules), tasks, batches
         self.card, self.options = card, options
-        self.start = {name: value.detach().clone() for name, value in self.parts.state_dict().items()}
+        self.start = {name: value.detach().clone() for name, value in self.modules.state_dict().items()}
 
     def fit(self, state: TrainState, precision: Precision) -> Scores:
         """Trains the probe on the present encoder, on its moving average where there is one. Raises Diverged if the
@@ -59,11 +59,11 @@ class Probe:
             with forked_random_state(world):
                 if world.is_main:
                     self._train(model, features, precision, world)
-            fitted = {name: value.detach().clone() for name, value in self.parts.state_dict().items()}
+            fitted = {name: value.detach().clone() for name, value in self.modules.state_dict().items()}
         world.broadcast(fitted.values())
-        self.parts.load_state_dict(fitted)
+        self.modules.load_state_dict(fitted)
         if state.ema:
-            state.ema.copy_from(model, self.parts)
+            state.ema.copy_from(model, self.modules)
         return feature_spread([output for _, output in features], state.step)
 
     @torch.no_grad()
@@ -86,9 +86,9 @@ class Probe:
         precision: Precision,
         world: DistributedContext,
     ) -> None:
-        self.parts.load_state_dict(self.start)
-        self.parts.requires_grad_(True).train()
-        optimizer = torch.optim.AdamW(self.parts.parameters(), lr=self.options.lr, weight_decay=0.01)
+        self.modules.load_state_dict(self.start)
+        self.modules.requires_grad_(True).train()
+        optimizer = torch.optim.AdamW(self.modules.parameters(), lr=self.options.lr, weight_decay=0.01)
         for step in range(self.options.steps):
             index = step % len(self.batches)
             batch, (x, output) = self.batches[index].to(world.device), features[index]
@@ -102,9 +102,9 @@ class Probe:
                     losses += task.losses(outputs[name].float(), batch, step, extras_of(name, outputs)).values()
                 optimizer.zero_grad(set_to_none=True)
                 torch.autograd.backward(torch.stack(losses).sum())
-            nn.utils.clip_grad_norm_(self.parts.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(self.modules.parameters(), 1.0)
             optimizer.step()
-        self.parts.requires_grad_(False).eval()
+        self.modules.requires_grad_(False).eval()
 
 
 @contextmanager

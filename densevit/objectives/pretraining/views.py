@@ -44,7 +44,7 @@ def distort(
     """
     b, device = len(image), image.device
 
-    def chosen(probability: float) -> Bool[Tensor, "b 1 1 1"]:
+    def random_rows(probability: float) -> Bool[Tensor, "b 1 1 1"]:
         return torch.rand(b, 1, 1, 1, device=device) < probability
 
     def factor(strength: float) -> Float[Tensor, "b 1 1 1"]:
@@ -54,10 +54,10 @@ def distort(
     x = (to_grey(x).mean((-2, -1), keepdim=True)).lerp(x, factor(0.4)).clamp(0, 1)
     x = to_grey(x).lerp(x, factor(0.2)).clamp(0, 1)
     x = rotate_hue(x, 0.1 * (2 * torch.rand(b, device=device) - 1))
-    x = torch.where(chosen(jitter), x, image)
-    x = torch.where(chosen(grey), to_grey(x), x)
-    x = torch.where(chosen(blur), gaussian_blur(x, 0.1 + 1.9 * torch.rand(b, device=device)), x)
-    return torch.where(chosen(solarize) & (x >= 0.5), 1 - x, x)
+    x = torch.where(random_rows(jitter), x, image)
+    x = torch.where(random_rows(grey), to_grey(x), x)
+    x = torch.where(random_rows(blur), gaussian_blur(x, 0.1 + 1.9 * torch.rand(b, device=device)), x)
+    return torch.where(random_rows(solarize) & (x >= 0.5), 1 - x, x)
 
 
 def to_grey(x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
@@ -98,9 +98,9 @@ def block_masks(
     count = round(b * probability)
     shares = torch.linspace(*ratio, count + 1)[1:].tolist() if count else []
     for index, share in zip(torch.randperm(b)[:count].tolist(), shares, strict=True):
-        wanted = round(share * h * w)
+        required = round(share * h * w)
         for _ in range(50):
-            left = wanted - int(masks[index].sum())
+            left = required - int(masks[index].sum())
             if left <= 0:
                 break
             area, shape, top, side = torch.rand(4).tolist()

@@ -31,11 +31,11 @@ def measure(
         widths: half of each pixel's interval, of the logarithm of the depth.
         matrix: intrinsics of the camera; an object without them has no size.
     """
-    known = mask & np.isfinite(depth) & (depth > 0)
-    if not known.any():
+    valid = mask & np.isfinite(depth) & (depth > 0)
+    if not valid.any():
         return Measured()
-    metres = float(np.median(depth[known]))
-    spread = None if widths is None else float(np.median(widths[known]))
+    metres = float(np.median(depth[valid]))
+    spread = None if widths is None else float(np.median(widths[valid]))
     low, high = (None, None) if spread is None else (metres * np.exp(-spread), metres * np.exp(spread))
     if matrix is None:
         return Measured(metres, low, high)

@@ -40,11 +40,11 @@ class InstancePrediction:
 SegmentPrediction = PanopticPrediction | InstancePrediction
 
 
-def masks_of(found: SegmentPrediction) -> Iterable[Bool[np.ndarray, "h w"]]:
+def masks_of(prediction: SegmentPrediction) -> Iterable[Bool[np.ndarray, "h w"]]:
     """Return the masks of the segments in their order, one at a time."""
-    if isinstance(found, InstancePrediction):
-        return found.masks
-    return (found.segments == row + 1 for row in range(len(found.classes)))
+    if isinstance(prediction, InstancePrediction):
+        return prediction.masks
+    return (prediction.segments == row + 1 for row in range(len(prediction.classes)))
 
 
 def segments_of(
@@ -82,8 +82,8 @@ def merge_panoptic(
         overlap: least share of a query's mask that it must get.
     """
     scores, labels = classes.float().softmax(-1).max(-1)
-    kept = (labels != classes.shape[-1] - 1) & (scores > threshold)
-    scores, of_class, shares = scores[kept], labels[kept].tolist(), masks[kept].float().sigmoid()
+    keep = (labels != classes.shape[-1] - 1) & (scores > threshold)
+    scores, of_class, shares = scores[keep], labels[keep].tolist(), masks[keep].float().sigmoid()
     if not of_class:
         return _panoptic(torch.zeros(masks.shape[1:]), [], [], things)
     owner = (scores[:, None, None] * shares).argmax(0)
@@ -92,19 +92,19 @@ def merge_panoptic(
     original = (shares >= 0.5).flatten(1).sum(1).tolist()
     new, final = (torch.bincount(x.flatten(), minlength=count).tolist() for x in (owner, owner[inside]))
     numbers: list[int] = []  # the segment of each query
-    found: list[int] = []  # the class of each segment
+    segment_classes: list[int] = []  # the class of each segment
     best: list[float] = []  # its score
     for label, score, *areas in zip(of_class, scores.tolist(), original, new, final, strict=True):
         if not all(areas) or areas[1] / areas[0] < overlap:
             numbers.append(0)
-        elif label in found and label not in things:
-            numbers.append(found.index(label) + 1)
-            best[found.index(label)] = max(score, best[found.index(label)])
+        elif label in segment_classes and label not in things:
+            numbers.append(segment_classes.index(label) + 1)
+            best[segment_classes.index(label)] = max(score, best[segment_classes.index(label)])
         else:
-            found.append(label)
+            segment_classes.append(label)
             best.append(score)
-            numbers.append(len(found))
-    return _panoptic(torch.tensor(numbers, device=owner.device)[owner] * inside, found, best, things)
+            numbers.append(len(segment_classes))
+    return _panoptic(torch.tensor(numbers, device=owner.device)[owner] * inside, segment_classes, best, things)
 
 
 def _panoptic(segments: Tensor, classes: list[int], scores: list[float], things: Collection[int]) -> PanopticPrediction:

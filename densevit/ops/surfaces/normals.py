@@ -37,9 +37,9 @@ def normals_from_depth(
         window: pixels along a side, odd; larger ones smooth noise.
     """
     wide = torch.float32 if depth.device.type == "mps" else torch.float64
-    known = torch.isfinite(depth) & (depth > 0) & (True if valid is None else valid)
-    inverse = torch.where(known, 1 / torch.where(known, depth, 1).to(wide), 0)
-    slope, misfit = fit_windows(inverse, known.to(wide), window)
+    usable = torch.isfinite(depth) & (depth > 0) & (True if valid is None else valid)
+    inverse = torch.where(usable, 1 / torch.where(usable, depth, 1).to(wide), 0)
+    slope, misfit = fit_windows(inverse, usable.to(wide), window)
     u, v, at = best_window(slope, misfit, window)
     fx, skew, cx = (intrinsics[:, 0, i, None, None].to(wide) for i in range(3))
     fy, cy = (intrinsics[:, 1, i, None, None].to(wide) for i in (1, 2))
@@ -49,7 +49,7 @@ def normals_from_depth(
     # K^T times the gradient over (u, v, 1): 1 / depth = g . ray, and the normal is -g.
     g = torch.stack([fx * u, skew * u + fy * v, (cx - columns) * u + (cy - rows) * v + at], 1)
     length = g.norm(dim=1, keepdim=True)
-    fits = known & torch.isfinite(length) & (length > 0)
+    fits = usable & torch.isfinite(length) & (length > 0)
     return torch.where(fits, -g / length.where(fits, torch.ones_like(length)), torch.zeros_like(g)).float()
 
 
@@ -97,16 +97,16 @@ def best_window(
     planes = F.pad(plane, (reach,) * 4)
     misfits = F.pad(misfit + ROUNDING, (reach,) * 4, value=torch.inf)
     best = torch.full_like(misfit, MAX_MISFIT**2)
-    found = torch.full_like(plane, torch.nan)
+    best_plane = torch.full_like(plane, torch.nan)
     offsets = range(-reach, reach + 1)
     for dy, dx in sorted(((y, x) for y in offsets for x in offsets), key=lambda o: o[0] ** 2 + o[1] ** 2):
         rows, columns = slice(reach + dy, reach + dy + h), slice(reach + dx, reach + dx + w)
         score = misfits[..., rows, columns] * (1 + DISTANCE_PENALTY * (dy * dy + dx * dx))
         better = score < best
         a, b, c = planes[..., rows, columns].chunk(3, 1)
-        found = torch.where(better, torch.cat([a, b, c - a * dx - b * dy], 1), found)
+        best_plane = torch.where(better, torch.cat([a, b, c - a * dx - b * dy], 1), best_plane)
         best = torch.where(better, score, best)
-    return found[:, 0], found[:, 1], found[:, 2]
+    return best_plane[:, 0], best_plane[:, 1], best_plane[:, 2]
 
 
 @cache

@@ -19,9 +19,9 @@ def joined(
     beside = np.full((2, *step.shape), np.nan)
     inner, outer = (slice(1, None), slice(None, -1))
     for row, (to, source) in zip(beside, ((inner, outer), (outer, inner)), strict=True):
-        place, origin = [slice(None)] * 2, [slice(None)] * 2
-        place[axis], origin[axis] = to, source
-        row[tuple(place)] = step[tuple(origin)]
+        target, origin = [slice(None)] * 2, [slice(None)] * 2
+        target[axis], origin[axis] = to, source
+        row[tuple(target)] = step[tuple(origin)]
     # Where there is no neighbour, at the border and beside holes, the slope is unknown and taken for none.
     jump = np.abs(step[None] - np.nan_to_num(beside)).min(axis=0)
     first, second = (np.take(inverse, range(k, inverse.shape[axis] - 1 + k), axis=axis) for k in (0, 1))

@@ -30,11 +30,11 @@ class Digits(Dataset):
             from sklearn.datasets import load_digits
         except ImportError as error:
             raise DataError("digits: needs scikit-learn (pip install 'densevit[digits]').") from error
-        found = load_digits()
-        chosen = [i for i in range(len(found.images)) if i % 6 in PARTS[split]]
-        self.pixels = np.rint(found.images[chosen] * (255 / WHITE)).astype(np.uint8)
-        self.labels = found.target[chosen]
-        self.names = [f"{i:04d}" for i in chosen]
+        data = load_digits()
+        indices = [i for i in range(len(data.images)) if i % 6 in PARTS[split]]
+        self.pixels = np.rint(data.images[indices] * (255 / WHITE)).astype(np.uint8)
+        self.labels = data.target[indices]
+        self.names = [f"{i:04d}" for i in indices]
 
     def read(self, index: int) -> Sample:
         return Sample(

@@ -47,10 +47,10 @@ class Mnist(Dataset):
             raise DataError(f"{folder}: {len(images):,} images and {len(labels):,} labels in '{prefix}'.")
         if labels.max() > 9:
             raise DataError(f"{folder}: label {labels.max()} in '{prefix}'; MNIST has digits 0 to 9.")
-        part = shares(len(images))[split]
-        self.images: UInt8[np.ndarray, "n 28 28"] = images[part]
-        self.labels: Int64[np.ndarray, " n"] = labels[part]
-        self.names = [f"{prefix}_{i:05d}" for i in range(*part.indices(len(images)))]
+        rows = shares(len(images))[split]
+        self.images: UInt8[np.ndarray, "n 28 28"] = images[rows]
+        self.labels: Int64[np.ndarray, " n"] = labels[rows]
+        self.names = [f"{prefix}_{i:05d}" for i in range(*rows.indices(len(images)))]
 
     def read(self, index: int) -> Sample:
         return Sample(
@@ -107,11 +107,11 @@ def fetch(root: Path) -> Path:
     from torchvision.datasets import MNIST
 
     try:
-        where = resolve_root(root, "mnist")
+        folder = resolve_root(root, "mnist")
     except DataError:
-        where = root.expanduser()
+        folder = root.expanduser()
     try:
-        MNIST(where, download=True)
+        MNIST(folder, download=True)
     except (OSError, RuntimeError) as error:
-        raise DataError(f"{where}: MNIST cannot be fetched ({str(error).strip()}).") from error
-    return where.absolute()
+        raise DataError(f"{folder}: MNIST cannot be fetched ({str(error).strip()}).") from error
+    return folder.absolute()

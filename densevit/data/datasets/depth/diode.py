@@ -51,8 +51,8 @@ class Diode(FileDataset):
         """
         self.root = resolve_root(root, "diode")
         self.depth_range = RANGES[part]
-        where = "*" if part == "both" else part
-        images = find_files(self.root, [f"{split}/{where}/scene_*/scan_*/*.png"], "as DIODE's archives unpack.")
+        scenes = "*" if part == "both" else part
+        images = find_files(self.root, [f"{split}/{scenes}/scene_*/scan_*/*.png"], "as DIODE's archives unpack.")
         super().__init__([_files(path, self.root) for path in images], subset, f"diode '{split}' in {self.root}")
 
     def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"]:

@@ -112,7 +112,7 @@ class Kitti(FileDataset):
             raise DataError(f"{files.image}: {error}") from None
 
     def scene(self, index: int) -> str:
-        return next((part for part in self.names[index].split("/") if part.endswith("_sync")), "")
+        return next((folder for folder in self.names[index].split("/") if folder.endswith("_sync")), "")
 
 
 def eigen_samples(
@@ -139,18 +139,18 @@ def eigen_samples(
         drive, frame = _drive_and_frame(image)
         for side in CAMERAS[camera]:
             png = image_folder(drive, side) / f"{frame}.png"
-            found = next((path for path in (png, png.with_suffix(".jpg")) if path in listing), png)
+            path_of_image = next((path for path in (png, png.with_suffix(".jpg")) if path in listing), png)
             depth_path = depth_folder(drive, side) / f"{frame}.png" if depth else None
             name = f"{drive[:10]}/{drive}/{side}/data/{frame}"
-            samples.append(SampleFiles(name, found, depth_path, intrinsics=intrinsics(drive, side)))
+            samples.append(SampleFiles(name, path_of_image, depth_path, intrinsics=intrinsics(drive, side)))
     return samples
 
 
 def benchmark_samples(root: Path, split: str) -> list[SampleFiles]:
     """The samples of the official benchmark's cropped images."""
     name = BENCHMARK[split][0]
-    places = [root, root / name, root / "depth_selection" / name]
-    folder = next((place for place in places if (place / "image").is_dir()), None)
+    folders = [root, root / name, root / "depth_selection" / name]
+    folder = next((path for path in folders if (path / "image").is_dir()), None)
     if folder is None:
         raise DataError(f"{root}: no {name}/image. It comes with the benchmark's 'depth_selection' archive.")
     samples = []
@@ -162,17 +162,17 @@ def benchmark_samples(root: Path, split: str) -> list[SampleFiles]:
 
 
 def _drive_and_frame(image: str) -> tuple[str, str]:
-    parts = image.split("/")
-    drive = next((part for part in parts if part.endswith("_sync")), None)
+    folders = image.split("/")
+    drive = next((folder for folder in folders if folder.endswith("_sync")), None)
     if drive is None:
         raise DataError(f"{image!r}: expected a KITTI path such as 2011_09_26/2011_09_26_drive_0001_sync/image_02/...")
-    return drive, parts[-1].rpartition(".")[0]
+    return drive, folders[-1].rpartition(".")[0]
 
 
 def _first_existing(root: Path, folders: tuple[str, ...], tails: list[str]) -> Path:
-    """The first of the places that is there; where none is, the first, so that messages name it."""
-    places = [root / folder / tail for folder in folders for tail in tails]
-    return next((place for place in places if place.is_dir()), places[0])
+    """Return the first path that exists; if none does, the first, so that messages name it."""
+    paths = [root / folder / tail for folder in folders for tail in tails]
+    return next((path for path in paths if path.is_dir()), paths[0])
 
 
 # fx = fy, cx, cy of P_rect_02, which P_rect_03 shares, in each day's calib_cam_to_cam.txt.

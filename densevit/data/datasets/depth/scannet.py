@@ -53,10 +53,10 @@ class Scannet(FileDataset):
             every: takes only every n-th frame of a scene, beginning with the first.
         """
         self.root = resolve_root(root, "scannet")
-        found = find_files(self.root, [f"{folder}*/color" for folder in FOLDERS], "as ScanNet's exporter writes.")
-        folder = found[0].parents[1]
+        colors = find_files(self.root, [f"{folder}*/color" for folder in FOLDERS], "as ScanNet's exporter writes.")
+        folder = colors[0].parents[1]
         listed = self.root / f"scannetv2_{split}.txt"  # comes with ScanNet's benchmark
-        scenes = [path.parent.name for path in found] if split == "all" else read_names(listed)
+        scenes = [path.parent.name for path in colors] if split == "all" else read_names(listed)
         samples = [files for scene in scenes for files in scene_files(folder / scene)[::every]]
         super().__init__(samples, subset, f"scannet '{split}' in {folder}")
 

@@ -69,14 +69,14 @@ class Tum(FileDataset):
         samples = []
         for folder in self._folders(sequences):
             path = folder.resolve()
-            own: str = camera or next((name for name in CAMERAS if name in str(path)), "")
-            if own not in CAMERAS:
+            camera_name: str = camera or next((name for name in CAMERAS if name in str(path)), "")
+            if camera_name not in CAMERAS:
                 log.warning("%s: which camera it is from is not in its name; say so by camera=freiburg1.", folder)
-            self.facts = [*self.facts, f"{path.name}: camera {own or 'unknown: set `camera`'}"]
+            self.facts = [*self.facts, f"{path.name}: camera {camera_name or 'unknown: set `camera`'}"]
             samples += [
                 SampleFiles(
                     f"{path.name}/{frame.name}", frame.image, frame.depth, time=frame.time, pose=frame.pose,
-                    intrinsics=camera_of(own) if undistort else CAMERAS.get(own),
+                    intrinsics=camera_of(camera_name) if undistort else CAMERAS.get(camera_name),
                 )
                 for frame in read_tum(folder, max_gap)
             ]  # fmt: skip

@@ -31,12 +31,12 @@ class CamVid(LabelledImages):
         """Lists the images."""
         self.root = resolve_root(root, "camvid")
         layouts = [(self.root / image.format(split), self.root / label.format(split)) for image, label in LAYOUTS]
-        found = [pair for pair in layouts if pair[0].is_dir() and pair[1].is_dir()]
-        if not found:
+        folders = [pair for pair in layouts if pair[0].is_dir() and pair[1].is_dir()]
+        if not folders:
             raise DataError(
                 f"{self.root}: neither {split}/ beside {split}annot/ nor {split}/rgb/ beside {split}/labels/ is there."
             )
-        images, labels = found[0]
+        images, labels = folders[0]
         paths = [path for path in glob_visible(images, "*") if path.suffix.lower() in IMAGE_SUFFIXES]
         samples = [SampleFiles(path.stem, path, labels=labels / f"{path.stem}.png") for path in paths]
         super().__init__(samples, published_table("camvid"), subset, f"camvid '{split}' in {self.root}", COUNTS[split])

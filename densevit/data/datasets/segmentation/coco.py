@@ -89,11 +89,11 @@ class Coco(FileDataset):
         categories = by_id(tree["categories"], f"{path}: category")
         self.background = background
         entries = [Entry(position(0), "background", (0, 0, 0))] if background else []
-        self.places = {id_: position(i + background) for i, id_ in enumerate(categories)}
+        self.id_map = {id_: position(i + background) for i, id_ in enumerate(categories)}
         names = {id_: field(one, "name", str, f"{path}: category") for id_, one in categories.items()}
-        entries += [Entry(self.places[id_], names[id_], colour_of(one, path)) for id_, one in categories.items()]
+        entries += [Entry(self.id_map[id_], names[id_], colour_of(one, path)) for id_, one in categories.items()]
         self.classes, self.palette = (table := ClassTable(entries, str(path))).names, table.palette
-        self.things = [self.places[id_] for id_, one in categories.items() if one.get("isthing", 1)]
+        self.things = [self.id_map[id_] for id_, one in categories.items() if one.get("isthing", 1)]
         self.segments: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
         self.panoptic = isinstance(tree["annotations"][0], dict) and "segments_info" in tree["annotations"][0]
         pngs = first_folder(self.root, (str(path.parent.relative_to(self.root)), ""), masks or path.stem)
@@ -101,10 +101,10 @@ class Coco(FileDataset):
         what = f"{path}: annotation"
         for annotation in tree["annotations"]:
             image = field(annotation, "image_id", int, what)
-            parts = annotation.get("segments_info") if self.panoptic else [annotation]
-            if not isinstance(parts, list) or image in masks_of:
+            segments = annotation.get("segments_info") if self.panoptic else [annotation]
+            if not isinstance(segments, list) or image in masks_of:
                 raise DataError(f"{path}: image {image} has no `segments_info`, or two annotations.")
-            self.segments[image] += parts
+            self.segments[image] += segments
             if self.panoptic:
                 masks_of[image] = pngs / (masks or path.stem) / field(annotation, "file_name", str, what)
         self._check_segments()
@@ -114,13 +114,13 @@ class Coco(FileDataset):
         listed = {id_: one for id_, one in listed.items() if unannotated or id_ in self.segments}
         if not listed:
             raise DataError(f"{path}: no annotation has the `image_id` of one of its images.")
-        places = {id_: path_in(one, path) for id_, one in listed.items()}
-        first = list(islice(places.values(), TRIED))
+        paths = {id_: path_in(one, path) for id_, one in listed.items()}
+        first = list(islice(paths.values(), TRIED))
         folder = self.root / (images or images_folder(self.root, path, first))
         flat = not any((folder / file).exists() for file in first)
         self.entries: dict[str, Mapping[str, Any]] = {}
         samples = []
-        for id_, file in places.items():
+        for id_, file in paths.items():
             file = PurePosixPath(file.name) if flat else file
             name = file.with_suffix("").as_posix()
             if name in self.entries:
@@ -145,12 +145,12 @@ class Coco(FileDataset):
         return segments.labels(0 if self.background else IGNORE), segments
 
     def decode_segments(self, files: SampleFiles) -> Segments:
-        found, classes, crowd = self._annotated(files.name)
+        entries, classes, crowd = self._annotated(files.name)
         if not self.panoptic:
             return painted(self._masks(files), classes, crowd)
         assert files.labels is not None
         ids = read_panoptic_ids(files.labels)
-        segments, unknown = segments_of_ids(ids, [int(one["id"]) for one in found], classes, crowd)
+        segments, unknown = segments_of_ids(ids, [int(one["id"]) for one in entries], classes, crowd)
         if unknown:
             raise DataError(f"{files.labels}: segment {unknown[0]} is not in the JSON.")
         return segments
@@ -158,20 +158,20 @@ class Coco(FileDataset):
     def objects(self, index: int) -> Objects | None:
         if self.panoptic:
             return None
-        found, classes, crowd = self._annotated(self.names[index])
+        entries, classes, crowd = self._annotated(self.names[index])
         masks = self._masks(self.samples[index])
-        stated = [field(one, "area", float, f"{self.path}: annotation") if "area" in one else None for one in found]
+        stated = [field(one, "area", float, f"{self.path}: annotation") if "area" in one else None for one in entries]
         areas = np.array([mask.sum() if area is None else area for area, mask in zip(stated, masks, strict=True)])
-        kept = np.isin(np.array(classes, np.int64), self.things)
-        return Objects(masks[kept], np.array(classes, np.int64)[kept], np.array(crowd, np.bool_)[kept], areas[kept])
+        thing = np.isin(np.array(classes, np.int64), self.things)
+        return Objects(masks[thing], np.array(classes, np.int64)[thing], np.array(crowd, np.bool_)[thing], areas[thing])
 
     def _annotated(self, name: str) -> tuple[list[Mapping[str, Any]], list[int], list[bool]]:
         """The segments of an image, their classes, and which are crowds."""
-        found = self.segments.get(int(self.entries[name]["id"]), [])
+        entries = self.segments.get(int(self.entries[name]["id"]), [])
         return (
-            found,
-            [self.places[int(x["category_id"])] for x in found],
-            [bool(int(x.get("iscrowd") or 0)) for x in found],
+            entries,
+            [self.id_map[int(x["category_id"])] for x in entries],
+            [bool(int(x.get("iscrowd") or 0)) for x in entries],
         )
 
     def _masks(self, files: SampleFiles) -> Bool[np.ndarray, "n h w"]:
@@ -179,37 +179,37 @@ class Coco(FileDataset):
         h, w = (field(entry, side, int, f"{self.path}: image") for side in ("height", "width"))
         if h < 1 or w < 1:
             raise DataError(f"{self.path}: image {entry['id']}: is {h} x {w} (h x w).")
-        found = self.segments.get(int(entry["id"]), [])
-        names = [f"annotation {one['id']}" if "id" in one else f"segment {i}" for i, one in enumerate(found, 1)]
+        entries = self.segments.get(int(entry["id"]), [])
+        names = [f"annotation {one['id']}" if "id" in one else f"segment {i}" for i, one in enumerate(entries, 1)]
         masks = [mask_of(one.get("segmentation"), (h, w), f"{self.path}: image {entry['id']} ({files.name}), {name}")
-                 for one, name in zip(found, names, strict=True)]  # fmt: skip
+                 for one, name in zip(entries, names, strict=True)]  # fmt: skip
         return np.array(masks, np.bool_).reshape(-1, h, w)
 
     def _check_segments(self) -> None:
         """Raises DataError: a segment is of a category that the file does not list, or has no id of its own."""
         for image, segments in self.segments.items():
-            where = f"{self.path}: image {image}, annotation"
+            source = f"{self.path}: image {image}, annotation"
             for one in segments:
-                if field(one, "category_id", int, where) not in self.places:
+                if field(one, "category_id", int, source) not in self.id_map:
                     raise DataError(
                         f"{self.path}: image {image} has category {one['category_id']}, but `categories` lists only "
-                        f"{', '.join(map(str, sorted(self.places)[:10]))}{', ...' if len(self.places) > 10 else ''}."
+                        f"{', '.join(map(str, sorted(self.id_map)[:10]))}{', ...' if len(self.id_map) > 10 else ''}."
                     )
                 if one.get("iscrowd") is not None:
-                    field(one, "iscrowd", int, where)
+                    field(one, "iscrowd", int, source)
             if self.panoptic and 0 in by_id(segments, f"{self.path}: image {image}, segment"):
                 raise DataError(f"{self.path}: image {image} has a segment 0, which is void in the PNG.")
 
 
 def by_id(entries: Sequence[Any], what: str) -> dict[int, Mapping[str, Any]]:
     """Entries in the order of their ids. Raises DataError, which begins with `what`: one has none, or two the same."""
-    found: dict[int, Mapping[str, Any]] = {}
+    entry_of: dict[int, Mapping[str, Any]] = {}
     for entry in entries:
         id_ = field(entry, "id", int, what)
-        if id_ in found:
+        if id_ in entry_of:
             raise DataError(f"{what} {id_}: this id occurs more than once.")
-        found[id_] = entry
-    return dict(sorted(found.items()))
+        entry_of[id_] = entry
+    return dict(sorted(entry_of.items()))
 
 
 def path_in(image: Mapping[str, Any], path: Path) -> PurePosixPath:
@@ -227,12 +227,12 @@ def find_annotations(root: Path) -> dict[str, Path]:
     if len(paths) == 1:
         return {"all": paths[0]}
     words = [re.findall("[a-z]+", str(path.relative_to(root)).lower()) for path in paths]
-    splits = [next((SPLITS[word] for word in found if word in SPLITS), "") for found in words]
-    found = dict(zip(splits, paths, strict=True))
-    if not found or "" in found or len(found) < len(paths):
+    splits = [next((SPLITS[word] for word in matches if word in SPLITS), "") for matches in words]
+    matches = dict(zip(splits, paths, strict=True))
+    if not matches or "" in matches or len(matches) < len(paths):
         there = ", ".join(str(path.relative_to(root)) for path in paths) or "none"
         raise DataError(f"{root}: say which JSON holds the annotations by `annotations`; COCO files there: {there}.")
-    return found
+    return matches
 
 
 def annotation_files(root: Path) -> list[Path]:

@@ -70,8 +70,8 @@ class PascalContext(LabelledImages):
 def context_table(*, background: bool) -> ClassTable:
     """Of the converted PNGs, whose ids are positions among the 60."""
     entries = [
-        Entry(place, entry.name, entry.colour, ignored=place == 0 and not background)
-        for place, entry in enumerate(published_entries("pascal_context"))
+        Entry(position, entry.name, entry.colour, ignored=position == 0 and not background)
+        for position, entry in enumerate(published_entries("pascal_context"))
     ]
     return ClassTable(entries, "densevit's table of pascal_context")
 
@@ -82,19 +82,19 @@ def read_context(path: Path) -> Int64[np.ndarray, "h w"]:
     ids = matlab.class_ids(path, matlab.load(path, "LabelMap"))
     if ids.min() < 0 or ids.max() > CLASSES:
         raise DataError(f"{path}: ids {ids.min()} to {ids.max()}; PASCAL-Context has 0 to {CLASSES}.")
-    places: Int64[np.ndarray, " ids"] = np.zeros(CLASSES + 1, np.int64)
-    places[[entry.id for entry in published_entries("pascal_context")]] = range(60)
-    return np.take(places, ids)
+    positions: Int64[np.ndarray, " ids"] = np.zeros(CLASSES + 1, np.int64)
+    positions[[entry.id for entry in published_entries("pascal_context")]] = range(60)
+    return np.take(positions, ids)
 
 
 def find_list(folder: Path, split: str) -> Path:
     """Context's own list, as converters write it, or VOC 2010's: all its images are labelled. Raises DataError if
     neither is there."""
-    places = [folder / f"{name}/{split}.txt" for name in LISTS]
-    found = next((path for path in places if path.is_file()), None)
-    if found is None:
+    paths = [folder / f"{name}/{split}.txt" for name in LISTS]
+    listed = next((path for path in paths if path.is_file()), None)
+    if listed is None:
         raise DataError(f"{folder}: no {' or '.join(f'{name}/{split}.txt' for name in LISTS)}, as VOC 2010 has them.")
-    return found
+    return listed
 
 
 def _labelled(folder: Path, published: Path, name: str, there: Listing) -> SampleFiles:

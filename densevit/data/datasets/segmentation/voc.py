@@ -58,7 +58,7 @@ class Voc(LabelledImages):
         if split == "train_aug":
             samples = augmented(folder, sbd_root.expanduser() if sbd_root else first_folder(self.root, SBD, "cls"))
         else:
-            samples = [_own(folder, name) for name in read_names(folder / LISTS / f"{split}.txt")]
+            samples = [_voc_sample(folder, name) for name in read_names(folder / LISTS / f"{split}.txt")]
         super().__init__(samples, published_table("voc"), subset, f"voc '{split}' in {folder}", COUNTS[split])
 
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
@@ -69,11 +69,11 @@ def augmented(folder: Path, sbd: Path) -> list[SampleFiles]:
     """The images of VOC's `train` and of SBD that VOC's `val` has not. Raises DataError: neither SBD's lists nor
     `trainaug.txt` is there."""
     train = read_names(folder / LISTS / "train.txt")
-    own = set(train)
+    in_voc = set(train)
     converted = Listing()
     return [
-        _own(folder, name)
-        if name in own
+        _voc_sample(folder, name)
+        if name in in_voc
         else SampleFiles(name, _image(folder, name), labels=_added(folder, sbd, name, converted))
         for name in augmented_names(folder, sbd, train)
     ]
@@ -106,7 +106,7 @@ def _image(folder: Path, name: str) -> Path:
     return folder / f"JPEGImages/{name}.jpg"
 
 
-def _own(folder: Path, name: str) -> SampleFiles:
+def _voc_sample(folder: Path, name: str) -> SampleFiles:
     return SampleFiles(name, _image(folder, name), labels=folder / f"SegmentationClass/{name}.png")
 
 

@@ -59,15 +59,15 @@ class Yolo(FileDataset):
         self.classes = ("background", *names) if background else names
         self.things = range(int(background), len(self.classes))
         self.empty = 0 if background else IGNORE
-        stated = str(tree.get("path") or ".")  # often a place on the machine that wrote the file
+        stated = str(tree.get("path") or ".")  # often a path on the machine that wrote the file
         base = (
             confine(self.root, stated, allow_outside=allow_outside_root) if (self.root / stated).exists() else self.root
         )
-        where = tree.get(split)
-        if not where:
+        stated_images = tree.get(split)
+        if not stated_images:
             raise DataError(f"{self.root / file}: names no images of '{split}'.")
-        places = [where] if isinstance(where, str) else list(where)
-        folders = [confine(base, below(base, str(place)), allow_outside=allow_outside_root) for place in places]
+        entries = [stated_images] if isinstance(stated_images, str) else list(stated_images)
+        folders = [confine(base, below(base, str(entry)), allow_outside=allow_outside_root) for entry in entries]
         images = [image for each in folders for image in images_of(each)]
         names_of = [image.relative_to(base) if image.is_relative_to(base) else Path(image.name) for image in images]
         samples = [SampleFiles(str(name.with_suffix("")), image) for name, image in zip(names_of, images, strict=True)]
@@ -84,8 +84,8 @@ class Yolo(FileDataset):
         return ""  # folders sort images by split, or not at all
 
     def files(self, index: int) -> Mapping[str, Path]:
-        own = self.outlines[index]
-        return {**super().files(index), **({} if own is None else {"labels": own})}
+        outline = self.outlines[index]
+        return {**super().files(index), **({} if outline is None else {"labels": outline})}
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"]:
         return self.segments(self.outlines[index], image_size(self.samples[index].image)).labels(self.empty)
@@ -121,37 +121,37 @@ def class_names(tree: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def below(base: Path, place: str) -> str:
+def below(base: Path, path: str) -> str:
     """Without the `../` that Roboflow writes for folders beside the file (Ultralytics does the same)."""
-    inside = place.removeprefix("../")
-    return inside if not (base / place).exists() and (base / inside).exists() else place
+    inside = path.removeprefix("../")
+    return inside if not (base / path).exists() and (base / inside).exists() else path
 
 
-def images_of(place: Path) -> list[Path]:
+def images_of(source: Path) -> list[Path]:
     """The images of a folder, folders in it included, or of a list with one path a line. Raises DataError if neither is
     there."""
-    if place.is_file():
-        lines = [line.strip() for line in place.read_text(encoding="utf-8").splitlines() if line.strip()]
-        return [place.parent / line for line in lines]
-    found = [path for path in glob_visible(place, "**/*") if path.suffix.lower() in IMAGE_SUFFIXES]
-    if not found:
-        raise DataError(f"{place}: no images, nor a list of them.")
-    return found
+    if source.is_file():
+        lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [source.parent / line for line in lines]
+    images = [path for path in glob_visible(source, "**/*") if path.suffix.lower() in IMAGE_SUFFIXES]
+    if not images:
+        raise DataError(f"{source}: no images, nor a list of them.")
+    return images
 
 
 def label_path(image: Path) -> Path:
     """The label file of an image: `images` in its path becomes `labels`, as the format has it."""
-    parts = list(image.with_suffix(".txt").parts)
-    places = [i for i, part in enumerate(parts) if part == "images"]
-    if places:
-        parts[places[-1]] = "labels"
-    return Path(*parts)
+    folders = list(image.with_suffix(".txt").parts)
+    positions = [i for i, folder in enumerate(folders) if folder == "images"]
+    if positions:
+        folders[positions[-1]] = "labels"
+    return Path(*folders)
 
 
 def read_outlines(path: Path, classes: int) -> list[Outline]:
     """Raises DataError naming the line: a box instead of an outline, a class that has no name, corners outside the
     image."""
-    found = []
+    outlines = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = line.split()
         if not words:
@@ -169,8 +169,8 @@ def read_outlines(path: Path, classes: int) -> list[Outline]:
         corners = np.array(values[1:]).reshape(-1, 2)
         if corners.min() < -0.01 or corners.max() > 1.01:
             raise DataError(f"{path}:{number}: corners are shares of width and height, 0 to 1, got {corners.max():g}.")
-        found.append((int(values[0]), corners))
-    return found
+        outlines.append((int(values[0]), corners))
+    return outlines
 
 
 def paint(outlines: Sequence[Outline], size: Size) -> Segments:

@@ -39,10 +39,10 @@ class ClassMapping:
 class NyuLabels:
     """Turns NYU's stored labels into class ids."""
 
-    def __init__(self, mapping: ClassMapping, where: str) -> None:
+    def __init__(self, mapping: ClassMapping, source: str) -> None:
         named = [Entry(i, name) for i, name in enumerate(mapping.classes, 1)]
         self.numbers = mapping.numbers
-        self.table = ClassTable([Entry(0, "unlabelled", ignored=True), *named], where)
+        self.table = ClassTable([Entry(0, "unlabelled", ignored=True), *named], source)
 
     def __call__(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
         """Raises LabelError: labels beyond the names of the file."""
@@ -55,22 +55,22 @@ class NyuLabels:
         return self.table.map_ids(path, self.numbers[stored])
 
 
-def labels_of_classes(path: Path, known: Sequence[str], classes: Sequence[str]) -> NyuLabels:
-    """The named classes, in this order. `path`: the .mat, for messages; `known`: its names."""
+def labels_of_classes(path: Path, names: Sequence[str], classes: Sequence[str]) -> NyuLabels:
+    """The named classes, in this order. `path`: the .mat, for messages; `names`: its names."""
     for name in classes:
-        if name not in known:
-            raise DataError(f"{path}: no class '{name}'.{did_you_mean(name, known[:1000])}")
-    return NyuLabels(_by_name(known, {name: name for name in classes}, classes), str(path))
+        if name not in names:
+            raise DataError(f"{path}: no class '{name}'.{did_you_mean(name, names[:1000])}")
+    return NyuLabels(_by_name(names, {name: name for name in classes}, classes), str(path))
 
 
-def all_labels(path: Path, known: Sequence[str]) -> NyuLabels:
+def all_labels(path: Path, names: Sequence[str]) -> NyuLabels:
     """All classes. 255 is no class: the 256th name has id 256."""
-    return NyuLabels(ClassMapping(np.arange(len(known) + 1), known), str(path))
+    return NyuLabels(ClassMapping(np.arange(len(names) + 1), names), str(path))
 
 
-def mapped_labels(path: Path, known: Sequence[str], files: Sequence[Path]) -> NyuLabels:
+def mapped_labels(path: Path, names: Sequence[str], files: Sequence[Path]) -> NyuLabels:
     """The classes of the last of some mapping files. Raises DataError if one is no mapping, or not of these names."""
-    total = ClassMapping(np.arange(len(known) + 1), known)
+    total = ClassMapping(np.arange(len(names) + 1), names)
     for file in files:
         mapping = read_mapping(file, total.classes)
         total = ClassMapping(mapping.numbers[total.numbers], mapping.classes)

@@ -166,13 +166,13 @@ def _read_labels(file: h5py.File, path: Path, classes: Sequence[str], label_map:
     if not classes and label_map is None:
         return None
     matlab.dataset(file, "labels")
-    known = matlab.read_texts(file, "names")
+    names = matlab.read_texts(file, "names")
     if classes:
-        return labels_of_classes(path, known, classes)
+        return labels_of_classes(path, names, classes)
     if label_map == "raw":
-        return all_labels(path, known)
+        return all_labels(path, names)
     files = label_map if isinstance(label_map, tuple) else (Path(label_map or ""),)
-    return mapped_labels(path, known, [path.parent / file.expanduser() for file in files])
+    return mapped_labels(path, names, [path.parent / file.expanduser() for file in files])
 
 
 Border = Literal["keep", "black", "mask", "crop"]
@@ -217,6 +217,6 @@ def check_size(name: str, pixels: np.ndarray) -> None:
 
 def zero_outside(pixels: Pixels, box: Box) -> Pixels:
     y0, y1, x0, x1 = box
-    kept: Pixels = np.zeros_like(pixels)
-    kept[y0:y1, x0:x1] = pixels[y0:y1, x0:x1]
-    return kept
+    inside: Pixels = np.zeros_like(pixels)
+    inside[y0:y1, x0:x1] = pixels[y0:y1, x0:x1]
+    return inside
