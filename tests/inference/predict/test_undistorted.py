@@ -78,7 +78,7 @@ def test_measured_points_move_with_the_image(folder: Path) -> None:
         0
     ]
     assert isinstance(item.intrinsics, Intrinsics)
-    points = PointFiles(folder / "points.csv").read(item, (H, W), alone=True)
+    points = PointFiles(folder / "points.csv").read(item, (H, W), single=True)
     assert points.depth.tolist() == [2, 2.3]  # the corner is not in the undistorted image
     view = item.view((H, W))
     assert view is not None
