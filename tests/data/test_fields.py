@@ -24,8 +24,8 @@ SAMPLE = Sample(
 def test_the_table_has_every_array_of_a_sample_and_every_tensor_of_a_batch() -> None:
     arrays = {field.name for field in fields(Sample) if field.name != "inputs" and "ndarray" in str(field.type)}
     tensors = {field.name for field in fields(Batch) if field.name != "inputs" and "Tensor" in str(field.type)}
-    assert arrays | {"label", "points"} == set(FIELDS)
-    assert tensors == set(STACKED)
+    assert arrays | {"label", "points"} <= set(FIELDS)  # objectives add fields of theirs
+    assert tensors <= set(STACKED)
 
 
 def test_a_crop_takes_a_window_of_all_maps_and_moves_the_principal_point() -> None:

@@ -219,7 +219,7 @@ def test_a_training_image_that_turns_bad_costs_no_step(tmp_path: Path, micro: in
     run = some_run(tmp_path / "stopped", save_every=100, validate_every=100)
     with pytest.raises(DataError, match="a.png"):
         some_trainer(run).fit(damaged_at(micro), VAL)
-    assert "step 3 is saved; once the error below is mended, --resume goes on" in capsys.readouterr().out
+    assert "step 3 is saved; once the error below is fixed, --resume continues" in capsys.readouterr().out
     again = resumed(some_run(tmp_path / "stopped"))
     assert again.state.step == 3
     again.fit(train, VAL)

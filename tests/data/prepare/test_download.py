@@ -121,7 +121,7 @@ def test_a_server_without_ranges_sends_all_again(server: Server, tmp_path: Path)
 def test_a_connection_that_brings_nothing_ends_with_what_came_kept(server: Server, tmp_path: Path) -> None:
     server.limit = 0
     (tmp_path / "a.bin.part").write_bytes(CONTENT[:1234])
-    with pytest.raises(DataError, match=r"broke after 1,234 bytes .*a later call goes on"):
+    with pytest.raises(DataError, match=r"broke after 1,234 bytes .*a later call continues"):
         fetch(server.url("/a.bin"), tmp_path / "a.bin", CHECKSUM)
     assert len(server.asked) == fetching.TRIES
     assert (tmp_path / "a.bin.part").read_bytes() == CONTENT[:1234]
