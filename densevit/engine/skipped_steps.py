@@ -143,7 +143,7 @@ def read(folder: Path) -> SkippedStep:
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no recorded step ({RECORD} is missing).") from None
     except (OSError, *MALFORMED) as error:
-        raise CheckpointError(f"{folder / RECORD}: damaged ({error}).") from None
+        raise CheckpointError(f"{folder / RECORD}: damaged ({error!s:.300}).") from None
 
 
 @dataclass(frozen=True)

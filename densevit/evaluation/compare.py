@@ -348,4 +348,4 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
     except DataError:
         raise
     except MALFORMED as error:
-        raise DataError(f"{path}: is not what `eval --output` writes ({error}).") from None
+        raise DataError(f"{path}: is not what `eval --output` writes ({error!s:.300}).") from None

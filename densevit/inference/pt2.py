@@ -204,4 +204,4 @@ def read_metadata(path: Path) -> dict[str, str]:
     except CheckpointError:
         raise
     except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, *MALFORMED) as error:
-        raise CheckpointError(f"{path}: cannot be read as a .pt2 package ({error}).") from None
+        raise CheckpointError(f"{path}: cannot be read as a .pt2 package ({error!s:.300}).") from None

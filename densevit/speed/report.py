@@ -82,7 +82,7 @@ class Report:
             hash(tuple(row.key for row in rows))  # all of them strings
             return cls(**{**tree, "rows": rows})
         except MALFORMED as error:
-            raise DataError(f"{path}: not a report of `densevit benchmark` ({error}).") from None
+            raise DataError(f"{path}: not a report of `densevit benchmark` ({error!s:.300}).") from None
 
     def markdown(self) -> str:
         machine = {**self.machine, **self.machine.get("versions", {})}

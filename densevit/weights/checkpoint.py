@@ -241,7 +241,7 @@ def parse_card(text: str, path: Path) -> ModelCard:
     try:
         return ModelCard.from_dict(migrate_card(json.loads(text)))
     except MALFORMED as error:
-        raise CheckpointError(f"{path}: its card cannot be read ({str(error)[:300]}).") from None
+        raise CheckpointError(f"{path}: its card cannot be read ({error!s:.300}).") from None
 
 
 def has_card(path: Path) -> bool:

@@ -91,7 +91,7 @@ class Recording(FileDataset):
             except DataError:
                 raise
             except MALFORMED as error:
-                raise DataError(f"{path}: a damaged recording of layout {layout.name} ({error}).") from error
+                raise DataError(f"{path}: a damaged recording of layout {layout.name} ({error!s:.300}).") from error
             if not require_depth:
                 frames = [f if f.depth and f.depth.is_file() else replace(f, depth=None) for f in frames]
             frames = [frame for frame in frames if frame.depth is not None or not require_depth][::every]

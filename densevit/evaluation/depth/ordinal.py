@@ -33,7 +33,7 @@ def read_pairs(path: Path) -> dict[str, list[Pair]]:
     try:
         return {image: [_pair(entry) for entry in entries] for image, entries in tree.items()}
     except MALFORMED as error:
-        raise DataError(f"{path}: no list of pairs as DA-2K has it ({error}).") from None
+        raise DataError(f"{path}: no list of pairs as DA-2K has it ({error!s:.300}).") from None
 
 
 def _pair(entry: Mapping[str, Any]) -> Pair:
