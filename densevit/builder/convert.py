@@ -179,6 +179,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _family(name: str) -> type[Family]:
-    family: Any = FAMILIES.components[name]
-    assert issubclass(family, Family)
-    return family  # type: ignore[no-any-return]
+    family = FAMILIES.components[name]
+    assert isinstance(family, type) and issubclass(family, Family)
+    return family

@@ -4,7 +4,7 @@ import math
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float32
+from jaxtyping import Bool, Float32, UInt8
 from pydantic import AfterValidator, Field
 
 from densevit.errors import ConfigError, DataError
@@ -135,12 +135,7 @@ class Ply(SurfaceWriter):
 
     def encode(self, frame: PredictedMap) -> bytes:
         surface = self.surface(frame)
-        xyz = surface.points[surface.valid]
-        points = np.empty(len(xyz), np.dtype([*AXES, *NORMALS * self.normals, *COLORS]))
-        for i, axis in enumerate("xyz"):
-            points[axis] = xyz[:, i]
-        for i, color in enumerate(("red", "green", "blue")):
-            points[color] = frame.image[..., i][surface.valid]
+        points = vertices(surface, frame.image, [*AXES, *NORMALS * self.normals, *COLORS])
         if self.normals:
             depth = np.where(surface.valid, surface.points[..., 2], np.float32(0))
             vectors = normals_of_map(depth, surface.camera)[surface.valid]
@@ -165,12 +160,18 @@ class SegmentCloud(SegmentWriter):
     def encode(self, frame: PredictedMap) -> bytes:
         assert frame.depth is not None
         surface, coloured = SurfaceWriter().surface(frame.depth), draw_segments(frame.image, frame.segments, frame.spec)
-        points = np.empty(np.count_nonzero(surface.valid), np.dtype([*AXES, *COLORS, ("segment", "<i4")]))
-        for names, values in (("xyz", surface.points), (("red", "green", "blue"), coloured)):
-            for name, value in zip(names, values[surface.valid].T, strict=True):
-                points[name] = value
+        points = vertices(surface, coloured, [*AXES, *COLORS, ("segment", "<i4")])
         points["segment"] = exclusive(frame.segments).segments[surface.valid]
         return header(points, "metres") + points.tobytes()
+
+
+def vertices(surface: Surface, image: UInt8[np.ndarray, "h w 3"], fields: list[tuple[str, str]]) -> np.ndarray:
+    """Return a record for each valid point, with its position and colour; other fields are not set."""
+    points = np.empty(np.count_nonzero(surface.valid), np.dtype(fields))
+    for columns, values in ((AXES, surface.points), (COLORS, image)):
+        for (name, _), value in zip(columns, values[surface.valid].T, strict=True):
+            points[name] = value
+    return points
 
 
 def header(points: np.ndarray, unit: str) -> bytes:

@@ -70,18 +70,18 @@ class MeasuredMotion:
             except DataError:  # an unreadable frame, which the loader reports or skips
                 return None
 
-        found = ordered_parallel_map(measure, len(pairs), workers, lambda i: f"frame '{data.names[pairs[i][0]]}'")
-        self.found = {pair[0]: one for pair, one in zip(pairs, found, strict=True) if one is not None}
-        told = f"the motion of {len(self.found):,} of {len(pairs):,} pairs of frames was measured by matches"
-        if not self.found:
-            raise DataError(f"{told}: film with more light, texture and parallax, or give poses.")
-        log.log(logging.INFO if 2 * len(self.found) > len(pairs) else logging.WARNING, "%s.", told)
+        motions = ordered_parallel_map(measure, len(pairs), workers, lambda i: f"frame '{data.names[pairs[i][0]]}'")
+        self.motions = {pair[0]: one for pair, one in zip(pairs, motions, strict=True) if one is not None}
+        summary = f"the motion of {len(self.motions):,} of {len(pairs):,} pairs of frames was measured by matches"
+        if not self.motions:
+            raise DataError(f"{summary}: film with more light, texture and parallax, or give poses.")
+        log.log(logging.INFO if 2 * len(self.motions) > len(pairs) else logging.WARNING, "%s.", summary)
 
     def __call__(self, index: int, sample: Sample) -> Sample:
         """Return a sample, before its transforms, with what was measured from it."""
-        if index not in self.found:
+        if index not in self.motions:
             return sample
-        motion, points = self.found[index]
+        motion, points = self.motions[index]
         size = (sample.image.shape[0], sample.image.shape[1])
         return sample.with_arrays({"next_motion": motion, "baselines": points_as_map(points, size)})
 
@@ -106,10 +106,10 @@ def relative_motion(first: Sample, second: Sample) -> Measured | None:
     x, y = (rays(places, camera) for places, camera in zip((pixels, moved), cameras, strict=True))
     focal = float(cameras[1][0, 0])
     flat_x, flat_y = (np.ascontiguousarray(part[:, :2]) for part in (x, y))
-    essential, kept = cv2.findEssentialMat(flat_x, flat_y, np.eye(3), cv2.RANSAC, 0.99, NEAR_LINE / focal)
+    essential, inliers = cv2.findEssentialMat(flat_x, flat_y, np.eye(3), cv2.RANSAC, 0.99, NEAR_LINE / focal)
     if essential is None or essential.shape != (3, 3):
         return None
-    _, turn, direction, _ = cv2.recoverPose(essential, flat_x, flat_y, np.eye(3), mask=kept)
+    _, turn, direction, _ = cv2.recoverPose(essential, flat_x, flat_y, np.eye(3), mask=inliers)
     turn, direction = refined(turn, direction[:, 0], x, y, focal)
     turned = x @ turn.T
     near = np.abs(line_distances(turn, direction, x, y)) * focal < NEAR_LINE
@@ -141,9 +141,9 @@ def matches(a: Gray, b: Gray) -> tuple[Float64[np.ndarray, "n 2"], Float64[np.nd
     rows, columns = np.nonzero(seen & (seen.mean() > LEAST_SEEN))
     edges = np.hypot(*np.gradient(cv2.GaussianBlur(a, (0, 0), 1).astype(np.float64)))[rows, columns]
     strongest = np.argsort(-edges, kind="stable")[: len(edges) // 3]
-    chosen = np.random.default_rng(0).permutation(strongest)[:MATCHES]
-    pixels = np.stack([columns, rows], 1)[chosen].astype(np.float64)
-    return pixels, pixels + flow[rows, columns][chosen]
+    selected = np.random.default_rng(0).permutation(strongest)[:MATCHES]
+    pixels = np.stack([columns, rows], 1)[selected].astype(np.float64)
+    return pixels, pixels + flow[rows, columns][selected]
 
 
 def rays(pixels: Float64[np.ndarray, "n 2"], camera: Matrix) -> Rays:
