@@ -273,10 +273,10 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
     photo(tmp_path / "in/a.jpg", exif={F35: 26})
     photo(tmp_path / "in/b.jpg", exif={F35: 52}, size=(80, 60))
     words = ["predict", str(run), str(tmp_path / "in"), "--formats", "npy", "--precision", "fp32", "--output"]
-    assert "focal length 2 from EXIF" in shell(*words, tmp_path / "exif").out
+    assert "focal lengths: 2 from EXIF" in shell(*words, tmp_path / "exif").out
     predictor = densevit.load(run, precision="fp32", focal=52 * 100 / 43.2666)
     np.testing.assert_allclose(np.load(tmp_path / "exif/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
-    assert "focal length 2 given" in shell(*words, tmp_path / "given", "--fov", "60").out
+    assert "focal lengths: 2 given" in shell(*words, tmp_path / "given", "--fov", "60").out
     predictor = predictor.with_options(camera=30 / np.tan(np.radians(30)))  # of b, 60 pixels wide
     np.testing.assert_allclose(np.load(tmp_path / "given/b.npy"), predictor(tmp_path / "in/b.jpg"), rtol=1e-4)
     predictor = predictor.with_options(camera=None, batch_size=2)  # then each photo's own, in a batch, too

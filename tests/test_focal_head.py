@@ -110,7 +110,7 @@ def test_exports_say_what_was_estimated_and_exif_comes_first(run: Path, tmp_path
     exif.get_ifd(0x8769)[0xA405] = 30  # 35 mm equivalent
     Image.fromarray(image(7)).save(tmp_path / "in/c.jpg", exif=exif)
     words = ["predict", str(run), str(tmp_path / "in"), "--formats", "npy,ply", "--precision", "fp32"]
-    assert "focal length 1 from EXIF, 2 estimated by the model" in shell(*words, "--output", tmp_path / "out").out
+    assert "focal lengths: 1 from EXIF, 2 estimated by the model" in shell(*words, "--output", tmp_path / "out").out
     predictor = densevit.load(run, precision="fp32")
     focal = predictor.estimate_camera(tmp_path / "in/a.png")
     points = read_ply_points(tmp_path / "out/a.ply")
@@ -124,7 +124,7 @@ def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, shell:
     pytest.importorskip("av")
     film = write_film(tmp_path / "film.mp4", [image(seed, (64, 64)) for seed in range(3)])
     words = ["predict", str(run), str(film), "--formats", "npz_clip", "--precision", "fp32"]
-    assert "focal length 1 estimated by the model" in shell(*words, "--output", tmp_path / "out").out
+    assert "focal lengths: 1 estimated by the model" in shell(*words, "--output", tmp_path / "out").out
     predictor = densevit.load(run, precision="fp32")
     maps = [frame.depth for frame in predict_video(predictor, film)]
     np.testing.assert_allclose(np.load(tmp_path / "out/film.depth.npz")["depth"], maps, rtol=1e-5)

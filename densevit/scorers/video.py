@@ -20,11 +20,13 @@ from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
 from densevit.evaluation.video.scores import ClipPictures, VideoScores, draw
+from densevit.inference.camera import as_camera
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.predict import predict_frames
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind
+from densevit.ops.geometry import Matrix, pinhole
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.scorers.base import Evaluation, inference_options, input_of
 from densevit.structures import Row, Sample
@@ -136,7 +138,7 @@ class ClipScorer:
                 for number, sample in enumerate(frames()):
                     yield ClipFrame(
                         name=sample.name, image=sample.image, prediction=np.load(folder / f"{number}.npy") / unit,
-                        depth=sample.depth, valid=sample.valid, intrinsics=sample.intrinsics, pose=sample.pose,
+                        depth=sample.depth, valid=sample.valid, intrinsics=self.intrinsics(sample), pose=sample.pose,
                     )  # fmt: skip
 
             row = score_clip(predicted, self.protocol, self.align, kind)
@@ -144,6 +146,12 @@ class ClipScorer:
             if self.pictures:
                 move = fit_clip(predicted, self.protocol, self.align, kind) if self.has_truth else lambda values: values
                 self.shown.append(draw(name, row, predicted, move))
+
+    def intrinsics(self, sample: Sample) -> Matrix | None:
+        """Return the camera that the predictor takes for all images, else that of the data."""
+        size = sample.image.shape[:2]
+        focal = self.predictions.cameras.of_size(size) if isinstance(self.predictions, Predictor) else None
+        return sample.intrinsics if focal is None else pinhole(*as_camera(focal, size).values[0].tolist())
 
     def maps(self, samples: Iterator[Sample], kind: Kind, bar: tqdm) -> Iterator[Map]:
         """Yield the map of each frame, stabilised where that is asked for."""

@@ -3,15 +3,19 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from films import frame, write_film, write_frames
 from shell import Shell
 from torch import Tensor, nn
 
 from densevit.errors import DataError
+from densevit.evaluation.video.clip import VideoProtocol
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.scorers.video import evaluate_films
+from densevit.scorers.video import ClipScorer, evaluate_films
+from densevit.structures import Sample
+from densevit.utils.progress import tqdm
 
 
 class Flat(nn.Module):
@@ -43,6 +47,21 @@ def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path)
     steadied = evaluate_films(predictor(0.1), films[:1], stabilize={"future": 2})
     assert steadied.per_image[0][1]["frames"] == 6
     assert steadied.per_image[0][1]["flicker"] < 0.5 * jumping.per_image[0][1]["flicker"]
+
+
+def test_the_camera_of_the_predictor_serves_clips_whose_data_name_none() -> None:
+    pose = np.eye(4)
+    pose[0, 3] = 0.2  # of a wall 2 m away, so all pixels stay in it
+    clip = [Sample(name=str(i), image=frame(0), pose=p) for i, p in enumerate((np.eye(4), pose))]
+
+    def tae(**camera: float) -> float | None:
+        scorer = ClipScorer(
+            predictor(0.0).with_options(**camera), VideoProtocol(), "none", None, None, 6, pictures=False
+        )
+        scorer.add("clip", lambda: iter(clip), tqdm(disable=True))
+        return scorer.rows[0][1].get("tae")
+
+    assert tae() is None and tae(camera=60.0) == pytest.approx(0, abs=1e-6)
 
 
 def test_what_films_cannot_be_scored_by_is_refused(shell: Shell) -> None:

@@ -71,7 +71,7 @@ class VideoScores(Scores):
         return {"clips": len(self.rows), "frames": sum(int(row.get("frames", 0)) for _, row in self.rows)}
 
     def summary_sentence(self) -> str:
-        return f"{len(self.rows)} clips"
+        return f"{len(self.rows)} clip{'s' * (len(self.rows) != 1)}"
 
     def cards(self) -> Cards:
         return [(name, f"{self.mean[name]:.4f}", note) for name, note in NOTES.items() if name in self.mean]
@@ -86,7 +86,10 @@ class VideoScores(Scores):
             frames = f"{int(row['frames']):8}" if "frames" in row else ""
             lines.append(f"{name:{width}}{cells}{frames}")
         if "tae" not in names and self.protocol.name != "films":
-            lines += ["", "No tae: it needs the pose and the camera of two neighbouring frames."]
+            lines += [
+                "",
+                "No tae: it needs the pose and the camera of two neighbouring frames; --focal gives the camera.",
+            ]
         return "\n".join([*lines, "", self.protocol_text])
 
     def entries(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Summary:
             if self.out_of_range
             else "",
             f"{self.invalid:,} pixels without a value" if self.invalid else "",
-            "focal length " + ", ".join(f"{self.cameras[s]} {text}" for s, text in SOURCES.items() if self.cameras[s])
+            "focal lengths: " + ", ".join(f"{self.cameras[s]} {text}" for s, text in SOURCES.items() if self.cameras[s])
             if self.cameras
             else "",
             describe_points(self.fits) if self.fits else "",

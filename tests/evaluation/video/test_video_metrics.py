@@ -63,7 +63,10 @@ def test_no_alignment_error_where_pose_or_camera_of_a_frame_is_unknown() -> None
     row = score_clip(lambda: iter(frames[:2]), VideoProtocol(), "none", "metric")
     assert "tae" not in row
     scores = VideoScores([("walk", row)], VideoProtocol(), "none")
-    assert "No tae: it needs the pose and the camera of two neighbouring frames." in scores.table()
+    assert (
+        "No tae: it needs the pose and the camera of two neighbouring frames; --focal gives the camera."
+        in scores.table()
+    )
 
 
 def test_flow_tells_how_steady_a_panned_plane_is() -> None:
