@@ -8,10 +8,21 @@ import torch
 from torch import nn
 
 from densevit.errors import ConfigError
+from densevit.inference.forward import forward
+from densevit.losses.ssi import laplace
+from densevit.models.decoders.base import DecoderOutput
+from densevit.models.decoders.pool import PoolTokens
+from densevit.models.dense import DenseModel, as_decoder_output
+from densevit.models.encoders.vit import ViTEncoder
 from densevit.models.heads.base import ACTIVATIONS, HEADS, clamp_ste
 from densevit.models.heads.bins import BinsHead
 from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
+from densevit.models.heads.image_level import Classifier
+from densevit.models.heads.segmentation import LabelsHead
 from densevit.models.layers import ConvHead
+from densevit.preprocess_config import PreprocessConfig
+from densevit.registry import ComponentConfig
+from densevit.structures import EncoderOutput, FeatureSpec
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]
 
@@ -118,3 +129,139 @@ def test_metres_hands_one_map_on_as_it_is() -> None:
     assert torch.equal(IdentityDepthHead(1)(x, (4, 4)), x)
     assert IdentityDepthHead(1).output.range is None
     assert IdentityDepthHead(1, max_depth=80.0).output.range == (0.0, 80.0)
+
+
+def test_without_a_hidden_layer_it_is_a_linear_map_of_every_pixel_then_upsampled() -> None:
+    torch.manual_seed(0)
+    head, x = LabelsHead(8, classes=3).eval(), torch.randn(2, 8, 5, 6)
+    by_hand = torch.einsum("kc,bchw->bkhw", head.logits.weight[:, :, 0, 0], x) + head.logits.bias[:, None, None]  # type: ignore[index]
+    assert torch.allclose(head(x, (5, 6)), by_hand, atol=1e-6)
+    assert head(x, (20, 24)).shape == (2, 3, 20, 24)
+    assert head.output.kind == "labels" and head.output.classes == ("0", "1", "2")
+
+
+def test_with_a_hidden_layer_it_is_dpts() -> None:
+    # github.com/isl-org/DPT, dpt/models.py: Conv 3x3 without bias, BatchNorm, ReLU, Dropout 0.1, Conv 1x1, upsampling.
+    head = LabelsHead(8, classes=("wall", "floor"), hidden=8, align_corners=True)
+    kinds = [type(layer).__name__ for layer in head.before]
+    assert kinds == ["Conv2d", "BatchNorm2d", "ReLU", "Dropout2d"]
+    conv = head.before[0]
+    assert conv.kernel_size == (3, 3) and conv.bias is None
+    assert head(torch.randn(2, 8, 4, 4), (8, 8)).shape == (2, 2, 8, 8)
+
+
+def test_whole_channels_are_dropped_in_training() -> None:
+    torch.manual_seed(0)
+    head = LabelsHead(4, classes=2, dropout=0.5)
+    dropped = head.before(torch.ones(1, 4, 3, 3))
+    assert {tuple(channel.unique().tolist()) for channel in dropped[0]} == {(0.0,), (2.0,)}
+
+
+def test_classes_must_come_from_somewhere() -> None:
+    with pytest.raises(ConfigError, match="missing, and the data set names none"):
+        LabelsHead(4)
+
+
+DEPTH_HEADS: list[ComponentConfig] = [
+    {"type": "metric"},
+    {"type": "disparity"},
+    {"type": "affine"},
+    {"type": "inverse_depth"},
+    {"type": "identity_depth"},
+    {"type": "bins", "bins": 16},
+    {"type": "sky_depth"},
+]
+
+
+@pytest.mark.parametrize("spec", DEPTH_HEADS, ids=lambda spec: str(spec["type"]))
+@pytest.mark.parametrize("training", [False, True])
+def test_every_depth_head_gives_it_beside_the_same_depth(spec: ComponentConfig, training: bool) -> None:
+    with_it = HEADS.check({**spec, "uncertainty": "laplace"}, "head").build(16).train(training)
+    without = HEADS.check(spec, "head").build(16).train(training)
+    without.load_state_dict({k: v for k, v in with_it.state_dict().items() if not k.startswith("uncertainty.")})
+    x = torch.randn(2, 16, 6, 8, requires_grad=True)
+    output, plain = with_it(x, (24, 32)), as_decoder_output(without(x, (24, 32)))
+    assert isinstance(output, DecoderOutput)
+    torch.testing.assert_close(output.map, plain.map)
+    scale = output.extras["uncertainty"]
+    assert scale.shape == (2, 1, 24, 32) and scale.dtype == torch.float32 and (scale > 0).all()
+    scale.sum().backward()
+    assert x.grad is None  # the features, and so the depth, learn nothing from it
+    assert all(p.grad is not None for name, p in with_it.named_parameters() if name.startswith("uncertainty."))
+
+
+def test_the_loss_is_least_where_the_scale_is_the_mean_error() -> None:
+    target = torch.full((1, 1, 20, 20), 2.0)
+    pred = target * torch.linspace(-0.5, 0.5, 400).exp().view_as(target)  # errors of ln d: 0.25 on average
+    valid = torch.ones_like(target, dtype=torch.bool)
+    losses = {
+        b: laplace(pred, torch.full_like(target, b), target, valid, kind="metric").item() for b in (0.2, 0.25, 0.3)
+    }
+    assert min(losses, key=losses.__getitem__) == 0.25
+    assert losses[0.25] == pytest.approx(1 + torch.tensor(0.25).log().item() + 7, abs=5e-3)
+    assert laplace(pred, pred, target, ~valid, kind="metric").item() == 0
+
+
+@pytest.mark.parametrize("kind", ["affine", "disparity"])
+def test_without_unit_the_error_is_that_after_alignment(kind: str) -> None:
+    target = 1 + torch.rand(1, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    valid = torch.ones_like(target, dtype=torch.bool)
+    exact = 1 / target if kind == "disparity" else target
+    b = torch.full_like(target, 0.1)
+    perfect = laplace(3 * exact + 2, b, target, valid, kind=kind)  # type: ignore[arg-type]
+    assert perfect.item() == pytest.approx(torch.tensor(0.1).log().item() + 7, abs=1e-4)
+    off = laplace(3 * exact + 0.5 * torch.rand_like(exact), b, target, valid, kind=kind)  # type: ignore[arg-type]
+    assert off > perfect
+
+
+def features(prefix: int = 2) -> EncoderOutput:
+    torch.manual_seed(0)
+    return EncoderOutput((torch.randn(3, 8, 4, 5), torch.randn(3, 8, 4, 5)), (torch.randn(3, prefix, 8),) * 2, (64, 80))
+
+
+def pool(how: str, prefix: int = 2) -> PoolTokens:
+    return PoolTokens([FeatureSpec(8, 16)] * 2, prefix, pool=how)  # type: ignore[arg-type]
+
+
+def test_pooling_takes_the_class_tokens_of_all_levels_the_mean_of_the_patches_or_both() -> None:
+    f, decoder = features(), pool("token")
+    tokens, mean = torch.cat([f.prefix[0][:, 0], f.prefix[1][:, 0]], 1), f.maps[0].flatten(2).mean(2)
+    assert decoder(f).shape == (3, decoder.output.channels, 1, 1) == (3, 16, 1, 1)
+    assert torch.equal(decoder(f)[:, :, 0, 0], tokens)
+    torch.testing.assert_close(pool("average")(f)[:, :8, 0, 0], mean)
+    both = pool("both")(f)[:, :, 0, 0]
+    assert both.shape == (3, 32)
+    torch.testing.assert_close(both[:, :16], torch.cat([f.prefix[0][:, 0], mean], 1))
+    with pytest.raises(ConfigError, match="use 'average'"):
+        pool("token", prefix=0)
+    assert pool("average", prefix=0)(features(0)).shape == (3, 16, 1, 1)
+
+
+def test_the_classifier_is_linear_in_the_mean_of_the_map() -> None:
+    head = Classifier(8, classes=("cat", "dog", "fox"))
+    x = torch.randn(2, 8, 4, 5)
+    expected = x.mean((2, 3)) @ head.linear.weight.T + head.linear.bias
+    torch.testing.assert_close(head(x, (64, 80))[:, :, 0, 0], expected)
+    assert head.output.classes == ("cat", "dog", "fox") and head.output.kind == "class"
+    assert Classifier(8, classes=3).output.classes == ("0", "1", "2")
+
+
+def classifier() -> DenseModel:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(dim=32, depth=2, heads=2, patch_size=16, image_size=48, out_indices=1)
+    decoder = PoolTokens(encoder.features, encoder.prefix_tokens)
+    return DenseModel(encoder, decoder, {"kind": Classifier(decoder.output.channels, classes=7)}).eval()
+
+
+@pytest.mark.parametrize("rule", [PreprocessConfig(), PreprocessConfig(mode="fixed", size=(48, 48))])
+def test_one_answer_per_image_whatever_its_size_window_or_mirror(rule: PreprocessConfig) -> None:
+    model, image = classifier(), torch.rand(2, 3, 37, 50)
+    with torch.inference_mode():
+        plain = forward(model, image, rule, 16)["kind"]
+        boxed = forward(model, image, rule, 16, box=(2, 30, 5, 45))["kind"]
+        inside = forward(model, image[..., 2:30, 5:45], rule, 16)["kind"]
+        flipped = forward(model, image, rule, 16, flip=True)["kind"]
+        mirrored = forward(model, image.flip(-1), rule, 16)["kind"]
+    assert plain.shape == (2, 7, 1, 1)
+    assert torch.equal(boxed, inside)
+    torch.testing.assert_close(flipped, (plain + mirrored) / 2)

@@ -1,10 +1,11 @@
-"""Colours: the ends of the map at the ends of the range, grey for what is unknown."""
+"""Colours of depth and of classes: the ends of the map at the ends of the range, grey for what is unknown."""
 
 import numpy as np
 import pytest
 
 from densevit.errors import ConfigError
-from densevit.ops.colors import UNKNOWN, colorize, table
+from densevit.ops.colors import BACKGROUND, UNKNOWN, colorize, overlay, paint, table, usual_palette
+from densevit.structures import IGNORE
 
 MAPS = ("turbo", "magma", "inferno", "viridis", "spectral")
 
@@ -46,3 +47,19 @@ def test_a_map_of_one_value_has_one_colour(value: float) -> None:
 def test_an_unknown_map_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"jett.*turbo"):
         colorize(np.ones((2, 2)), 0.0, 1.0, "jett")
+
+
+def test_the_usual_colours_are_pascal_vocs_after_its_black() -> None:
+    # Aeroplane, bicycle, bird, boat, and the 20th, the television: from the VOC development kit's colour map.
+    assert usual_palette(4) == ((128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128))
+    assert usual_palette(20)[-1] == (0, 64, 128)
+    assert len(set(usual_palette(254))) == 254
+
+
+def test_pixels_without_a_class_are_white_alone_and_clear_over_the_image() -> None:
+    labels = np.array([[0, 1, IGNORE, 9, -1]])
+    palette = ((10, 20, 30), (40, 50, 60))
+    assert paint(labels, palette)[0].tolist() == [[10, 20, 30], [40, 50, 60], *[list(BACKGROUND)] * 3]
+    image = np.full((1, 5, 3), 100, np.uint8)
+    mixed = overlay(image, labels, palette, opacity=0.5)
+    assert mixed[0].tolist() == [[55, 60, 65], [70, 75, 80], *[[100] * 3] * 3]
