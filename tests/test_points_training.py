@@ -43,12 +43,9 @@ def run(config: Path, name: str, *, steps: int = 2, **more: Any) -> Path:
 def with_points(config: Path, plain: Path, **more: Any) -> dict[str, Any]:
     transforms = parser.read(config)[0].data.transforms
     return {
-        "model.init_from": str(plain),
-        "model.conditioning": {"points": {"hidden": 8}},
-        "model.trainable": ["conditioning.points"],
-        "data.transforms": [*transforms, DRAW],
-        **more,
-    }
+        "model.init_from": str(plain), "model.conditioning": {"points": {"hidden": 8}},
+        "model.trainable": ["conditioning.points"], "data.transforms": [*transforms, DRAW], **more,
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")

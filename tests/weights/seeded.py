@@ -13,15 +13,9 @@ import densevit
 
 GOLDEN = Path(__file__).parent / "golden"
 BUFFERS = (
-    "relative_position_index",
-    "relative_coords_table",
-    "attn_mask",
-    "k_idx",
-    "K_minus_1",
-    "num_batches_tracked",
-    "bias_mask",
-    "periods",
-)
+    "relative_position_index", "relative_coords_table", "attn_mask", "k_idx", "K_minus_1", "num_batches_tracked",
+    "bias_mask", "periods",
+)  # fmt: skip
 
 
 class Golden(NamedTuple):
