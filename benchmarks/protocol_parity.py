@@ -161,17 +161,26 @@ Found = Iterator[tuple[str, Scores, np.ndarray]]
 
 def bts(clones: Path, case: Case) -> Found:
     args = types.SimpleNamespace(
-        min_depth_eval=1e-3, max_depth_eval=10.0 if case.data == "nyu" else 80.0, do_kb_crop=case.data == "kitti",
-        garg_crop=case.data == "kitti", eigen_crop=case.data == "nyu", dataset=case.data,
-    )  # fmt: skip
+        min_depth_eval=1e-3,
+        max_depth_eval=10.0 if case.data == "nyu" else 80.0,
+        do_kb_crop=case.data == "kitti",
+        garg_crop=case.data == "kitti",
+        eigen_crop=case.data == "nyu",
+        dataset=case.data,
+    )
     order = ("silog", "log10", "abs_rel", "sq_rel", "rmse", "rmse_log", "d1", "d2", "d3")
     units = 1000 if case.data == "nyu" else 256
     for name, prediction in (("eigen", case.prediction), ("png", np.floor(case.prediction * units) / units)):
         handed = window(prediction) if case.data == "kitti" else prediction
         space = cut(
-            clones / "bts/utils/eval_with_pngs.py", "compute_errors", "eval", args=args, missing_ids=set(),
-            gt_depths=[case.truth.astype(np.float64)], print=lambda *_: None,
-        )  # fmt: skip
+            clones / "bts/utils/eval_with_pngs.py",
+            "compute_errors",
+            "eval",
+            args=args,
+            missing_ids=set(),
+            gt_depths=[case.truth.astype(np.float64)],
+            print=lambda *_: None,
+        )
         row = space["eval"]([handed.astype(np.float64)])
         suffix = {
             "nyu": {"eigen": "nyu_eigen", "png": "nyu_bts_png"},
@@ -201,9 +210,16 @@ def adabins(clones: Path, case: Case) -> Found:
     rows: list[dict[str, float]] = []
     recorder = type("Recorder", (), {"update": lambda self, row: rows.append(row), "get_value": lambda self: {}})
     space = cut(
-        clones / "AdaBins/evaluate.py", "compute_errors", "predict_tta", "eval", RunningAverageDict=recorder,
-        tqdm=lambda x: x, device=torch.device("cpu"), print=lambda *_: None, os=None,
-    )  # fmt: skip
+        clones / "AdaBins/evaluate.py",
+        "compute_errors",
+        "predict_tta",
+        "eval",
+        RunningAverageDict=recorder,
+        tqdm=lambda x: x,
+        device=torch.device("cpu"),
+        print=lambda *_: None,
+        os=None,
+    )
     space["torch"] = types.SimpleNamespace(
         Tensor=lambda x: torch.as_tensor(np.ascontiguousarray(x)),
         device=torch.device,
@@ -224,9 +240,13 @@ def adabins(clones: Path, case: Case) -> Found:
     truth = window(case.truth) if case.data == "kitti" else case.truth
     far = 10.0 if case.data == "nyu" else 80.0
     args = types.SimpleNamespace(
-        min_depth=1e-3, max_depth=far, garg_crop=case.data == "kitti", eigen_crop=case.data == "nyu", dataset=case.data,
+        min_depth=1e-3,
+        max_depth=far,
+        garg_crop=case.data == "kitti",
+        eigen_crop=case.data == "nyu",
+        dataset=case.data,
         save_dir=None,
-    )  # fmt: skip
+    )
     batch = {"image": torch.zeros(1, 3, *truth.shape), "depth": t(truth)[None, None]}
     space["eval"](Model(), [batch], args, gpus=[torch.device("cpu")])
     yield f"{case.data}_adabins", renamed(rows[0]), small.astype(np.float32)
@@ -239,9 +259,14 @@ def zoedepth(clones: Path, case: Case) -> Found:
     small = cv2.resize(handed, (handed.shape[1] // 2, handed.shape[0] // 2))
     far = 80 if kitti else 10
     row = score(
-        t(truth)[None, None], t(small)[None, None], garg_crop=kitti, eigen_crop=not kitti, dataset=case.data,
-        min_depth_eval=1e-3, max_depth_eval=far,
-    )  # fmt: skip
+        t(truth)[None, None],
+        t(small)[None, None],
+        garg_crop=kitti,
+        eigen_crop=not kitti,
+        dataset=case.data,
+        min_depth_eval=1e-3,
+        max_depth_eval=far,
+    )
     yield f"{case.data}_zoedepth", renamed(row), small
 
 
@@ -293,9 +318,12 @@ def dinov3(clones: Path, case: Case) -> Found:
     names = ("a1", "a2", "a3", "abs_rel", "rmse", "log_10", "rmse_log", "silog", "sq_rel", "mae")
     fields = [types.SimpleNamespace(name=name) for name in names]
     score = cut(
-        root / "metrics.py", "calculate_depth_metrics", DEPTH_METRICS=fields, _DepthMetric=None,
+        root / "metrics.py",
+        "calculate_depth_metrics",
+        DEPTH_METRICS=fields,
+        _DepthMetric=None,
         _DepthMetricValues=lambda **row: row,
-    )["calculate_depth_metrics"]  # fmt: skip
+    )["calculate_depth_metrics"]
     gt = t(case.truth)[None, None]
     gt = torch.where((gt >= 10) | (gt <= 1e-3), 0.0, gt)
     mask = mask_of["make_valid_mask"](gt, mask_of["_EvalCropType"]("NYU_EIGEN"))
@@ -323,9 +351,18 @@ def unidepth(clones: Path, case: Case) -> Found:
     from functools import partial
 
     space = cut(
-        root / "utils/evaluation_depth.py", "delta", "tau", "ssi", "si", "arel", "d_auc", "DICT_METRICS", "eval_depth",
-        partial=partial, defaultdict=__import__("collections").defaultdict,
-    )  # fmt: skip
+        root / "utils/evaluation_depth.py",
+        "delta",
+        "tau",
+        "ssi",
+        "si",
+        "arel",
+        "d_auc",
+        "DICT_METRICS",
+        "eval_depth",
+        partial=partial,
+        defaultdict=__import__("collections").defaultdict,
+    )
     kitti = case.data == "kitti"
     owner = cut(
         root / f"datasets/{'kitti' if kitti else 'nyuv2'}.py", f"{'KITTI' if kitti else 'NYUv2Depth'}.eval_mask"
@@ -356,9 +393,17 @@ def marigold(clones: Path, case: Case) -> Found:
     root = clones / "Marigold/src/util"
     space = cut(root / "alignment.py", "align_depth_least_square", "depth2disparity", "disparity2depth")
     names = (
-        "abs_relative_difference", "squared_relative_difference", "rmse_linear", "rmse_log", "log10", "delta1_acc",
-        "delta2_acc", "delta3_acc", "i_rmse", "silog_rmse",
-    )  # fmt: skip
+        "abs_relative_difference",
+        "squared_relative_difference",
+        "rmse_linear",
+        "rmse_log",
+        "log10",
+        "delta1_acc",
+        "delta2_acc",
+        "delta3_acc",
+        "i_rmse",
+        "silog_rmse",
+    )
     metrics = cut(root / "metric.py", "threshold_percentage", *names)
     kitti = case.data == "kitti"
     low, high = (1e-5, 80) if kitti else (1e-3, 10)
@@ -415,14 +460,24 @@ def monodepth2(clones: Path, case: Case) -> Found:
         np.save(Path(folder) / "disps.npy", small[None])
         np.savez(Path(folder) / "eigen/gt_depths.npz", data=case.truth[None].astype(np.float64))
         options = types.SimpleNamespace(
-            eval_mono=True, eval_stereo=False, ext_disp_to_eval=f"{folder}/disps.npy", eval_eigen_to_benchmark=False,
-            save_pred_disps=False, no_eval=False, eval_split="eigen", disable_median_scaling=False,
+            eval_mono=True,
+            eval_stereo=False,
+            ext_disp_to_eval=f"{folder}/disps.npy",
+            eval_eigen_to_benchmark=False,
+            save_pred_disps=False,
+            no_eval=False,
+            eval_split="eigen",
+            disable_median_scaling=False,
             pred_depth_scale_factor=1,
-        )  # fmt: skip
+        )
         evaluate = cut(
-            clones / "monodepth2/evaluate_depth.py", "evaluate", os=__import__("os"), splits_dir=folder,
-            compute_errors=lambda *maps: rows.append(errors(*maps)) or rows[-1], print=lambda *_: None,
-        )  # fmt: skip
+            clones / "monodepth2/evaluate_depth.py",
+            "evaluate",
+            os=__import__("os"),
+            splits_dir=folder,
+            compute_errors=lambda *maps: rows.append(errors(*maps)) or rows[-1],
+            print=lambda *_: None,
+        )
         evaluate["evaluate"](options)
     order = ("abs_rel", "sq_rel", "rmse", "rmse_log", "d1", "d2", "d3")
     yield "kitti_monodepth2", dict(zip(order, map(float, rows[0]), strict=True)), small
@@ -436,9 +491,17 @@ def moge(clones: Path, case: Case) -> Found:
 
     import_all = {"math": math, "utils3d": utils3d}
     space = cut(
-        clones / "MoGe/moge/utils/alignment.py", "scatter_min", "_pad_inf", "_pad_cumsum", "_compute_residual", "align",
-        "align_depth_scale", "align_depth_affine", "align_affine_lstsq", **import_all,
-    )  # fmt: skip
+        clones / "MoGe/moge/utils/alignment.py",
+        "scatter_min",
+        "_pad_inf",
+        "_pad_cumsum",
+        "_compute_residual",
+        "align",
+        "align_depth_scale",
+        "align_depth_affine",
+        "align_affine_lstsq",
+        **import_all,
+    )
     score = cut(clones / "MoGe/moge/test/metrics.py", "rel_depth", "delta1_depth")
     mask = torch.from_numpy(case.truth > 0)
     gt = t(case.truth)

@@ -74,9 +74,12 @@ class ForkServer:
         """Several processes of one run, as torchrun starts them; the store is ours, so that no port is taken twice."""
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         world = {
-            "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(self.store.port), "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }  # fmt: skip
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self.store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+        }
         ranks = [{**world, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
         return [self.start(*argv, env=env, fault=(faults or {}).get(rank, "")) for rank, env in enumerate(ranks)]
 

@@ -79,9 +79,12 @@ def test_the_sdist_is_whole_and_the_wheel_built_from_it_holds_recipes_and_data(t
     done = subprocess.run([sys.executable, script, "--version"], env=env, capture_output=True, text=True)
     assert done.stdout.strip() == densevit.__version__
     done = subprocess.run(
-        [sys.executable, "-m", "densevit", "train", "nyu_dinov2_vits_dtp"], cwd=tmp_path, env=env, capture_output=True,
+        [sys.executable, "-m", "densevit", "train", "nyu_dinov2_vits_dtp"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 2 and "Did you mean the recipe 'nyu_dinov2_vits_dpt'?" in done.stderr
 
 

@@ -43,9 +43,12 @@ def run(config: Path, name: str, *, steps: int = 2, **more: Any) -> Path:
 def with_points(config: Path, plain: Path, **more: Any) -> dict[str, Any]:
     transforms = parser.read(config)[0].data.transforms
     return {
-        "model.init_from": str(plain), "model.conditioning": {"points": {"hidden": 8}},
-        "model.trainable": ["conditioning.points"], "data.transforms": [*transforms, DRAW], **more,
-    }  # fmt: skip
+        "model.init_from": str(plain),
+        "model.conditioning": {"points": {"hidden": 8}},
+        "model.trainable": ["conditioning.points"],
+        "data.transforms": [*transforms, DRAW],
+        **more,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -71,9 +71,14 @@ def run_v1(repository: Path, model: nn.Module, path: Path) -> Map:
     """What its run.py does up to the colours."""
     transform = imported(repository, "depth_anything.util.transform")
     resize = transform.Resize(
-        width=518, height=518, resize_target=False, keep_aspect_ratio=True, ensure_multiple_of=14,
-        resize_method="lower_bound", image_interpolation_method=cv2.INTER_CUBIC,
-    )  # fmt: skip
+        width=518,
+        height=518,
+        resize_target=False,
+        keep_aspect_ratio=True,
+        ensure_multiple_of=14,
+        resize_method="lower_bound",
+        image_interpolation_method=cv2.INTER_CUBIC,
+    )
     normalise = transform.NormalizeImage(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
     image = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB) / 255.0
     sample = transform.PrepareForNet()(normalise(resize({"image": image})))["image"]

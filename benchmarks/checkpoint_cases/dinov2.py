@@ -24,13 +24,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 TINY = {
-    "img_size": 56, "patch_size": 14, "embed_dim": 64, "depth": 12, "num_heads": 1, "init_values": 1.0,
+    "img_size": 56,
+    "patch_size": 14,
+    "embed_dim": 64,
+    "depth": 12,
+    "num_heads": 1,
+    "init_values": 1.0,
     "block_chunks": 0,
-}  # fmt: skip
+}
 RANGES = {"NYU": 10.0, "KITTI": 80.0}
 ARCHITECTURES = {
-    "tiny": "vit_small", "vits": "vit_small", "vitb": "vit_base", "vitl": "vit_large", "vitg": "vit_giant2",
-}  # fmt: skip
+    "tiny": "vit_small",
+    "vits": "vit_small",
+    "vitb": "vit_base",
+    "vitl": "vit_large",
+    "vitg": "vit_giant2",
+}
 REGISTERS = {"num_register_tokens": 4, "interpolate_antialias": True, "interpolate_offset": 0.0}
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 

@@ -74,9 +74,14 @@ def small_encoder(
 
 def small_resnet() -> Any:
     resnet = ResNetV2(
-        layers=(1, 2, 1), channels=(128, 128, 256), num_classes=0, global_pool="", preact=False, stem_type="same",
+        layers=(1, 2, 1),
+        channels=(128, 128, 256),
+        num_classes=0,
+        global_pool="",
+        preact=False,
+        stem_type="same",
         conv_layer=partial(StdConv2dSame, eps=1e-8),
-    )  # fmt: skip
+    )
     return partial(timm.layers.HybridEmbed, backbone=resnet)
 
 
@@ -94,9 +99,14 @@ def prepare(repository: Path, size: tuple[int, int]) -> Callable[[Path], tuple[t
     """The transforms of its run scripts."""
     transforms = imported(repository, "dpt.transforms")
     resize = transforms.Resize(
-        size[1], size[0], resize_target=None, keep_aspect_ratio=True, ensure_multiple_of=32, resize_method="minimal",
+        size[1],
+        size[0],
+        resize_target=None,
+        keep_aspect_ratio=True,
+        ensure_multiple_of=32,
+        resize_method="minimal",
         image_interpolation_method=cv2.INTER_CUBIC,
-    )  # fmt: skip
+    )
     normalise = transforms.NormalizeImage(mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5])
 
     def read(path: Path) -> tuple[torch.Tensor, tuple[int, int]]:

@@ -25,9 +25,14 @@ from torch import nn
 TIMM = "timm-0.6.13"
 # The first four as timm's `beit_base_patch16_384` has them.
 SMALL_BEIT = {
-    "img_size": 384, "use_abs_pos_emb": False, "use_rel_pos_bias": True, "init_values": 0.1, "embed_dim": 128,
-    "depth": 4, "num_heads": 2,
-}  # fmt: skip
+    "img_size": 384,
+    "use_abs_pos_emb": False,
+    "use_rel_pos_bias": True,
+    "init_values": 0.1,
+    "embed_dim": 128,
+    "depth": 4,
+    "num_heads": 2,
+}
 
 
 @contextmanager
@@ -86,9 +91,14 @@ def prepare(repository: Path, size: int, square: bool) -> Callable[[Path], tuple
     transforms: ModuleType = imported(repository, "midas.transforms")
     read_image = imported(repository, "utils").read_image
     resize = transforms.Resize(
-        size, size, resize_target=None, keep_aspect_ratio=not square, ensure_multiple_of=32, resize_method="minimal",
+        size,
+        size,
+        resize_target=None,
+        keep_aspect_ratio=not square,
+        ensure_multiple_of=32,
+        resize_method="minimal",
         image_interpolation_method=cv2.INTER_CUBIC,
-    )  # fmt: skip
+    )
     normalise = transforms.NormalizeImage(mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5])
 
     def read(path: Path) -> tuple[torch.Tensor, tuple[int, int]]:
@@ -101,9 +111,14 @@ def prepare(repository: Path, size: int, square: bool) -> Callable[[Path], tuple
 
 def case(name: str, backbone: str, *, small: bool = False, slow: bool = False) -> Case:
     return Case(
-        family="midas", name=name, make=partial(make, backbone=backbone, small=small), code="MiDaS, timm 0.6.13",
-        repository="MiDaS", needs=(TIMM,), slow=slow,
-    )  # fmt: skip
+        family="midas",
+        name=name,
+        make=partial(make, backbone=backbone, small=small),
+        code="MiDaS, timm 0.6.13",
+        repository="MiDaS",
+        needs=(TIMM,),
+        slow=slow,
+    )
 
 
 CASES = [

@@ -77,9 +77,14 @@ def predict(model: Any, infer: dict[str, bool], path: Path) -> Map:
 
 def case(name: str, version: str, *, small: bool = True, **options: Any) -> Case:
     return Case(
-        family=f"zoedepth-{version.lower()}", name=name, make=partial(make, version=version, small=small, **options),
-        code="ZoeDepth, MiDaS, timm 0.6.13", repository="ZoeDepth", needs=("MiDaS", TIMM), slow=not small,
-    )  # fmt: skip
+        family=f"zoedepth-{version.lower()}",
+        name=name,
+        make=partial(make, version=version, small=small, **options),
+        code="ZoeDepth, MiDaS, timm 0.6.13",
+        repository="ZoeDepth",
+        needs=("MiDaS", TIMM),
+        slow=not small,
+    )
 
 
 PLAIN = {"pad_input": False, "with_flip_aug": False}

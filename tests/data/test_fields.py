@@ -11,11 +11,14 @@ from densevit.structures import Batch, Sample
 
 H, W = 6, 8
 SAMPLE = Sample(
-    name="one", image=np.arange(H * W * 3, dtype=np.uint8).reshape(H, W, 3),
-    depth=np.arange(H * W, dtype=np.float32).reshape(H, W), valid=np.ones((H, W), np.bool_),
+    name="one",
+    image=np.arange(H * W * 3, dtype=np.uint8).reshape(H, W, 3),
+    depth=np.arange(H * W, dtype=np.float32).reshape(H, W),
+    valid=np.ones((H, W), np.bool_),
     inputs={"points": np.arange(H * W, dtype=np.float32).reshape(H, W)},
-    intrinsics=np.array([[10.0, 0, 4], [0, 10.0, 3], [0, 0, 1]]), pose=np.eye(4),
-)  # fmt: skip
+    intrinsics=np.array([[10.0, 0, 4], [0, 10.0, 3], [0, 0, 1]]),
+    pose=np.eye(4),
+)
 
 
 def test_the_table_has_every_array_of_a_sample_and_every_tensor_of_a_batch() -> None:

@@ -21,9 +21,12 @@ from densevit.structures import IGNORE, Sample
 
 IDS = np.array([[1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 3, 3], [0, 0, 0, 0, 3, 3]], np.int32)
 SAMPLE = Sample(
-    name="one", image=np.zeros((4, 6, 3), np.uint8), segments=IDS, segment_classes=np.array([5, 7, 7]),
+    name="one",
+    image=np.zeros((4, 6, 3), np.uint8),
+    segments=IDS,
+    segment_classes=np.array([5, 7, 7]),
     segment_crowd=np.array([False, False, True]),
-)  # fmt: skip
+)
 
 
 def test_what_a_crop_leaves_of_a_segment_is_dropped_if_tiny_and_small_segments_stay() -> None:

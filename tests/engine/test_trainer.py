@@ -90,9 +90,12 @@ def batch_at(position: int, size: int = 2) -> Batch:
     image = torch.rand(size, 3, 4, 4, generator=generator)
     names = tuple(f"image{position + i}" for i in range(size))
     return Batch(
-        names=names, indices=tuple(range(position, position + size)), image=image, depth=image.sum(1, keepdim=True),
+        names=names,
+        indices=tuple(range(position, position + size)),
+        image=image,
+        depth=image.sum(1, keepdim=True),
         valid=torch.ones(size, 1, 4, 4, dtype=torch.bool),
-    )  # fmt: skip
+    )
 
 
 def train(start: int) -> Iterator[Batch]:
@@ -103,10 +106,20 @@ def train(start: int) -> Iterator[Batch]:
 
 def some_run(output: Path, **changes) -> Run:
     base = Run(
-        model=Model(encoder={}, decoder={}, heads={}), data=Data(train={}), optim=Optim(lr=1e-2),
-        schedule=Schedule(warmup=2.0), steps=12, batch_size=4, grad_accum_steps=2, precision="fp32", ema=0.9,
-        validate_every=4, save_every=4, log_every=1, output=output,
-    )  # fmt: skip
+        model=Model(encoder={}, decoder={}, heads={}),
+        data=Data(train={}),
+        optim=Optim(lr=1e-2),
+        schedule=Schedule(warmup=2.0),
+        steps=12,
+        batch_size=4,
+        grad_accum_steps=2,
+        precision="fp32",
+        ema=0.9,
+        validate_every=4,
+        save_every=4,
+        log_every=1,
+        output=output,
+    )
     return replace(base, **changes)
 
 
@@ -409,9 +422,13 @@ def test_accumulated_micro_batches_take_the_step_of_one_batch(tmp_path: Path) ->
             while True:
                 parts = [batch_at(start), batch_at(start + 2)]
                 whole = replace(
-                    parts[0], names=("a",) * 4, indices=(0, 1, 2, 3), image=torch.cat([p.image for p in parts]),
-                    depth=torch.cat([p.depth for p in parts]), valid=torch.cat([p.valid for p in parts]),
-                )  # fmt: skip
+                    parts[0],
+                    names=("a",) * 4,
+                    indices=(0, 1, 2, 3),
+                    image=torch.cat([p.image for p in parts]),
+                    depth=torch.cat([p.depth for p in parts]),
+                    valid=torch.cat([p.valid for p in parts]),
+                )
                 yield from parts if size == 2 else [whole]
                 start += 4
 

@@ -58,9 +58,14 @@ DEPTH = np.linspace(1, 5, 48, dtype=np.float32).reshape(6, 8)
 
 def figure(**changes: Any) -> Figure:
     given = {
-        "name": "room/<1>", "label": "worst", "score": "AbsRel 0.1500", "image": np.full((6, 8, 3), 200, np.uint8),
-        "depth": DEPTH, "valid": DEPTH < 4.5, "prediction": DEPTH * np.float32(1.15),
-    }  # fmt: skip
+        "name": "room/<1>",
+        "label": "worst",
+        "score": "AbsRel 0.1500",
+        "image": np.full((6, 8, 3), 200, np.uint8),
+        "depth": DEPTH,
+        "valid": DEPTH < 4.5,
+        "prediction": DEPTH * np.float32(1.15),
+    }
     return depth_figure(**(given | changes))
 
 

@@ -163,9 +163,14 @@ def test_classes_must_come_from_somewhere() -> None:
 
 
 DEPTH_HEADS: list[ComponentConfig] = [
-    {"type": "metric"}, {"type": "disparity"}, {"type": "affine"}, {"type": "inverse_depth"},
-    {"type": "identity_depth"}, {"type": "bins", "bins": 16}, {"type": "sky_depth"},
-]  # fmt: skip
+    {"type": "metric"},
+    {"type": "disparity"},
+    {"type": "affine"},
+    {"type": "inverse_depth"},
+    {"type": "identity_depth"},
+    {"type": "bins", "bins": 16},
+    {"type": "sky_depth"},
+]
 
 
 @pytest.mark.parametrize("spec", DEPTH_HEADS, ids=lambda spec: str(spec["type"]))

@@ -26,9 +26,14 @@ def timm_hybrid() -> torch.nn.Module:
     """timm's model of the sizes of `SMALL`."""
     torch.manual_seed(0)
     resnet = ResNetV2(
-        layers=(1, 2, 1), channels=(128, 128, 256), num_classes=0, global_pool="", preact=False, stem_type="same",
+        layers=(1, 2, 1),
+        channels=(128, 128, 256),
+        num_classes=0,
+        global_pool="",
+        preact=False,
+        stem_type="same",
         conv_layer=partial(StdConv2dSame, eps=1e-8),
-    )  # fmt: skip
+    )
     sizes = {"img_size": 96, "embed_dim": 64, "depth": 2, "num_heads": 1, "num_classes": 0}
     model = timm.create_model("vit_base_r50_s16_384", embed_layer=partial(HybridEmbed, backbone=resnet), **sizes)
     for parameter in model.parameters():
@@ -47,8 +52,11 @@ def test_the_hybrid_is_timms() -> None:
         tokens = theirs.forward_features((image - 0.5) / 0.5)  # type: ignore[operator]
         found = ours(image)
     assert [tuple(map_.shape) for map_ in found.maps] == [
-        (2, 128, 24, 24), (2, 128, 12, 12), (2, 64, 6, 6), (2, 64, 6, 6),
-    ]  # fmt: skip
+        (2, 128, 24, 24),
+        (2, 128, 12, 12),
+        (2, 64, 6, 6),
+        (2, 64, 6, 6),
+    ]
     for mine, other in zip(found.maps[:2], stages, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found.maps[-1].flatten(2).mT, tokens[:, 1:], rtol=1e-4, atol=1e-5)

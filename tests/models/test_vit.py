@@ -172,9 +172,15 @@ def test_one_channel_is_the_mean_of_three() -> None:
 
 def test_every_option_of_a_block_reaches_the_encoders_blocks() -> None:
     encoder = ViTEncoder(
-        size="nano", mlp="swiglu_packed", mlp_ratio=3, qk_norm=True, norm_pre=True, eps=1e-5, attn_drop=0.1,
+        size="nano",
+        mlp="swiglu_packed",
+        mlp_ratio=3,
+        qk_norm=True,
+        norm_pre=True,
+        eps=1e-5,
+        attn_drop=0.1,
         proj_drop=0.2,
-    )  # fmt: skip
+    )
     block = encoder.vit.blocks[1]
     assert (block.attn.attn_drop.p, block.attn.proj_drop.p, block.mlp.drop.p) == (0.1, 0.2, 0.2)
     assert block.mlp.fc1.out_features == 2 * block.mlp.fc2.in_features == 96

@@ -137,8 +137,12 @@ def test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not
     config = small_config(tmp_path)
     words = [*with_plugin(config, "dies_once"), "data.val=null", "save_every=4"]  # so that steps 5 and 6 come twice
     launch = [
-        "--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nproc-per-node=2", "--max-restarts=1",
-    ]  # fmt: skip
+        "--nnodes=1",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+    ]
     command = [sys.executable, "-m", "torch.distributed.run", *launch, TRAIN, str(config), *words, "--resume"]
     done = subprocess.run(
         [*command, f"output={tmp_path / 'restarted'}"], capture_output=True, text=True, timeout=400, check=False

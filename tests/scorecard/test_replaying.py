@@ -33,8 +33,12 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) ->
     (folder / "plugin.py").write_text(PLUGIN)
     losses = "tasks.depth.losses=[{type: silog}, {type: moody}]"
     words = [
-        f"plugins=[{folder / 'plugin.py'}]", losses, "model.encoder.drop_path=0.3", "grad_accum_steps=2", "ema=0.9",
-    ]  # fmt: skip
+        f"plugins=[{folder / 'plugin.py'}]",
+        losses,
+        "model.encoder.drop_path=0.3",
+        "grad_accum_steps=2",
+        "ema=0.9",
+    ]
     code, text = fork_server.run("train", config, *words, "data.workers=2", "steps=9")
     assert code == 4, text
     return folder / "run", text

@@ -20,9 +20,11 @@ def row(middle: float, faster: float | None = None, **options: str) -> Row:
 
 def report(*rows: Row) -> Report:
     return Report(
-        date="2026-01-01", command="densevit benchmark", machine={"processor": "x", "versions": {"torch": "2"}},
+        date="2026-01-01",
+        command="densevit benchmark",
+        machine={"processor": "x", "versions": {"torch": "2"}},
         rows=list(rows),
-    )  # fmt: skip
+    )
 
 
 def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:

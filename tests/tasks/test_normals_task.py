@@ -98,9 +98,19 @@ def test_a_config_trains_normals_beside_depth_and_eval_normals_scores_both(
     images = str(tmp_path / "data/images")
     export = ["predict", str(tmp_path / "run"), images, "--formats", "normals", "--output"]
     assert main([*export, str(tmp_path / "maps")]) == 0
-    saved = ["eval", "--task", "normals", "--data", "folder", "--suffix", ".normals.png", "--predictions"]
+    saved = [
+        "eval",
+        "--task",
+        "normals",
+        "--predictions",
+        str(tmp_path / "maps"),
+        "--data",
+        "folder",
+        "--suffix",
+        ".normals.png",
+    ]
     root = ["--root", str(tmp_path / "data"), "--data-options", "depth_scale=1000", "--protocol", "marigold"]
-    assert main([*saved, str(tmp_path / "maps"), *root, "--output", str(tmp_path / "scores_saved")]) == 0
+    assert main([*saved, *root, "--output", str(tmp_path / "scores_saved")]) == 0
     scores = [(tmp_path / f"scores_{name}/per_image.csv").read_text().splitlines()[1:] for name in ("normals", "saved")]
     for ours, theirs in zip(*scores, strict=True):
         assert float(ours.split(",")[1]) == pytest.approx(float(theirs.split(",")[1]), abs=0.01)

@@ -54,8 +54,14 @@ def test_rows_are_counts_and_the_summary_pools_them() -> None:
     prediction = torch.stack([certain([[0, 0, 1], [1, 1, 0]]), certain([[2, 2, 2], [2, 2, 2]])])
     rows = task().image_scores(prediction, batch(TRUTH, [[2, 2, 2], [2, 0, IGNORE]]))
     assert rows[0] == {
-        "hits/0": 2, "hits/1": 2, "true/0": 2, "true/1": 2, "true/2": 1, "predicted/0": 2, "predicted/1": 3,
-    }  # fmt: skip
+        "hits/0": 2,
+        "hits/1": 2,
+        "true/0": 2,
+        "true/1": 2,
+        "true/2": 1,
+        "predicted/0": 2,
+        "predicted/1": 3,
+    }
     # Both images: class 0: 2 of 3; class 1: 2 of 3; class 2: 4 of 6.
     assert task().dataset_scores(rows)["miou"] == pytest.approx(2 / 3)
     assert task().dataset_scores([rows[0], {}, rows[1]]) == task().dataset_scores(rows)

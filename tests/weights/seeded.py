@@ -13,9 +13,15 @@ import densevit
 
 GOLDEN = Path(__file__).parent / "golden"
 BUFFERS = (
-    "relative_position_index", "relative_coords_table", "attn_mask", "k_idx", "K_minus_1", "num_batches_tracked",
-    "bias_mask", "periods",
-)  # fmt: skip
+    "relative_position_index",
+    "relative_coords_table",
+    "attn_mask",
+    "k_idx",
+    "K_minus_1",
+    "num_batches_tracked",
+    "bias_mask",
+    "periods",
+)
 
 
 class Golden(NamedTuple):

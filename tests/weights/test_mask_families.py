@@ -16,8 +16,14 @@ from densevit.models.heads.segmentation import MasksHead
 from densevit.registry import ComponentConfig
 
 VIT: ComponentConfig = {
-    "type": "vit", "dim": 64, "depth": 3, "heads": 1, "patch_size": 8, "image_size": 32, "out_indices": 1,
-}  # fmt: skip
+    "type": "vit",
+    "dim": 64,
+    "depth": 3,
+    "heads": 1,
+    "patch_size": 8,
+    "image_size": 32,
+    "out_indices": 1,
+}
 
 
 def model(encoder: ComponentConfig, decoder: ComponentConfig) -> DenseModel:

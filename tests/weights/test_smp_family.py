@@ -14,9 +14,14 @@ from densevit.errors import CheckpointError
 
 # As `save_pretrained` writes it.
 CONFIG = {
-    "_model_class": "DPT", "encoder_name": "tu-test_vit", "encoder_weights": None, "decoder_readout": "add",
-    "classes": 5, "reg_tokens": 2, "img_size": 192,
-}  # fmt: skip
+    "_model_class": "DPT",
+    "encoder_name": "tu-test_vit",
+    "encoder_weights": None,
+    "decoder_readout": "add",
+    "classes": 5,
+    "reg_tokens": 2,
+    "img_size": 192,
+}
 
 
 def folder(where: Path) -> Path:

@@ -102,9 +102,12 @@ def test_the_files_rule_for_images_is_taken_unless_given(relative: Path, tmp_pat
 
 def test_options_without_a_type_go_over_the_files(relative: Path, tmp_path: Path) -> None:
     path = config(
-        tmp_path, init_from=str(relative), init_family="depth-anything-v2", encoder={"drop_path": 0.1},
+        tmp_path,
+        init_from=str(relative),
+        init_family="depth-anything-v2",
+        encoder={"drop_path": 0.1},
         heads={"depth": {"type": "disparity", "align_corners": True}},
-    )  # fmt: skip
+    )
     plan = planning.load_plan(path).model
     assert (plan.encoder.options["drop_path"], plan.encoder.options["dim"]) == (0.1, 64)
 

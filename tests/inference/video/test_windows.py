@@ -64,9 +64,13 @@ def test_a_window_holds_two_key_frames_and_the_last_ones_of_before() -> None:
     model = Recorder()
     maps, _ = run(ClipWindows(model, 8, {"depth": "metric"}), 18)
     assert model.calls == [
-        [*range(8)], [0, 3, 4, 5, 6, 7, 8, 9], [0, 5, 6, 7, 8, 9, 10, 11], [0, 7, 8, 9, 10, 11, 12, 13],
-        [0, 9, 10, 11, 12, 13, 14, 15], [0, 11, 12, 13, 14, 15, 16, 17],
-    ]  # fmt: skip
+        [*range(8)],
+        [0, 3, 4, 5, 6, 7, 8, 9],
+        [0, 5, 6, 7, 8, 9, 10, 11],
+        [0, 7, 8, 9, 10, 11, 12, 13],
+        [0, 9, 10, 11, 12, 13, 14, 15],
+        [0, 11, 12, 13, 14, 15, 16, 17],
+    ]
     assert [round(float(m[0, 0])) for m in maps] == [1 + i for i in range(18)]
 
 

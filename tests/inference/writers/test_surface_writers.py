@@ -116,9 +116,12 @@ def test_the_viewer_is_one_file_that_holds_the_cloud_and_fetches_nothing(tmp_pat
 def test_page_and_mesh_of_a_large_image_are_thinned_to_5_mb(tmp_path: Path) -> None:
     h, w = 1500, 2000
     large = replace(
-        frame(), values=np.full((h, w), 2.0, np.float32), image=np.zeros((h, w, 3), np.uint8), uncertainty=None,
+        frame(),
+        values=np.full((h, w), 2.0, np.float32),
+        image=np.zeros((h, w, 3), np.uint8),
+        uncertainty=None,
         camera=Intrinsics(1500.0, 1500.0, 1000.0, 750.0),
-    )  # fmt: skip
+    )
     output("viewer").write(tmp_path / "a.viewer.html", large)
     assert 3e6 < (tmp_path / "a.viewer.html").stat().st_size < 5e6
     assert "every 3. pixel" in (tmp_path / "a.viewer.html").read_text()
