@@ -67,3 +67,16 @@ def uncorrected(monkeypatch: pytest.MonkeyPatch) -> None:
     from densevit.inference.point_fit import PointFit
 
     monkeypatch.setattr(image_input, "fit_to_points", lambda values, points, _: (values, PointFit(len(points))))
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of huggingface_hub, and a hub that does not answer."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.invalid")  # RFC 2606: never resolves
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"

@@ -59,7 +59,7 @@ def run(argv: list[str], fault: str) -> int:
 
     if fault:
         name, _, argument = fault.partition(":")
-        faults.FAULTS[name](argument)
+        getattr(faults, name)(argument)
     try:
         return command(argv)
     except SystemExit as ended:  # argparse

@@ -1,9 +1,12 @@
 """A run small enough for a test, on real files: six images of a slanted, textured plane, in the `folder` layout."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+FOCALS = (50.0, 60.0, 80.0, 100.0, 60.0, 70.0)
 
 CONFIG = """
 model:
@@ -51,3 +54,9 @@ def small_config(folder: Path) -> Path:
     path = folder / "small.yaml"
     path.write_text(CONFIG.format(root=root, output=folder / "run"))
     return path
+
+
+def add_cameras(folder: Path, zoom: float = 1.0) -> None:
+    """Each image gets a camera of its own."""
+    cameras = {f"{i:03d}": {"fx": f * zoom, "fy": f * zoom, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}
+    (folder / "intrinsics.json").write_text(json.dumps(cameras))

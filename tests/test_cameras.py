@@ -1,7 +1,6 @@
 """Models that know the lens, from training to ONNX: focal lengths, and what they do to metres."""
 
 import importlib.util
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Float
 from PIL import Image
 from shell import Shell
-from small import small_config
+from small import add_cameras, small_config
 from torch import Tensor, nn
 
 import densevit
@@ -34,17 +33,14 @@ from densevit.model_card import HeadSpec, ModelCard
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Batch
 
-FOCALS = (50.0, 60.0, 80.0, 100.0, 60.0, 70.0)
 KEYS = {"canonical": "model.camera=canonical", "rays": "model.conditioning={rays: {}}"}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six images, each with a camera of its own."""
     folder = tmp_path_factory.mktemp("cameras")
     small_config(folder)
-    cameras = {f"{i:03d}": {"fx": f, "fy": f, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}
-    (folder / "data/intrinsics.json").write_text(json.dumps(cameras))
+    add_cameras(folder / "data")
     return folder
 
 
@@ -246,6 +242,11 @@ def test_the_focal_length_of_a_photo_comes_from_its_35_mm_equivalent_or_its_pixe
     assert exif_focal(tmp_path / "f.png") is None
 
 
+# What is read of files does not depend on what the model makes of a lens.
+of_one_kind = pytest.mark.parametrize("run", ["canonical"], indirect=True)
+
+
+@of_one_kind
 @pytest.mark.parametrize(
     ("exif", "fault"),
     [
@@ -297,6 +298,7 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
     assert not (tmp_path / "none").exists()
 
 
+@of_one_kind
 @pytest.mark.parametrize(
     ("name", "rows", "fault"),
     [
@@ -356,8 +358,7 @@ def test_an_evaluation_warns_of_a_lens_far_from_the_models_training(
     for zoom, warned in ((1.0, False), (0.5, True)):
         root = tmp_path / f"root{zoom}"
         shutil.copytree(data / "data", root)
-        cameras = {f"{i:03d}": {"fx": f * zoom, "fy": f * zoom, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}
-        (root / "intrinsics.json").write_text(json.dumps(cameras))
+        add_cameras(root, zoom)
         assert main([*words, "--root", str(root), "--output", str(root / "scores")]) == 0
         text = "images looked at have a field of view of"
         assert (text in capsys.readouterr().out) == (text in caplog.text) == warned
@@ -372,6 +373,7 @@ def example(name: str) -> ModuleType:
     return module
 
 
+@of_one_kind
 def test_the_examples_end_in_metric_clouds(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = photo(tmp_path / "phone.jpg", exif={F35: 26})
     cloud = read_ply_points(example("phone_photo").main(str(run), path, tmp_path / "cloud"))

@@ -1,6 +1,5 @@
 """A head that estimates the focal length, from training to exports: used where nothing else tells it, and said so."""
 
-import json
 import math
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 from films import write_film
 from PIL import Image
 from shell import Shell
-from small import small_config
+from small import add_cameras, small_config
 
 import densevit
 from densevit.cli.main import main
@@ -27,15 +26,13 @@ HEAD = [
     "model.decoders.focal.type=pool", "model.decoders.focal.pool=average", "model.heads.focal.type=focal",
     "tasks.focal.type=focal", "best=depth/abs_rel",
 ]  # fmt: skip
-FOCALS = (50.0, 60.0, 80.0, 100.0, 60.0, 70.0)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("focal")
     small_config(folder)
-    cameras = {f"{i:03d}": {"fx": f, "fy": f, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}
-    (folder / "data/intrinsics.json").write_text(json.dumps(cameras))
+    add_cameras(folder / "data")
     return folder
 
 

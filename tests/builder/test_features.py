@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("features")
     small_config(folder)
     assert train(folder, "cached", *cached(folder, *FP32)) == 0
+    shutil.copytree(folder / "features", folder / "whole")
     return folder
 
 
@@ -156,21 +158,22 @@ def test_rows_come_back_and_what_is_too_large_for_fp16_is_an_error(tmp_path: Pat
 
 
 @pytest.mark.parametrize("damage", ["values", "shard cut", "shard nested", "views cut", "no checksum"])
-def test_damaged_features_are_made_anew(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    small_config(tmp_path)
-    assert train(tmp_path, "one", *cached(tmp_path)) == 0
-    name = "views-*.json" if damage == "views cut" else "shard-*.bin" if damage == "values" else "shard-*.json"
+def test_damaged_features_are_made_anew(
+    folder: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "whole", tmp_path / "features")
+    name = "views-*.json" if damage == "views_cut" else "shard-*.bin" if damage == "values" else "shard-*.json"
     file = next(tmp_path.glob(f"features/*/{name}"))
     before = file.read_bytes()
     if damage == "values":
         file.write_bytes(before[:100] + bytes([before[100] ^ 1]) + before[101:])
-    elif damage == "no checksum":
+    elif damage == "no_checksum":
         file.write_text(json.dumps({k: v for k, v in json.loads(before).items() if k != "sha256"}))
     else:
-        file.write_bytes(b"[" * 100_000 if damage == "shard nested" else before[:50])
+        file.write_bytes(b"[" * 100_000 if damage == "shard_nested" else before[:50])
     capsys.readouterr()
-    assert train(tmp_path, "two", *cached(tmp_path)) == 0
-    assert ("is damaged; its features are made anew" in capsys.readouterr().err) == (damage != "views cut")
+    assert train(folder, damage, *cached(tmp_path, *FP32)) == 0
+    assert ("is damaged; its features are made anew" in capsys.readouterr().err) == (damage != "views_cut")
     assert file.read_bytes() == before
-    one, other = weights(tmp_path / "one"), weights(tmp_path / "two")
+    one, other = weights(folder / "cached"), weights(folder / damage)
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -17,18 +17,7 @@ from densevit.models.timm_adapters.factory import pretrained_cfg_overlay
 from densevit.utils.network import is_reachable
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty huggingface_hub cache, and a hub that does not answer."""
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.invalid")  # RFC 2606: never resolves
-    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
-
-
-def test_out_of_reach_is_said_within_a_second_with_the_way_out(cache: Path) -> None:
+def test_out_of_reach_is_said_within_a_second_with_the_way_out(hub_cache: Path) -> None:
     timm.list_models()  # importing timm takes a second of its own
     start = time.monotonic()
     with pytest.raises(CheckpointError, match=r"hub\.invalid is out of reach.*model\.encoder\.pretrained=false"):
@@ -36,15 +25,15 @@ def test_out_of_reach_is_said_within_a_second_with_the_way_out(cache: Path) -> N
     assert time.monotonic() - start < 5  # it would try again for longer
 
 
-def test_a_user_who_ruled_the_network_out_is_reminded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_ruled_the_network_out_is_reminded(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set"):
         TimmEncoder(name="test_vit", pretrained=True)
 
 
-def test_weights_in_the_cache_need_no_network(cache: Path) -> None:
+def test_weights_in_the_cache_need_no_network(hub_cache: Path) -> None:
     source = timm.create_model("test_vit")
-    snapshot = cache / "models--timm--test_vit.r160_in1k" / "snapshots" / "abc"
+    snapshot = hub_cache / "models--timm--test_vit.r160_in1k" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot.parents[1] / "refs").mkdir()
     (snapshot.parents[1] / "refs" / "main").write_text("abc")

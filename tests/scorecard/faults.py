@@ -116,22 +116,3 @@ def failing_save(_: str) -> None:
         raise StorageError("/runs: no room.")
 
     CheckpointFolder.save = fail  # type: ignore[method-assign]
-
-
-FAULTS: dict[str, Callable[[str], None]] = {
-    function.__name__: function
-    for function in (
-        while_building,
-        at_step,
-        while_validating,
-        while_saving,
-        while_scanning,
-        while_predicting,
-        killed_predicting,
-        killed_writing_shard,
-        deaf,
-        full_disk,
-        noting_writes,
-        failing_save,
-    )
-}

@@ -138,16 +138,8 @@ def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, fork_
     assert not (tmp_path / "report").exists()
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    code, text = fork_server.run("train", small_config(folder), "steps=1", "data.val=null")
-    assert code == 0, text
-    return folder
-
-
-def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server: ForkServer, trained: Path) -> None:
-    words = ["predict", trained / "run", trained / "data/images", "--output", tmp_path / "maps", "--workers", 1]
+def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server: ForkServer, small_run: Path) -> None:
+    words = ["predict", small_run / "run", small_run / "data/images", "--output", tmp_path / "maps", "--workers", 1]
     code, text = fork_server.run(*words, fault="while_predicting")
     assert code == STOPPED, text
     made = len(list((tmp_path / "maps").glob("*.png")))
@@ -156,8 +148,8 @@ def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server
     assert not list((tmp_path / "maps").rglob("*densevit-tmp"))
 
 
-def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, fork_server: ForkServer, trained: Path) -> None:
-    words = ["eval", "--task", "depth", trained / "run", "--data", "folder", "--root", trained / "data"]
+def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, fork_server: ForkServer, small_run: Path) -> None:
+    words = ["eval", "--task", "depth", small_run / "run", "--data", "folder", "--root", small_run / "data"]
     words += ["--data-options", "depth_scale=1000"]
     code, text = fork_server.run(*words, "--output", tmp_path / "report", fault="while_predicting")
     assert code == STOPPED, text

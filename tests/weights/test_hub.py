@@ -22,17 +22,6 @@ from densevit.weights.readers import read_tensors
 SMALL = Path(__file__).parent / "old" / "schema_1.safetensors"
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a hub that does not answer."""
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.invalid")  # RFC 2606: never resolves
-    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path / "cache"
-
-
 def put(cache: Path, repository: str) -> Path:
     """A snapshot as huggingface_hub keeps one."""
     home = cache / f"models--{repository.replace('/', '--')}"
@@ -43,7 +32,7 @@ def put(cache: Path, repository: str) -> Path:
     return snapshot
 
 
-def test_out_of_reach_is_said_within_a_second_with_the_way_out(cache: Path) -> None:
+def test_out_of_reach_is_said_within_a_second_with_the_way_out(hub_cache: Path) -> None:
     load = densevit.load  # which imports torch and all parts; the next line does so with huggingface_hub's
     assert hub.cached_snapshot(hub.Address("owner/name", None, "")) is None
     begun = time.monotonic()
@@ -52,21 +41,21 @@ def test_out_of_reach_is_said_within_a_second_with_the_way_out(cache: Path) -> N
     assert time.monotonic() - begun < 5  # it would try again for longer
 
 
-def test_a_user_who_ruled_the_network_out_is_reminded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_ruled_the_network_out_is_reminded(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set"):
         densevit.load("hf:owner/name")
 
 
-def test_a_model_in_the_cache_needs_no_network_and_its_name_tells_the_family(cache: Path) -> None:
-    snapshot = put(cache, "depth-anything/Depth-Anything-V2-Metric-VKITTI-Small")
+def test_a_model_in_the_cache_needs_no_network_and_its_name_tells_the_family(hub_cache: Path) -> None:
+    snapshot = put(hub_cache, "depth-anything/Depth-Anything-V2-Metric-VKITTI-Small")
     torch.save(seeded.read("depth_anything_v2").state(), snapshot / "depth_anything_v2_metric_vkitti_vits.pth")
     card = densevit.load("hf:depth-anything/Depth-Anything-V2-Metric-VKITTI-Small", device="cpu").card
     assert card.outputs["depth"].range == (0.0, 80.0)
 
 
-def test_ours_is_loaded_from_the_cache_and_its_file_by_name(cache: Path) -> None:
-    snapshot = put(cache, "me/rooms")
+def test_ours_is_loaded_from_the_cache_and_its_file_by_name(hub_cache: Path) -> None:
+    snapshot = put(hub_cache, "me/rooms")
     (snapshot / "model.safetensors").write_bytes(SMALL.read_bytes())
     one, two = (densevit.load(name, device="cpu") for name in ("hf:me/rooms", "hf:me/rooms@main/model.safetensors"))
     assert one.card == two.card
@@ -119,7 +108,9 @@ def test_save_pretrained_makes_a_folder_that_loads(tmp_path: Path) -> None:
         predictor.save_pretrained(tmp_path / "model")
 
 
-def test_push_to_hub_uploads_what_save_pretrained_saves(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def sent(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is pushed to a hub that takes everything."""
     sent: dict[str, Any] = {}
 
     class Api:
@@ -129,9 +120,14 @@ def test_push_to_hub_uploads_what_save_pretrained_saves(cache: Path, monkeypatch
         def upload_folder(self, *, folder_path: Path, **_: Any) -> None:
             sent["files"] = sorted(path.name for path in folder_path.iterdir())
             sent["tensors"] = len(read_tensors(folder_path / "model.safetensors"))
+            sent["page"] = (folder_path / "README.md").read_text()
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     monkeypatch.setattr(hub, "is_reachable", lambda server: True)
+    return sent
+
+
+def test_push_to_hub_uploads_what_save_pretrained_saves(sent: dict[str, Any]) -> None:
     predictor = densevit.load(SMALL, device="cpu")
     assert predictor.push_to_hub("me/rooms", private=True) == "hf:me/rooms"
     assert sent["repository"] == ("me/rooms", True)
@@ -149,25 +145,15 @@ def test_push_to_hub_uploads_what_save_pretrained_saves(cache: Path, monkeypatch
     ],
 )
 def test_push_and_page_say_what_the_licence_asks_for(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, licence: str, field: str, note: str
+    sent: dict[str, Any], caplog: pytest.LogCaptureFixture, licence: str, field: str, note: str
 ) -> None:
-    class Api:
-        def create_repo(self, name: str, **options: Any) -> None: ...
-        def upload_folder(self, *, folder_path: Path, **_: Any) -> None:
-            sent.append((folder_path / "README.md").read_text())
-
-    sent: list[str] = []
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    monkeypatch.setattr(hub, "is_reachable", lambda server: True)
     predictor = densevit.load(SMALL, device="cpu")
     predictor.with_options(card=replace(predictor.card, licence=licence)).push_to_hub("me/rooms")
-    assert field in sent[0]
-    assert note in sent[0]
-    assert note in caplog.text
+    assert field in sent["page"] and note in sent["page"] and note in caplog.text
     assert bool(note) == bool(caplog.records)
 
 
-def test_saving_without_a_network_says_so_at_once(cache: Path) -> None:
+def test_saving_without_a_network_says_so_at_once(hub_cache: Path) -> None:
     with pytest.raises(CheckpointError, match="out of reach.*save_pretrained"):
         densevit.load(SMALL, device="cpu").push_to_hub("me/rooms")
 

@@ -122,18 +122,12 @@ def walk(way: str, seed: int, folder: Path) -> None:
             assert {path.name for path in out.glob("*.tar")} == {path.name for path in clean.glob("*.tar")}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("count", [1, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["images", "folders", "shards"])
 def test_whatever_came_before_an_export_that_ends_has_left_the_files_of_a_clean_run(
-    way: str, seed: int, tmp_path: Path
+    way: str, count: int, tmp_path: Path
 ) -> None:
-    walk(way, seed, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["images", "folders", "shards"])
-def test_a_hundred_walks_end_with_the_files_of_clean_runs(way: str, tmp_path: Path) -> None:
-    for seed in range(3, 103):
+    for seed in range(count):
         walk(way, seed, tmp_path / str(seed))
 
 
