@@ -98,6 +98,12 @@ def test_links_are_words_and_not_paths_of_the_repository() -> None:
         assert [word for word in words if re.fullmatch(paths, word)] == [], page.name
 
 
+def test_the_tests_that_pages_name_are_there() -> None:
+    named = {name for page in DOCS.glob("*.md") for name in re.findall(r"\b(?:\w+/)*test_\w+\.py", page.read_text())}
+    tests = Path(__file__).parent
+    assert len(named) > 20 and not [n for n in named if not (tests / n.removeprefix("tests/")).is_file()]
+
+
 if __name__ == "__main__":
     os.chdir(DOCS)
     (DOCS / "images").mkdir(exist_ok=True)
