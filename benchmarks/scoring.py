@@ -28,9 +28,8 @@ import cv2
 import numpy as np
 import torch
 
-from densevit.data.io.depth_cache import DepthCache
-from densevit.data.io.readers import read_depth
-from densevit.data.loading.parallel_map import ordered_parallel_map
+from densevit.data.io.readers import DepthCache, read_depth
+from densevit.data.loading.prefetch import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import DepthScores

@@ -13,6 +13,12 @@ from densevit.errors import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from densevit.structures import IGNORE
+
 TINY = 2.0**-126  # the smallest normal float32: probabilities are kept above it
 
 
@@ -179,3 +185,8 @@ def output_kind(name: str) -> OutputKind:
 def meanings(names: Iterable[str]) -> str:
     """Return the meanings of some kinds as one phrase: `metric depth or disparity`."""
     return " or ".join(output_kind(name).meaning for name in names)
+
+
+def argmax_or_ignore(logits: Float[Tensor, "b k h w"]) -> Int64[Tensor, "b h w"]:
+    """The class of each pixel; IGNORE where the logits are not all finite, as outside a window."""
+    return torch.where(logits.isfinite().all(1), logits.argmax(1), IGNORE)

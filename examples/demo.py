@@ -30,8 +30,7 @@ from densevit.engine.logger import read_csv
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.depth.scores import DepthScores
-from densevit.evaluation.segmentation.evaluate import count, summarise
-from densevit.evaluation.segmentation.scores import SegScores
+from densevit.evaluation.segmentation.scores import SegScores, count, summarise
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
 from densevit.reporting.html_page import line_chart

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from toy_models import save_network, toy_network
 
-from densevit.inference.web.runtime import PACKAGE
+from densevit.inference.web.export import PACKAGE
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 SIZE = (64, 80)

@@ -26,13 +26,12 @@ from densevit.config.yaml_document import YamlDocument
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.engine import distributed, run_folder, skipped_steps
 from densevit.engine.distributed import DistributedContext
-from densevit.engine.early_stop import stop_when_stalled
 from densevit.engine.logger import describe_run, format_scores, read_csv
 from densevit.engine.run_folder import Found
 from densevit.engine.skipped_steps import ReplayResult, replay
 from densevit.engine.train_state import reseed, seed_everything
 from densevit.engine.trainer import Trainer
-from densevit.engine.trials import choose_batch_size, images_per_second, overfit_config
+from densevit.engine.trials import choose_batch_size, images_per_second, overfit_config, stop_when_stalled
 from densevit.engine.trials import overfit_one_batch as overfit
 from densevit.errors import CheckpointError, ConfigError, Preempted
 from densevit.inference.predictor import Predictor

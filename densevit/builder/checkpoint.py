@@ -11,7 +11,7 @@ from torch import nn
 
 from densevit.builder.adapter import HINT, complete
 from densevit.builder.model import build_card, build_model
-from densevit.builder.objects import as_component
+from densevit.builder.plan import as_component
 from densevit.config import plugins, schema
 from densevit.config.objects import OBJECT
 from densevit.config.validation import ModelSpec

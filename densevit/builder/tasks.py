@@ -1,18 +1,21 @@
 """Builds the tasks of a plan: what each head learns from, and how validation scores it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from densevit.builder.plan import Plan
 from densevit.config.validation import TaskSpec
+from densevit.data.datasets.base import MixtureSource
 from densevit.data.labels.class_table import refuse_reordered
+from densevit.engine.checkpointer import BestScore
 from densevit.errors import ConfigError
 from densevit.evaluation import classification as class_metrics
 from densevit.evaluation import normals as normal_metrics
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.depth.scores import mean_row
 from densevit.evaluation.segmentation import metrics as seg_metrics
-from densevit.evaluation.segments.validation import segment_scores
+from densevit.evaluation.segments.scores import segment_scores
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.registry import did_you_mean
 from densevit.structures import Row
 from densevit.tasks import focal as focal_task
 from densevit.tasks.base import Task, task_class
@@ -75,3 +78,30 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
                 f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
             )
         refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
+
+
+def best_score(plan: Plan, tasks: Mapping[str, Task]) -> BestScore:
+    """The score that picks the best checkpoint, by its name in `val.csv`.
+
+    Without `best` it is that of the first task, on the first source that it is scored on. Raises ConfigError if `best`
+    is no such score.
+    """
+    names = {**dict(_scores(plan, tasks)), **getattr(plan.objective.component, "scores", {})}
+    if plan.run.best is None:
+        return next(iter(names.items()))
+    if plan.run.best not in names:
+        raise ConfigError(plan.locate(f"best: no score '{plan.run.best}'.{did_you_mean(plan.run.best, names)}"))
+    return plan.run.best, names[plan.run.best]
+
+
+def _scores(plan: Plan, tasks: Mapping[str, Task]) -> Iterator[BestScore]:
+    sources: Sequence[MixtureSource | None] = plan.val.sources if plan.val is not None else ()
+    for name, task in tasks.items():
+        score, direction = task.best
+        for source in sources or [None]:
+            if source is not None and plan.tasks[name].sources and source.name not in plan.tasks[name].sources:
+                continue
+            prefix = (f"{source.name}/" if source else "") + (f"{name}/" if len(tasks) > 1 else "")
+            yield prefix + score, direction
+            for other, way in task.directions.items():
+                yield prefix + other, way

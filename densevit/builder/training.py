@@ -6,11 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from densevit.builder import mixture
 from densevit.builder.card import training_card
 from densevit.builder.model import build_encoder, build_model
 from densevit.builder.plan import Plan
-from densevit.builder.tasks import build_task, depth_tasks
+from densevit.builder.tasks import best_score, build_task, depth_tasks
 from densevit.config.schema import Run
 from densevit.data.datasets.base import check_source_names, dataset_fingerprint
 from densevit.data.loading.clips import Clips, windows
@@ -54,7 +53,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     card = training_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
-    best = mixture.best_score(plan, tasks) if run.best or (plan.val and plan.val.sources) else None
+    best = best_score(plan, tasks) if run.best or (plan.val and plan.val.sources) else None
     # Validation runs the model once an image, so the first depth protocol's input window holds for all heads.
     protocols = [PROTOCOLS[task.protocol] for task in depth_tasks(plan, card).values()]
     by_source = {s.name: PROTOCOLS[s.protocol] for s in (plan.val.sources if plan.val else ()) if s.protocol}

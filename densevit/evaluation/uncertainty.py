@@ -12,7 +12,7 @@ from jaxtyping import Float64
 
 from densevit.depth_corrections import Interval
 from densevit.errors import DataError
-from densevit.ops.intervals import area, laplace_interval, sparsification, widths
+from densevit.ops.calibration import area, laplace_interval, sparsification, widths
 from densevit.structures import Row
 
 LEVEL = 0.9  # of intervals that were not calibrated

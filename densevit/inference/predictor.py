@@ -25,7 +25,7 @@ from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inp
 from densevit.inference.tta import check_scales
 from densevit.model_card import ModelCard
 from densevit.model_inputs import NO_INPUTS, ModelInputs, take_inputs
-from densevit.ops.argmax import argmax_or_ignore
+from densevit.output_kinds import argmax_or_ignore
 from densevit.reporting.predicted_array import PredictedArray
 from densevit.structures import Box
 from densevit.utils.device import Pending, download, gpu_products, read_pending, upload

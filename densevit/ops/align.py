@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Bool, Float, Float32, Float64
 from torch import Tensor
 
 from densevit.errors import DataError
-from densevit.ops.dot import dot_single_thread
 from densevit.structures import DepthKind
 
 
@@ -228,3 +227,17 @@ def as_ground_truth(
     span = (high - low).clamp_min(1e-12)
     share = torch.where(valid, (prediction - low) / span, 0)
     return (1 / (share + 0.1) if kind == "disparity" else 1 + share), valid
+
+
+BLOCK = 8192  # OpenBLAS computes longer vectors in several threads
+
+
+def dot_single_thread(a: Float64[np.ndarray, " n"], b: Float64[np.ndarray, " n"]) -> float:
+    """sum(a * b).
+
+    `a @ b` starts the threads of BLAS, which wait for one another where several images are scored at once: twice the
+    CPU time and no faster (benchmarks/scoring.py).
+    """
+    whole = a.size // BLOCK * BLOCK
+    rows = np.vecdot(a[:whole].reshape(-1, BLOCK), b[:whole].reshape(-1, BLOCK))
+    return float(rows.sum() + np.vecdot(a[whole:], b[whole:]))

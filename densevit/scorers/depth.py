@@ -12,19 +12,16 @@ from jaxtyping import Float
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import check_inside
-from densevit.data.io.depth_cache import DepthCache
-from densevit.data.io.readers import image_size
+from densevit.data.io.readers import DepthCache, image_size
 from densevit.data.loading.dataloader import describe_with_files
-from densevit.data.loading.parallel_map import ordered_parallel_map
-from densevit.data.loading.prefetch import prefetch_samples
+from densevit.data.loading.prefetch import ordered_parallel_map, prefetch_samples
 from densevit.data.predictions import GivenMaps, SavedMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.evaluate import collect, evaluate_indexed, score_item
 from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
-from densevit.evaluation.depth.scores import DepthScores
-from densevit.evaluation.depth.unit_check import Maps, unit_warning
+from densevit.evaluation.depth.scores import DepthScores, Maps, unit_warning
 from densevit.inference.camera import lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of

@@ -11,13 +11,11 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.labels.class_lists import read_classes
 from densevit.data.labels.class_table import ClassTable, refuse_reordered
 from densevit.data.loading.dataloader import describe_with_files
-from densevit.data.loading.parallel_map import ordered_parallel_map
-from densevit.data.loading.prefetch import prefetch, prefetch_samples
+from densevit.data.loading.prefetch import ordered_parallel_map, prefetch, prefetch_samples
 from densevit.data.predictions import GivenLabels, SavedLabels
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.segmentation.evaluate import Counts, count, summarise
 from densevit.evaluation.segmentation.metrics import Ids
-from densevit.evaluation.segmentation.scores import SegScores
+from densevit.evaluation.segmentation.scores import Counts, SegScores, count, summarise
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.colors import palette_for, usual_palette

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from densevit.data.io.readers import read_depth
-from densevit.data.loading.parallel_map import ordered_parallel_map
+from densevit.data.loading.prefetch import ordered_parallel_map
 from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.speed.dataloader import make_pairs

@@ -20,7 +20,6 @@ from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.panels import ColorBar, panel
 from densevit.structures import Batch, DepthKind, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
-from densevit.tasks.scale_warning import SCALE, scale_row, scale_warning
 from densevit.utils.output import print_once
 
 MAX_ERROR = 0.3  # relative error with the last colour of a panel
@@ -189,3 +188,34 @@ class DepthTask(Task):
             rows.append((f"{name}: {low:.3g} to {high:.3g}{unit}", pixels))
         bars = [ColorBar(range(1, 3), "near", "turbo", "far"), ColorBar(range(3, 4), "0", "magma", f"{MAX_ERROR:.0%}")]
         return panel(rows, ["image", "ground truth", "prediction", "|p - d| / d"], bars)
+
+
+Map = Float[np.ndarray, "h w"]
+
+SCALE = ("median ratio", "relative error", "relative error at that ratio")  # of an image's row, beside its scores
+
+
+def scale_row(prediction: Map, depth: Map, valid: Bool[np.ndarray, "h w"]) -> Row:
+    """Return what `scale_warning` needs of an image; empty without valid ground truth."""
+    usable: Bool[np.ndarray, "h w"] = valid & (prediction > 0) & np.isfinite(prediction)
+    if not usable.any():
+        return {}
+    p, d = (values[usable][:: max(1, usable.sum() // 5000)] for values in (prediction, depth))
+    ratio = float(np.median(p) / np.median(d))
+    errors = (float(np.mean(np.abs(scaled - d) / d)) for scaled in (p, p / ratio))
+    return dict(zip(SCALE, (ratio, *errors), strict=True))
+
+
+def scale_warning(rows: Sequence[Row]) -> str:
+    """Say that metric predictions are off by one factor in all images; empty where they are not."""
+    if not rows:
+        return ""
+    ratios, before, after = np.array([[row[key] for key in SCALE] for row in rows]).T
+    ratio, spread = float(np.median(ratios)), float(np.std(np.log(ratios)))
+    if before.mean() < 2 * after.mean() or after.mean() > 0.25 or spread > 0.25 or abs(np.log(ratio)) < np.log(1.2):
+        return ""
+    return (
+        f"predictions are {ratio:.3g} times the ground truth: AbsRel {before.mean():.3f}, and {after.mean():.3f} after "
+        "median scaling. Look for another depth_scale in data.train than in data.val, a transform that zooms, or focal "
+        "lengths (model.camera) of another image size."
+    )

@@ -3,14 +3,17 @@
 The only caller of `torch.load`, always with `weights_only`.
 """
 
+import argparse
 import json
 import pickle
 import re
 import struct
+import threading
 import zipfile
 import zlib
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from densevit.errors import CheckpointError
-from densevit.weights import safe_unpickle
 from densevit.weights.external import RawCheckpoint
 
 SAFETENSORS = (".safetensors",)
@@ -91,7 +93,7 @@ def read_pickled(path: Path) -> Any:
     if _is_torchscript(path):
         raise CheckpointError(f"{path}: a TorchScript program, not weights; save the state dict of its module instead.")
     try:
-        with safe_unpickle.allowed():
+        with allow_harmless_values():
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         # Torch's own text goes on to explain how to switch the check off. We do not.
@@ -211,3 +213,58 @@ def check_width(raw: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) ->
     width = int(tensors[MARK].shape[0])
     if width != head:
         raise CheckpointError(f"{raw.path}: its head reads {head} channels, this backbone has {width}; take its own.")
+
+
+NUMBERS = re.compile(r"[biufc?]\d*|[SU]\d+")
+
+
+class Kind:
+    """Replaces `numpy.dtype`, for numbers and texts only, not for objects."""
+
+    def __init__(self, code: str, *_: Any) -> None:
+        if not isinstance(code, str) or not NUMBERS.fullmatch(code):
+            raise ValueError(f"NumPy values of type {code!r}")
+        self.code, self.order = code, "="
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = {"<": "<", ">": ">"}.get(state[1], "=")
+
+    def read(self, content: bytes) -> np.ndarray:
+        return np.frombuffer(content, np.dtype(self.order + self.code))
+
+
+class Array:
+    """Replaces `numpy.ndarray`."""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, by_columns, content = state
+        self.values = kind.read(content).reshape(shape, order="F" if by_columns else "C")
+
+
+def scalar(kind: Kind, content: bytes) -> Any:
+    return kind.read(content)[0].item()
+
+
+def array(*_: Any) -> Array:
+    return Array()
+
+
+CORES = ("numpy.core", "numpy._core")  # before and since NumPy 2
+PATHS = ("pathlib", "pathlib._local")
+STAND_INS: list[Any] = [
+    argparse.Namespace,
+    (Kind, "numpy.dtype"),
+    (Array, "numpy.ndarray"),
+    *((scalar, f"{core}.multiarray.scalar") for core in CORES),
+    *((array, f"{core}.multiarray._reconstruct") for core in CORES),
+    *((PurePosixPath, f"{paths}.{name}") for paths in PATHS for name in ("PosixPath", "PurePosixPath")),
+    *((PureWindowsPath, f"{paths}.{name}") for paths in PATHS for name in ("WindowsPath", "PureWindowsPath")),
+]
+_LOCK = threading.Lock()  # torch's list of safe globals is global
+
+
+@contextmanager
+def allow_harmless_values() -> Iterator[None]:
+    """Context in which files may hold these values."""
+    with _LOCK, torch.serialization.safe_globals(STAND_INS):
+        yield

@@ -60,8 +60,8 @@ def saved(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_processes_and_a_cached_ground_truth_change_no_number(
     data: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("densevit.data.loading.parallel_map.JOB", 1)
-    monkeypatch.setattr("densevit.data.loading.parallel_map.ENOUGH", 2)  # or six images are too few for processes
+    monkeypatch.setattr("densevit.data.loading.prefetch.JOB", 1)
+    monkeypatch.setattr("densevit.data.loading.prefetch.ENOUGH", 2)  # or six images are too few for processes
     score(data, saved, tmp_path / "plain", "--workers", "1")
     for turn in ("first", "again"):
         score(data, saved, tmp_path / turn, "--workers", "2", "--gt-cache", str(tmp_path / "kept"))

@@ -5,8 +5,7 @@ from dataclasses import fields
 import numpy as np
 
 from densevit.data.fields import FIELDS, crop_sample
-from densevit.data.loading.collate import STACKED
-from densevit.data.loading.cutmix import cutmix
+from densevit.data.loading.collate import STACKED, cutmix
 from densevit.structures import Batch, Sample
 
 H, W = 6, 8

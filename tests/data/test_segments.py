@@ -13,8 +13,7 @@ from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.rooms import CLASSES, Rooms
 from densevit.data.fields import crop_sample
 from densevit.data.labels.joined_classes import JoinedClasses
-from densevit.data.loading.collate import collate
-from densevit.data.loading.cutmix import cutmix
+from densevit.data.loading.collate import collate, cutmix
 from densevit.errors import DataError
 from densevit.ops.segments.labelled import segments_of_ids, segments_of_labels
 from densevit.structures import IGNORE, Sample

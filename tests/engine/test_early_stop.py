@@ -8,8 +8,8 @@ from small import small_config
 
 from densevit.api.training import Run
 from densevit.cli.main import main
-from densevit.engine.early_stop import validations_since_best
 from densevit.engine.logger import WIDTH, format_scores
+from densevit.engine.trials import validations_since_best
 
 
 def test_validations_are_counted_from_the_best_one_up_to_a_step(tmp_path: Path) -> None:

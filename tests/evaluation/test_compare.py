@@ -13,8 +13,8 @@ from densevit.evaluation.bootstrap import FEWEST, bootstrap_means, holm, interva
 from densevit.evaluation.compare import compare, read_rows, sentence, table, write_html
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.segmentation.evaluate import count as seg_count
-from densevit.evaluation.segmentation.evaluate import summarise
+from densevit.evaluation.segmentation.scores import count as seg_count
+from densevit.evaluation.segmentation.scores import summarise
 from densevit.reporting.tables import Interval
 
 

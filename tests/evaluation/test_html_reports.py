@@ -15,8 +15,7 @@ from PIL import Image
 from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import DepthScores
-from densevit.evaluation.segmentation.evaluate import count, summarise
-from densevit.evaluation.segmentation.scores import SegScores
+from densevit.evaluation.segmentation.scores import SegScores, count, summarise
 from densevit.ops.colors import UNKNOWN, usual_palette
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
 from densevit.reporting.html_page import duration, line_chart, with_contents

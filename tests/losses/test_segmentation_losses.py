@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses.dice_lovasz import dice, lovasz
-from densevit.losses.segmentation import LABEL_LOSSES, CrossEntropy, LabelLoss, cross_entropy, focal, ohem
+from densevit.losses.segmentation import LABEL_LOSSES, CrossEntropy, LabelLoss, cross_entropy, dice, focal, lovasz, ohem
 from densevit.structures import IGNORE
 
 OURS = ("cross_entropy", "ohem", "focal", "dice", "lovasz")

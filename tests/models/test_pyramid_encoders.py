@@ -11,8 +11,7 @@ from timm.layers import HybridEmbed, StdConv2dSame
 from timm.models.resnetv2 import ResNetV2
 
 from densevit.errors import CheckpointError, ConfigError
-from densevit.models.decoders.linear import Linear
-from densevit.models.decoders.pool import PoolTokens
+from densevit.models.decoders.linear import Linear, PoolTokens
 from densevit.models.encoders.hybrid import HybridEncoder
 from densevit.models.encoders.swin import SwinEncoder
 from densevit.models.encoders.vit import ViTEncoder

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from densevit.ops.dot import BLOCK, dot_single_thread
+from densevit.ops.align import BLOCK, dot_single_thread
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 3])

@@ -9,8 +9,7 @@ from densevit.evaluation.depth.metrics import depth_metrics
 from densevit.evaluation.depth.scores import mean_row
 from densevit.model_card import HeadSpec
 from densevit.structures import Sample
-from densevit.tasks.depth import DepthTask
-from densevit.tasks.scale_warning import Map
+from densevit.tasks.depth import DepthTask, Map
 
 DRAW = np.random.default_rng(0)
 DEPTHS = [DRAW.uniform(1, 5, (24, 32)).astype(np.float32) for _ in range(6)]

@@ -22,9 +22,8 @@ from densevit.data.fields import crop_sample, undistort_sample
 from densevit.data.index import packed
 from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
-from densevit.data.io.depth_cache import DepthCache
 from densevit.data.io.normals import Axes, read_normals
-from densevit.data.io.readers import image_size, read_depth, read_image
+from densevit.data.io.readers import DepthCache, image_size, read_depth, read_image
 from densevit.data.io.samples import depth_at_image, make_sample, read_label_map, read_mask
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import CameraModel, PinholeView

@@ -14,8 +14,7 @@ import numpy as np
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.clips import Clips, Stills
-from densevit.data.loading.collate import collate, collate_by_size
-from densevit.data.loading.cutmix import cutmix
+from densevit.data.loading.collate import collate, collate_by_size, cutmix
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.sampler import (
     ClipOrder,

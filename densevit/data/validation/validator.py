@@ -15,8 +15,7 @@ from densevit.data.loading.prefetch import prefetch
 from densevit.data.validation.cache import StatsCache, compare_checksums, read_checksums, write_checksums
 from densevit.data.validation.inspect_sample import inspect_sample
 from densevit.data.validation.issues import LEVELS, Issue
-from densevit.data.validation.leakage import find_leaks
-from densevit.data.validation.rules import apply_rules
+from densevit.data.validation.rules import apply_rules, find_leaks
 from densevit.data.validation.sample_stats import InspectedSample, SampleStats, label_pixels
 from densevit.errors import DensevitError
 from densevit.structures import IGNORE

@@ -17,8 +17,7 @@ from densevit.evaluation.depth.metrics import Metrics, SilogForm, silog_form
 from densevit.evaluation.metrics import find_metric, register_metrics
 from densevit.evaluation.uncertainty import FORMULAE as UNCERTAINTY_FORMULAE
 from densevit.evaluation.uncertainty import uncertainty_metrics
-from densevit.ops.align import lower_median
-from densevit.ops.dot import dot_single_thread
+from densevit.ops.align import dot_single_thread, lower_median
 from densevit.registry import did_you_mean
 
 

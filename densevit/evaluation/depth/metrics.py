@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from densevit.evaluation.metrics import register_metrics
-from densevit.ops.dot import dot_single_thread
+from densevit.ops.align import dot_single_thread
 
 Metrics = dict[str, float]
 

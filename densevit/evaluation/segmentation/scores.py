@@ -1,7 +1,7 @@
 """The scores of semantic segmentation. k classes, n images."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -9,13 +9,22 @@ from typing import Any
 
 import cv2
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt8
 from markupsafe import Markup
 
+from densevit.errors import DataError
 from densevit.evaluation.bootstrap import Bootstrap, bootstrap_pooled, no_interval_reason
 from densevit.evaluation.scores import Cards, PooledScores
-from densevit.evaluation.segmentation import confusion_matrix, metrics
-from densevit.evaluation.segmentation.metrics import TRUE, iou, share
+from densevit.evaluation.segmentation import metrics
+from densevit.evaluation.segmentation.metrics import (
+    TRUE,
+    Ids,
+    IntersectionStats,
+    PredictedIds,
+    boundary_areas,
+    iou,
+    share,
+)
 from densevit.model_card import Palette
 from densevit.reporting.figures import Figure, lossless
 from densevit.reporting.html_page import interval_text, render
@@ -142,7 +151,7 @@ class SegScores(PooledScores):
         }
 
     def files(self) -> dict[str, str | bytes]:
-        image = confusion_matrix.draw(self.confusion, self.classes)[..., ::-1]
+        image = draw_confusion(self.confusion, self.classes)[..., ::-1]
         counts = io.BytesIO()
         names, classes = np.array(self.names), np.array(self.classes)
         np.savez_compressed(counts, names=names, classes=classes, counts=self.areas)
@@ -160,7 +169,7 @@ class SegScores(PooledScores):
     def sections(self, figures: Sequence[Figure], prefix: str = "") -> Markup:
         """Return the scores as a part of a page. `prefix`: of the headings."""
         per_class = self.per_class()
-        shares, names, predicted = confusion_matrix.row_shares(self.confusion, self.classes)
+        shares, names, predicted = row_shares(self.confusion, self.classes)
         small = len(names) <= MAX_TABLE
         return render(
             "segmentation_sections.html",
@@ -171,7 +180,7 @@ class SegScores(PooledScores):
             confused=self.confused(),
             confusion=list(zip(names, np.nan_to_num(shares).tolist(), strict=True)) if small else [],
             confusion_columns=predicted,
-            confusion_image="" if small else lossless(confusion_matrix.draw(self.confusion, self.classes)),
+            confusion_image="" if small else lossless(draw_confusion(self.confusion, self.classes)),
         )
 
     def _classes(self) -> list[tuple[tuple[int, int, int], str, list[str]]]:
@@ -207,3 +216,106 @@ def statistics(areas: Int64[np.ndarray, "*n parts 3 k"]) -> dict[str, Float[np.n
     if areas.shape[-3] > 1:
         scores["boundary_iou"] = metrics.mean(iou(areas[..., 1, :, :]))
     return {**scores, "iou": iou(areas[..., 0, :, :])}
+
+
+Image = UInt8[np.ndarray, "h w 3"]
+
+MATRIX_SIDE = 760  # pixels that the cells share
+MAX_CELL, MIN_CELL = 40, 4  # pixels of a cell
+CELL_FOR_NAMES = 12  # pixels of a cell from which on a name fits beside it
+CELL_FOR_NUMBERS = 28  # pixels of a cell from which on its percentage fits into it
+GAP = 5  # pixels before and behind a name
+EMPTY = (238, 240, 243)  # of a class that does not occur
+NONE, ALL = np.array([255.0, 255, 255]), np.array([12.0, 52, 120])  # 0% and 100%
+FONT, SIZE, INK, PAPER = cv2.FONT_HERSHEY_SIMPLEX, 0.38, (28, 36, 48), (255, 255, 255)
+
+
+def row_shares(
+    confusion: Int64[np.ndarray, "k m"], names: Sequence[str]
+) -> tuple[Float[np.ndarray, "k n"], list[str], list[str]]:
+    """Each row as shares of its sum, NaN for a class that does not occur; names of the rows and of the columns.
+
+    The last of m = k + 1 columns, pixels predicted as no class, is left out where it is empty.
+    """
+    columns = [*names, "none"]
+    if not confusion[:, -1].any():
+        confusion, columns = confusion[:, :-1], columns[:-1]
+    return share(confusion, np.broadcast_to(confusion.sum(1, keepdims=True), confusion.shape)), list(names), columns
+
+
+def draw_confusion(confusion: Int64[np.ndarray, "k m"], names: Sequence[str]) -> Image:
+    """The matrix, with names and percentages as far as they fit."""
+    shares, rows, columns = row_shares(confusion, names)
+    cell = int(np.clip(MATRIX_SIDE // len(names), MIN_CELL, MAX_CELL))
+    cells = _cells(shares, cell)
+    if cell < CELL_FOR_NAMES:
+        return cells
+    # Names beside the rows end at the cells; those above the columns, turned to read upwards, begin there.
+    left, top = _names(rows, cell, right=True), np.rot90(_names(columns, cell, right=False))
+    corner = np.full((len(top), left.shape[1], 3), PAPER, np.uint8)
+    return np.concatenate([np.concatenate([corner, top], 1), np.concatenate([left, cells], 1)])
+
+
+def _cells(shares: Float[np.ndarray, "k m"], cell: int) -> Image:
+    filled = np.nan_to_num(shares)[..., None]
+    colours = np.where(np.isnan(shares)[..., None], EMPTY, NONE + (ALL - NONE) * filled**0.5).round().astype(np.uint8)
+    image = np.ascontiguousarray(colours.repeat(cell, 0).repeat(cell, 1))
+    if cell >= CELL_FOR_NUMBERS:
+        for (i, j), value in np.ndenumerate(shares):
+            if value >= 0.005:
+                text, ink = f"{value:.0%}"[:-1], PAPER if value > 0.25 else INK
+                (w, h), _ = cv2.getTextSize(text, FONT, SIZE, 1)
+                at = j * cell + cell // 2 - w // 2, i * cell + cell // 2 + h // 2
+                cv2.putText(image, text, at, FONT, SIZE, ink, 1, cv2.LINE_AA)
+    return image
+
+
+def _names(names: Sequence[str], height: int, *, right: bool) -> Image:
+    """Names one below the other, at the right or left end of their lines."""
+    ascii_names = [name.encode("ascii", "replace").decode() for name in names]  # all that OpenCV's font knows
+    sizes = [cv2.getTextSize(name, FONT, SIZE, 1)[0] for name in ascii_names]
+    width = max(w for w, _ in sizes) + 2 * GAP
+    lines = np.full((len(names) * height, width, 3), PAPER, np.uint8)
+    for i, (name, (w, h)) in enumerate(zip(ascii_names, sizes, strict=True)):
+        x = width - GAP - w if right else GAP
+        cv2.putText(lines, name, (x, i * height + (height + h) // 2), FONT, SIZE, INK, 1, cv2.LINE_AA)
+    return lines
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Pixel counts of one image."""
+
+    # labelled pixels of class (row), predicted as class (column), the last column being none
+    confusion: Int64[np.ndarray, "k m"]
+    boundary: IntersectionStats | None  # as `Areas`, of the pixels near borders; None if not computed
+
+    @property
+    def labelled(self) -> int:
+        return int(self.confusion.sum())
+
+
+def count(predicted: PredictedIds, labels: Ids, classes: int, *, boundary: bool = True) -> Counts:
+    """Raises DataError if the maps differ in size; a label is beyond the classes."""
+    matrix = metrics.confusion(predicted, labels, classes)
+    return Counts(matrix, boundary_areas(predicted, labels, classes) if boundary else None)
+
+
+def summarise(counts: Iterable[tuple[str, Counts]], classes: Sequence[str], palette: Palette = ()) -> SegScores:
+    """The scores that a stream of counts makes. Raises DataError if a name that comes twice would weigh twice; nothing
+    to score."""
+    total = np.zeros((len(classes), len(classes) + 1), np.int64)
+    areas: dict[str, Int64[np.ndarray, "parts 3 k"]] = {}
+    skipped: list[str] = []
+    for name, image_counts in counts:
+        if name in areas or name in skipped:
+            raise DataError(f"{name}: comes twice in one evaluation.")
+        if not image_counts.labelled:
+            skipped.append(name)
+            continue
+        total += image_counts.confusion
+        whole = metrics.areas(image_counts.confusion)
+        areas[name] = np.stack([whole] if image_counts.boundary is None else [whole, image_counts.boundary])
+    if not areas:
+        raise DataError(f"nothing to score: none of {len(skipped)} images has a labelled pixel.")
+    return SegScores(tuple(classes), list(areas), np.stack(list(areas.values())), total, skipped, palette)

@@ -1,23 +1,25 @@
 """The scores of segments: panoptic quality, or average precision of instances. n images, k classes."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int64
 
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import Bootstrap, bootstrap_pooled, no_interval_reason
 from densevit.evaluation.scores import Cards, PooledScores
 from densevit.evaluation.segments import instances, panoptic
 from densevit.evaluation.segments.instances import Matches
-from densevit.evaluation.segments.panoptic import QualityStats
-from densevit.model_card import Palette
+from densevit.evaluation.segments.panoptic import Ids, QualityStats
+from densevit.model_card import HeadSpec, Palette
+from densevit.ops.segments import InstancePrediction, PanopticPrediction
+from densevit.ops.segments.labelled import Segments, objects_of
 from densevit.reporting.figures import Figure
 from densevit.reporting.html_page import interval_text, render
 from densevit.reporting.tables import finite, rows_csv
@@ -217,3 +219,31 @@ def finite_only(row: Row) -> Row:
 
 def _cells(row: Row) -> list[str]:
     return ["-" if not isfinite(x) else f"{x:.0f}" if name in COUNTS else f"{x:.4f}" for name, x in row.items()]
+
+
+Classes = Int64[np.ndarray, " n"]
+Crowd = Bool[np.ndarray, " n"]
+
+
+def segment_scores(output: HeadSpec) -> tuple[Callable[..., Row], Callable[[Sequence[Any]], Row]]:
+    """Return what scores an image, and what makes the scores of a data set of those of its images."""
+    classes, things = len(output.classes), output.things
+    if output.kind == "panoptic":
+        return partial(panoptic_row, num_classes=classes), partial(panoptic.pooled, num_classes=classes, things=things)
+    return partial(instances_row, things=things or range(classes), num_classes=classes), average_precision
+
+
+def panoptic_row(prediction: PanopticPrediction, ids: Ids, classes: Classes, crowd: Crowd, *, num_classes: int) -> Row:
+    return panoptic.as_row(panoptic.count(prediction.segments, prediction.classes, ids, classes, crowd, num_classes))
+
+
+def instances_row(
+    prediction: InstancePrediction, ids: Ids, classes: Classes, crowd: Crowd, *, things: Sequence[int], num_classes: int
+) -> dict[str, Any]:
+    """Return the matches of an image; objects are the segments of things, with the area that they have in the image."""
+    objects = objects_of(Segments(ids, classes, crowd), things)
+    return {"matches": instances.match(prediction.masks, prediction.classes, prediction.scores, *objects, num_classes)}
+
+
+def average_precision(rows: Sequence[dict[str, Any]]) -> Row:
+    return instances.average_precision([row["matches"] for row in rows])[0]

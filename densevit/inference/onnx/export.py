@@ -30,8 +30,8 @@ from densevit.inference.onnx.verify import TOLERANCES, check_errors, torch_predi
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS
 from densevit.models.conditioning.base import input_names
-from densevit.ops.argmax import argmax_or_ignore
 from densevit.ops.resize import network_size
+from densevit.output_kinds import argmax_or_ignore
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import IGNORE, Size
 from densevit.utils import atomic_io

@@ -9,7 +9,7 @@ from densevit.data.io.writers import encode, encode_npz, encode_pfm
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
-from densevit.ops.intervals import confidence, widths
+from densevit.ops.calibration import confidence, widths
 from densevit.utils.atomic_io import atomic_write
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from densevit.inference.writers.base import DEPTH_FORMATS, PredictedMap
 from densevit.inference.writers.segments import ObjectWriter, box_of, metres_beside, objects_of
 from densevit.model_card import HeadSpec
-from densevit.ops.intervals import widths
+from densevit.ops.calibration import widths
 from densevit.ops.segments.measure import Measured, measure
 from densevit.utils.atomic_io import write_text
 

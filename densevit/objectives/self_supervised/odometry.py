@@ -12,7 +12,7 @@ from torch import Tensor
 from densevit.data.datasets.base import Dataset
 from densevit.data.fields import FIELDS, Points, Whole
 from densevit.data.loading.clips import videos
-from densevit.data.loading.parallel_map import ordered_parallel_map
+from densevit.data.loading.prefetch import ordered_parallel_map
 from densevit.data.transforms.affine import AffineStep
 from densevit.errors import DataError
 from densevit.objectives.self_supervised.geometry import Plane

@@ -9,9 +9,8 @@ from layouts.folder import write_folder
 from photo_samples import photo
 
 from densevit.data.datasets.folder import Folder
-from densevit.data.io import depth_cache
-from densevit.data.io.depth_cache import DepthCache
-from densevit.data.io.readers import read_depth
+from densevit.data.io import readers
+from densevit.data.io.readers import DepthCache, read_depth
 from densevit.data.io.writers import encode_depth
 
 
@@ -30,8 +29,8 @@ def write(path: Path, depth: np.ndarray) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were decoded."""
     seen: list[Path] = []
-    decode = depth_cache.read_depth
-    monkeypatch.setattr(depth_cache, "read_depth", lambda path, scale: seen.append(path) or decode(path, scale))
+    decode = readers.read_depth
+    monkeypatch.setattr(readers, "read_depth", lambda path, scale: seen.append(path) or decode(path, scale))
     return seen
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.data.loading.cutmix import AREA, cutmix
+from densevit.data.loading.collate import AREA, cutmix
 from densevit.errors import DataError
 from densevit.losses.depth import DEPTH_LOSSES
 from densevit.losses.reduction import best_pixels

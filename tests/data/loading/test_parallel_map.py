@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from densevit.data.loading import parallel_map
-from densevit.data.loading.parallel_map import ENOUGH, JOB, ordered_parallel_map
+from densevit.data.loading.prefetch import ENOUGH, JOB, ordered_parallel_map
 from densevit.errors import DataError
 
 COUNT = ENOUGH + 3

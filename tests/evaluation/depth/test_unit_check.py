@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from densevit.evaluation.depth.unit_check import Maps, unit_warning
+from densevit.evaluation.depth.scores import Maps, unit_warning
 
 
 def pairs(factor: float = 1.0, inverse: bool = False, noise: float = 0.2) -> list[Maps]:

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.segmentation import confusion_matrix
-from densevit.evaluation.segmentation.evaluate import count, summarise
 from densevit.evaluation.segmentation.metrics import as_row as row_of
 from densevit.evaluation.segmentation.metrics import pooled_scores
-from densevit.evaluation.segmentation.scores import SegScores
+from densevit.evaluation.segmentation.scores import ALL, EMPTY, MAX_CELL, SegScores, count, draw_confusion, summarise
 from densevit.structures import IGNORE
 
 CLASSES = ("wall", "floor", "box", "lamp")
@@ -111,21 +109,21 @@ def test_the_table_names_what_is_confused_and_json_has_no_nan() -> None:
 def test_the_picture_shows_shares_of_the_true_class() -> None:
     confusion = np.zeros((3, 4), np.int64)
     confusion[0, 0], confusion[1, :2] = 50, (10, 30)
-    picture = confusion_matrix.draw(confusion, ("a", "b", "c"))
-    cell = confusion_matrix.MAX_CELL
+    picture = draw_confusion(confusion, ("a", "b", "c"))
+    cell = MAX_CELL
     body = picture[-3 * cell :, -3 * cell :]
 
     def corner(i: int, j: int) -> list[int]:
         return body[i * cell + 4, j * cell + 4].tolist()
 
-    assert corner(0, 0) == confusion_matrix.ALL.tolist()
+    assert corner(0, 0) == ALL.tolist()
     assert corner(0, 1) == [255, 255, 255]
-    assert corner(2, 1) == list(confusion_matrix.EMPTY)  # c does not occur
+    assert corner(2, 1) == list(EMPTY)  # c does not occur
     assert corner(1, 0)[0] > corner(1, 1)[0] > corner(0, 0)[0]  # a quarter, three quarters, all
     confusion[0, 3] = 1
-    assert confusion_matrix.draw(confusion, ("a", "b", "c")).shape[1] == picture.shape[1] + cell
+    assert draw_confusion(confusion, ("a", "b", "c")).shape[1] == picture.shape[1] + cell
 
 
 def test_many_classes_still_make_a_picture() -> None:
     confusion = np.eye(171, 172, dtype=np.int64)
-    assert confusion_matrix.draw(confusion, [str(i) for i in range(171)]).shape == (684, 684, 3)
+    assert draw_confusion(confusion, [str(i) for i in range(171)]).shape == (684, 684, 3)

@@ -7,7 +7,7 @@ from densevit.depth_corrections import Interval
 from densevit.errors import DataError
 from densevit.evaluation.depth.extra_metrics import DISTANCES
 from densevit.evaluation.uncertainty import fit_interval, image_scores, uncertainty_metrics
-from densevit.ops.intervals import area, confidence, sparsification, widths
+from densevit.ops.calibration import area, confidence, sparsification, widths
 
 
 def drawn(n: int, seed: int = 0, bias: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,8 +10,14 @@ from shell import Shell
 
 from densevit.cli.main import main
 from densevit.errors import DataError
-from densevit.evaluation.video.clip import ClipFrame, VideoProtocol, score_clip
-from densevit.evaluation.video.metrics import flicker, flow_change, temporal_alignment_error
+from densevit.evaluation.video.clip import (
+    ClipFrame,
+    VideoProtocol,
+    flicker,
+    flow_change,
+    score_clip,
+    temporal_alignment_error,
+)
 from densevit.evaluation.video.scores import VideoScores
 from densevit.ops.geometry import pinhole
 from densevit_rooms.generate import generate

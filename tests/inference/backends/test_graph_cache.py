@@ -11,9 +11,8 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_te
 from torch import Tensor, nn
 
 from densevit.errors import StorageError
-from densevit.inference.backends import graph_cache, onnx_runtimes
-from densevit.inference.backends.graph_cache import GRAPH, KIND, cached_graph
-from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
+from densevit.inference.backends import onnx_runtimes
+from densevit.inference.backends.onnx_runtimes import GRAPH, KIND, RUNTIMES, ExternalRuntimeModule, cached_graph
 from densevit.inference.onnx.graph import NamedOutputs
 from densevit.utils.atomic_io import user_cache
 from densevit.weights.fingerprint import model_fingerprint
@@ -102,14 +101,14 @@ def test_where_nothing_can_be_written_the_graph_is_temporary(
     def full(path: Path) -> Path:
         raise StorageError("no room")
 
-    monkeypatch.setattr(graph_cache, "make_folder", full)
+    monkeypatch.setattr(onnx_runtimes, "make_folder", full)
     with cached_graph("key", lambda path: path.touch()) as path:
         assert path.is_file()
     assert not path.exists() and "not cached: no room" in caplog.text
 
 
 def test_the_least_recently_used_go_when_the_cache_is_too_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_cache, "MAX_BYTES", 25)
+    monkeypatch.setattr(onnx_runtimes, "MAX_BYTES", 25)
 
     def save(path: Path) -> None:
         path.write_bytes(bytes(10))

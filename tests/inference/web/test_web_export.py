@@ -14,8 +14,7 @@ from web_sites import SIZE, save_model
 from densevit.api import load
 from densevit.cli.main import main
 from densevit.errors import ConfigError
-from densevit.inference.web.export import at_size, describe
-from densevit.inference.web.runtime import FILES, PACKAGE, copy_runtime
+from densevit.inference.web.export import FILES, PACKAGE, at_size, copy_runtime, describe
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.colors import table
 from densevit.preprocess_config import PreprocessConfig

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from densevit.inference.writers.surface import grid_triangles, joined
 from densevit.ops.geometry import backproject, pinhole_from_fov
-from densevit.ops.surfaces.triangles import grid_triangles, joined
 
 SIZE = (24, 32)
 K = pinhole_from_fov(SIZE, 75)

@@ -16,7 +16,7 @@ from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.families.dpt_keys import decoder_options, head_options
 from densevit.weights.families.huggingface import config as configs
-from densevit.weights.families.huggingface.image_processor import processor_of, read_processor
+from densevit.weights.families.huggingface.config import processor_of, read_processor
 from densevit.weights.families.huggingface.keys import DEPTH_ANYTHING_HEAD, NECK, dinov2_rules, unused_backbone_tensors
 from densevit.weights.key_mapping import KeyMapping, add_unused, vit_options
 
