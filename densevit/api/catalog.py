@@ -55,16 +55,16 @@ def list_known(
 
 def recipes(name: str | None) -> str:
     """Return one recipe, or all of them by folder, each with its first sentence."""
-    from densevit.config import recipes as catalog
+    from densevit.config import parser
 
     if name is not None:
-        return catalog.find_config(name).read_text(encoding="utf-8").rstrip("\n")
-    paths = catalog.recipes()
+        return parser.find_config(name).read_text(encoding="utf-8").rstrip("\n")
+    paths = parser.recipes()
     width = max(map(len, paths))
     lines = []
     for folder in dict.fromkeys(path.parent.name for path in paths.values()):
         lines.append(f"{folder}:")
-        lines += [f"  {n:{width}}  {catalog.title(path)}" for n, path in paths.items() if path.parent.name == folder]
+        lines += [f"  {n:{width}}  {parser.title(path)}" for n, path in paths.items() if path.parent.name == folder]
     last = "`densevit list recipes NAME` prints one; `densevit train NAME key=value ...` trains by it."
     return "\n".join([*lines, last])
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from densevit.config import parser, plugins
-from densevit.config.objects import describe_object
-from densevit.config.recipes import SUFFIXES, recipes
+from densevit.config.parser import SUFFIXES, describe_object, recipes
 from densevit.data.datasets.base import DATASETS, Dataset, open_dataset
 from densevit.data.datasets.named import SPLITS, named_spec, spec_to_score, split_folders
 from densevit.data.datasets.pairs import as_dataset

@@ -14,7 +14,7 @@ from typing import Any
 from densevit import api
 from densevit.api.checkpoint import card_before_loading, load_plugins
 from densevit.api.data_arguments import open_data, recorded_protocol, recorded_run, training_warning
-from densevit.config.objects import describe_object
+from densevit.config.parser import describe_object
 from densevit.data.datasets.base import Dataset
 from densevit.data.predictions import GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
 from densevit.data.segment_predictions import SavedSegments, SegmentTask, task_of_file

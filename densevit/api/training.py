@@ -20,8 +20,7 @@ from densevit.builder.features import feature_cache
 from densevit.builder.plan import Plan
 from densevit.builder.sanity_checks import run_sanity_checks
 from densevit.config import plugins as plugin_files
-from densevit.config.objects import OBJECT
-from densevit.config.parser import Draft
+from densevit.config.parser import OBJECT, Draft
 from densevit.config.yaml_document import YamlDocument
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.engine import distributed, run_folder, skipped_steps

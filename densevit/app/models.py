@@ -17,7 +17,7 @@ from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import PredictedMap
 from densevit.inference.writers.labels import classes_of
-from densevit.inference.writers.viewer import Viewer
+from densevit.inference.writers.surface import Viewer
 from densevit.model_card import HeadSpec
 from densevit.ops.segments import PanopticPrediction, SegmentPrediction
 from densevit.ops.segments.drawing import exclusive

@@ -8,7 +8,7 @@ from typing import Any
 from densevit.builder.model import build_card
 from densevit.builder.plan import Plan
 from densevit.config import parser
-from densevit.config.objects import OBJECT
+from densevit.config.parser import OBJECT
 from densevit.data.sanity_checks import fields_of_view
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel

@@ -10,10 +10,9 @@ from typing import Any
 from torch import nn
 
 from densevit.builder.adapter import HINT, complete
-from densevit.builder.model import build_card, build_model
-from densevit.builder.plan import as_component
+from densevit.builder.model import as_component, build_card, build_model
 from densevit.config import plugins, schema
-from densevit.config.objects import OBJECT
+from densevit.config.parser import OBJECT
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import published_table
 from densevit.errors import CheckpointError, ConfigError, DensevitError

@@ -9,13 +9,16 @@ from torch import Tensor
 
 import densevit.models
 import densevit.weights.families  # noqa: F401 (both imports register components)
+from densevit.config.parser import OBJECT, describe_object
 from densevit.config.validation import ModelSpec
-from densevit.errors import ConfigError
+from densevit.data.datasets.pairs import as_dataset
+from densevit.errors import ConfigError, DataError
 from densevit.model_card import HeadSpec, ModelCard, Palette
 from densevit.models.conditioning.base import ConditionedParts, Conditioning
 from densevit.models.decoders.base import Decoder
 from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import Encoder
+from densevit.models.encoders.module import as_encoder
 from densevit.models.heads.base import Head
 from densevit.models.lora import Lora, add_lora
 from densevit.registry import ComponentSpec
@@ -161,3 +164,13 @@ def to_float_tuple(values: Tensor) -> tuple[float, ...]:
 
 def _with_palette(output: HeadSpec, palette: Palette) -> HeadSpec:
     return replace(output, palette=palette) if palette and len(palette) == len(output.classes) else output
+
+
+def as_component(key_path: str, value: Any) -> ComponentSpec[Any]:
+    """The object as a component of a plan; building it returns the object. `key_path`: its key in the config, one of
+    `densevit.config.parser.PLACES`. Raises ConfigError, DataError if it is of no kind that may stand there."""
+    try:
+        built = as_encoder(value) if key_path == "model.encoder" else as_dataset(value)
+    except DataError as error:
+        raise DataError(f"{key_path}: {error}") from None
+    return ComponentSpec(OBJECT, lambda **_: built, {"name": describe_object(value)})

@@ -10,14 +10,13 @@ from typing import Any
 from torch import nn
 
 from densevit.builder.checkpoint import InitCheckpoint
+from densevit.builder.model import as_component
 from densevit.config import plugins
-from densevit.config.objects import OBJECT, describe_object
 from densevit.config.parser import Draft
 from densevit.config.schema import Run
 from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.mix import Mix
-from densevit.data.datasets.pairs import as_dataset
 from densevit.data.loading.clips import Clips
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.sanity_checks import median_focal, output_problems
@@ -26,7 +25,6 @@ from densevit.data.transforms.photometric import compose
 from densevit.engine.objective import TrainingObjective
 from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
-from densevit.models.encoders.module import as_encoder
 from densevit.models.lora import Lora
 from densevit.preprocess_config import PreprocessConfig
 from densevit.registries import REGISTRIES
@@ -184,13 +182,3 @@ def resolve_plan(draft: Draft) -> Plan:
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, conditioning)
     return Plan(run, model, tasks, transforms, datasets, objective, init, draft.locate)
-
-
-def as_component(key_path: str, value: Any) -> ComponentSpec[Any]:
-    """The object as a component of a plan; building it returns the object. `key_path`: its key in the config, one of
-    `densevit.config.objects.PLACES`. Raises ConfigError, DataError if it is of no kind that may stand there."""
-    try:
-        built = as_encoder(value) if key_path == "model.encoder" else as_dataset(value)
-    except DataError as error:
-        raise DataError(f"{key_path}: {error}") from None
-    return ComponentSpec(OBJECT, lambda **_: built, {"name": describe_object(value)})

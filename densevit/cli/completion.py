@@ -32,7 +32,7 @@ def completion(shell: Literal["bash", "zsh"], /) -> str:
     """
     from densevit.cli.commands import COMMANDS
     from densevit.cli.parser import find_function, make_parser
-    from densevit.config.recipes import recipes
+    from densevit.config.parser import recipes
 
     cases = []
     for name, command in COMMANDS.items():

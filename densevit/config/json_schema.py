@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from densevit.config.nested_options import NESTED
-from densevit.config.schema import Run
+from densevit.config.schema import NESTED, Run
 from densevit.registry import ComponentConfig, Registries, Registry, schema
 from densevit.utils.docstrings import SECTION, arguments, entries, prose
 

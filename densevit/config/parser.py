@@ -1,7 +1,10 @@
 """Reads a training config from YAML with overrides `key=value`, and checks its keys and types."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -11,8 +14,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from densevit.config.objects import OBJECT, assignments, to_plain
-from densevit.config.recipes import find_config
 from densevit.config.schema import SHARED_DATA_OPTIONS, Run
 from densevit.config.yaml_document import YamlDocument
 from densevit.errors import ConfigError
@@ -27,7 +28,7 @@ class Draft:
     document: YamlDocument
     problems: list[str]  # an error for everything else, to be reported along with those of the components
     folder: Path  # of the file; relative plugins lie there
-    # by key, those that stand for components (config/objects.py)
+    # by key, those that stand for components
     objects: Mapping[str, Any] = field(default_factory=dict)
     auto_batch_size: bool = False  # the number in `run` is to be replaced by one that is measured
 
@@ -49,7 +50,7 @@ class Draft:
 
         Args:
             config: a file, the name of a recipe, or the tree itself.
-            overrides: by dotted key, or nested; objects may stand for some components (config/objects.py).
+            overrides: by dotted key, or nested; objects may stand for some components.
             words: `key=value`, before the overrides.
         """
         objects: dict[str, Any] = {}
@@ -206,3 +207,103 @@ def _paths(schema: type, prefix: str) -> list[str]:
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             paths += _paths(hint, f"{prefix}{name}.")
     return paths
+
+
+PACKAGE = Path(__file__).parents[1]
+SUFFIXES = (".yaml", ".yml")
+
+
+def folder() -> Path:
+    """`densevit/configs` in an installed package, `configs` beside the package in a clone."""
+    installed = PACKAGE / "configs"
+    return installed if installed.is_dir() else PACKAGE.parent / "configs"
+
+
+def recipes() -> dict[str, Path]:
+    """Name -> file; with its folder, `depth/rooms`, where several files have the name."""
+    files = sorted(folder().rglob("*.yaml"))
+    stems = [path.stem for path in files]
+    return {path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}/{path.stem}": path for path in files}
+
+
+def find_config(path: str | Path) -> Path:
+    """A config file, or else the recipe of that name, with or without its folder and suffix. Raises ConfigError if
+    there is neither; with the files in its folder, and the recipes."""
+    path = Path(path)
+    if path.exists():
+        return path
+    name = path.with_suffix("") if path.suffix in SUFFIXES else path
+    named = recipes()
+    parts = name.parts[1:] if name.parts[:1] == ("configs",) else name.parts
+    matches = [recipe for recipe in named.values() if recipe.with_suffix("").parts[-len(parts) :] == parts and parts]
+    if len(matches) == 1:
+        return matches[0]
+    near = sorted(p.name for p in path.parent.glob("*") if p.suffix in SUFFIXES) if path.parent.is_dir() else []
+    beside = f" There are: {', '.join(near)}." if near else ""
+    close = difflib.get_close_matches("/".join(parts), named, n=1) or difflib.get_close_matches(name.name, named, n=1)
+    hint = f" Did you mean the recipe '{close[0]}'?" if close else ""
+    raise ConfigError(f"{path}: no such config file.{beside}{hint} Recipes that go by name: {', '.join(named)}.")
+
+
+def title(path: Path) -> str:
+    """Return the first sentence of a config's opening comment."""
+    words: list[str] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("# "):
+            break
+        words.append(line[2:].strip())
+    first, *_ = re.split(r"(?<!et al)\.(?: |$)", " ".join(words), maxsplit=1)
+    return first
+
+
+OBJECT = "object"
+"""The `type` that stands for an object."""
+
+PLACES = {
+    "model.encoder": "an nn.Module whose feature maps go from shallow to deep",
+    "data.train": "a densevit.Dataset, or a sequence of (image, depth) pairs",
+    "data.val": "a densevit.Dataset, or a sequence of (image, depth) pairs",
+}
+"""Where objects may stand, and which."""
+
+
+def assignments(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted keys that nested mappings set. A mapping with a `type` is a component, and set as a whole.
+
+    >>> list(assignments({"optim": {"lr": 0.1}, "data.root": "mine", "model": {"decoder": {"type": "dpt"}}}))
+    [('optim.lr', 0.1), ('data.root', 'mine'), ('model.decoder', {'type': 'dpt'})]
+    """
+    for name, value in overrides.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value and "type" not in value:
+            yield from assignments(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def to_plain(value: Any, key: str, objects: dict[str, Any]) -> Any:
+    """The value as YAML could hold it; objects are put aside under their keys. Raises ConfigError: an object where none
+    may stand."""
+    if key in PLACES and not (value is None or isinstance(value, Mapping)):
+        objects[key] = value
+        return {"type": OBJECT, "name": describe_object(value)}
+    if isinstance(value, Mapping):
+        return {
+            str(name): to_plain(item, f"{key}.{name}" if key else str(name), objects) for name, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [to_plain(item, f"{key}.{i}", objects) for i, item in enumerate(value)]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    allowed = "; ".join(f"{path}: {what}" for path, what in PLACES.items())
+    raise ConfigError(f"{key}: {describe_object(value)} is no value of a config. Objects may stand at {allowed}.")
+
+
+def describe_object(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__} of {len(value)}"
+    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from densevit.config.json_schema import load_shipped_schema
-from densevit.config.objects import OBJECT
-from densevit.config.parser import Draft
+from densevit.config.parser import OBJECT, Draft
 from densevit.config.schema import Data, Model, Run, Task
 from densevit.errors import ConfigError
 from densevit.preprocess_config import PreprocessConfig
@@ -107,7 +106,7 @@ class ComponentChecker:
     ) -> None:
         """
         Args:
-            objects: by key, what stands for a component without being registered (config/objects.py).
+            objects: by key, what stands for a component without being registered.
         """
         self.registries = registries
         self.problems = list(problems)

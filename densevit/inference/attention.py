@@ -3,7 +3,8 @@
 l layers, gh x gw patches of the padded input, h x w pixels of the network's input before padding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import cv2
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
 from densevit.data.io.rgb import ImageLike, as_rgb
 from densevit.data.io.writers import encode
@@ -21,7 +22,6 @@ from densevit.inference.forward import preprocess
 from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.timm_adapters.attention_weights import rollout
 from densevit.ops.colors import colorize
 from densevit.ops.resize import pad_to_multiple
 from densevit.reporting.figures import jpeg
@@ -135,7 +135,7 @@ def collect_weights(encoder: Any, x: Float[Tensor, "1 3 h w"], accumulator: Roll
         for weights in encoder.vit.attention(x.mean(1, keepdim=True) if encoder.grey else x):
             accumulator.add(weights)
     else:
-        from densevit.models.timm_adapters.attention_weights import visit_attention_weights
+        from densevit.inference.attention import visit_attention_weights
 
         visit_attention_weights(encoder.vit, x, accumulator.add)
 
@@ -231,3 +231,56 @@ def figures(attention: Attention, layer: int) -> list[tuple[str, str]]:
         (f"{m.caption}, to {m.map.max():.4f}", jpeg(overlay(attention, m.map, SMALL)))
         for m in named_maps(attention, layer)
     ]
+
+
+Visitor = Callable[[Float[Tensor, "b heads n n"]], object]
+
+
+def visit_attention_weights(vit: nn.Module, image: Float[Tensor, "b c h w"], visit: Visitor) -> None:
+    """Runs `vit` once and calls `visit` with each layer's weights, from the first on.
+
+    For every class of timm whose attention applies `attn_drop` to its weights and has a switch for the fused kernel:
+    VisionTransformer (AugReg, DeiT, DINOv2, CLIP, SigLIP, MAE), Eva (EVA, EVA-02, DINOv3) and Beit. Raises ConfigError:
+    another kind of attention.
+    """
+    blocks: Any = vit.blocks
+    with ExitStack() as stack, torch.inference_mode():
+        for block in blocks:
+            stack.enter_context(without_fused_attention(block.attn))
+            stack.enter_context(dropout_hook(block.attn.attn_drop, visit))
+        vit.forward_features(image)  # type: ignore[operator]
+
+
+@contextmanager
+def without_fused_attention(attention: Any) -> Iterator[None]:
+    """Switches off the fused kernel, which does not compute the weights explicitly."""
+    if not hasattr(attention, "fused_attn") or not hasattr(attention, "attn_drop"):
+        raise ConfigError(f"the attention of this encoder, a {type(attention).__name__}, does not show its weights.")
+    fused = attention.fused_attn
+    attention.fused_attn = False
+    try:
+        yield
+    finally:
+        attention.fused_attn = fused
+
+
+@contextmanager
+def dropout_hook(dropout: nn.Module, visit: Visitor) -> Iterator[None]:
+    """Hooks the dropout of the weights, which is the identity in evaluation."""
+    handle = dropout.register_forward_pre_hook(lambda _, args: (visit(args[0]), None)[1])
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def rollout(weights: Iterable[Float[Tensor, "b heads n n"]]) -> Float[Tensor, "b n n"]:
+    """Attention rollout (Abnar & Zuidema 2020): the product of (A + I) / 2 over the layers, of which A is the mean of
+    the heads; rows sum to one. `weights`: of all layers, from the first on; taken one at a time."""
+    flow: Tensor | None = None
+    for layer in weights:
+        mixed = layer.mean(dim=1)
+        mixed = (mixed + torch.eye(mixed.shape[-1], dtype=mixed.dtype, device=mixed.device)) / 2
+        flow = mixed if flow is None else mixed @ flow
+    assert flow is not None
+    return flow

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.config.nested_options import AlignFeatures
+from densevit.config.schema import AlignFeatures
 from densevit.errors import ConfigError
 from densevit.structures import Batch, EncoderOutput, FeatureSpec
 from densevit.utils.device import Precision, autocast

@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from densevit.config.nested_options import AlignFeatures
-from densevit.config.schema import Run
+from densevit.config.schema import AlignFeatures, Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import check_source_names
 from densevit.engine.objective import OBJECTIVES, AllReduceMean, Runtime, TrainingObjective, TrainingSetup

@@ -10,7 +10,7 @@ import torch
 from densevit.builder.checkpoint import restore
 from densevit.builder.plan import Plan
 from densevit.config import parser
-from densevit.config.objects import OBJECT
+from densevit.config.parser import OBJECT
 from densevit.data.datasets.base import Dataset, Part, evenly_spaced
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv

@@ -110,14 +110,14 @@ def check_options(sections: Sequence[str], image_sizes: Sequence[int], name: str
 
 
 def measure(settings: "Settings", sections: "Sequence[str]") -> "Iterator[Row]":
-    from densevit.speed import dataloader, evaluation, export, hardware, inference, startup, training
+    from densevit.speed import dataloader, export, hardware, inference, startup, training
 
     measures = {
         "inference": inference.measure,
         "training": training.measure,
         "loader": dataloader.measure,
         "export": export.measure,
-        "scoring": evaluation.measure,
+        "scoring": dataloader.measure_scoring,
         "start-up": startup.measure,
     }
     yield from hardware.peak_rates(settings.device, settings.rounds)

@@ -7,6 +7,7 @@ photographs. Stages are timed in processor time, on which a busy machine has lit
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,12 +20,15 @@ from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_depth, read_image
 from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import TrainLoader
+from densevit.data.loading.prefetch import ordered_parallel_map
 from densevit.data.transforms.base import TRANSFORMS
 from densevit.data.transforms.photometric import Pipeline, compose
+from densevit.evaluation.depth.evaluate import evaluate_indexed
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.registry import ComponentConfig
 from densevit.speed.report import Row
 from densevit.speed.settings import Settings
-from densevit.speed.timing import Spread, Work
+from densevit.speed.timing import Spread, Work, time_interleaved
 
 BATCH, FILES, REPEATS = 8, 24, 60
 PIPELINES: dict[str, list[ComponentConfig]] = {
@@ -148,3 +152,26 @@ def throughput(pairs: Pairs, workers: int, samples: int) -> float:
         for _ in islice(loader, samples // BATCH):
             pass
         return samples / (time.perf_counter() - start)
+
+
+IMAGES = 240
+
+
+def measure_scoring(settings: Settings) -> Iterator[Row]:
+    with TemporaryDirectory() as folder:
+        pairs = make_pairs(Path(folder), IMAGES)
+        protocol = PROTOCOLS["nyu_eigen"]
+
+        def read(index: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
+            name = pairs.names[index]
+            depth = read_depth(pairs.root / f"{name}.png", 1000.0)
+            prediction = read_depth(pairs.root / f"{pairs.names[index - 1]}.png", 1000.0)
+            return name, prediction, depth, depth > 0
+
+        def score(workers: int) -> None:
+            evaluate_indexed(read, IMAGES, [protocol], spread=partial(ordered_parallel_map, workers=workers))
+
+        works = {f"{n} process{'es' * (n > 1)}": (lambda n=n: score(n)) for n in sorted({1, settings.workers})}
+        for name, seconds in time_interleaved(works, settings.rounds).wall.items():
+            rate = Spread.of(seconds).map(lambda s: IMAGES / s)
+            yield Row("scoring", "saved PNG16, nyu_eigen", name, rate, "images/s", better="higher")

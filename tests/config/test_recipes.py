@@ -9,7 +9,7 @@ from small import small_folder
 
 from densevit.builder.plan import load_plan
 from densevit.config import parser
-from densevit.config.recipes import find_config, folder, recipes
+from densevit.config.parser import find_config, folder, recipes
 from densevit.errors import ConfigError
 
 MINIMAL = """

@@ -20,8 +20,14 @@ from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError
 from densevit.inference.camera import Intrinsics
 from densevit.inference.writers import PredictedMap
-from densevit.inference.writers.objects import ObjectTable
-from densevit.inference.writers.segments import CocoResults, Crops, PanopticPng, SegmentOverlay, YoloOutlines
+from densevit.inference.writers.segments import (
+    CocoResults,
+    Crops,
+    ObjectTable,
+    PanopticPng,
+    SegmentOverlay,
+    YoloOutlines,
+)
 from densevit.inference.writers.surface import SegmentCloud
 from densevit.model_card import HeadSpec
 from densevit.ops.segments import PanopticPrediction, write_names

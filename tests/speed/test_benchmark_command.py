@@ -41,7 +41,7 @@ def test_a_run_writes_a_dated_report_that_the_next_one_is_held_against(
 ) -> None:
     monkeypatch.setattr("densevit.speed.hardware.SIDE", 64)
     monkeypatch.setattr("densevit.speed.hardware.COPY_BYTES", 2**16)
-    monkeypatch.setattr("densevit.speed.evaluation.IMAGES", 2)
+    monkeypatch.setattr("densevit.speed.dataloader.IMAGES", 2)
     arguments = ["benchmark", "--sections", "scoring", "--repeats", "1", "--threads", "1", "--output", str(tmp_path)]
     assert main(arguments) == 0
     (markdown,), (data,) = tmp_path.glob("*-benchmark.md"), tmp_path.glob("*-benchmark.json")
@@ -68,7 +68,7 @@ def test_what_was_measured_before_a_run_ends_early_is_kept(
 
     monkeypatch.setattr(hardware, "SIDE", 64)
     monkeypatch.setattr(hardware, "COPY_BYTES", 2**16)
-    monkeypatch.setattr("densevit.speed.evaluation.measure", interrupted)
+    monkeypatch.setattr("densevit.speed.dataloader.measure", interrupted)
     assert main(["benchmark", "--sections", "scoring,export", "--repeats", "1", "--output", str(tmp_path)]) == 130
     (kept,) = tmp_path.glob("*.json")
     assert [row.section for row in Report.read(kept).rows][-1] == "scoring"

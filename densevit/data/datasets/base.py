@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 from pydantic import AfterValidator, Field
 
-from densevit.config.nested_options import Truth
+from densevit.config.schema import Truth
 from densevit.data.fields import crop_sample, undistort_sample
 from densevit.data.index import packed
 from densevit.data.index.packed import PackedSamples

@@ -5,8 +5,8 @@
     ROOT/[train|val|test/]labels/kitchen/0001.png     class ids, gray or palette, 8 or 16 bits, 255 = ignore; or colours
     ROOT/[train|val|test/]normals/kitchen/0001.png    RGB PNG of 8 or 16 bits, NPY, EXR: densevit.data.io.normals
     ROOT/[train|val|test/]segments/kitchen/0001.png   numbers of segments, 16-bit gray, or R + 256 G + 65536 B; 0 = void
-    ROOT/segments.csv (or .jsonl)                     image, id, class[, crowd]: the class of each; where it is missing,
-                                                      that of the pixels in `labels`
+    ROOT/segments.csv (or .jsonl)                     image, id, class[, crowd]: the class of each by name or id; crowd is
+                                                      1 for groups; without a table that of the pixels in `labels`
     ROOT/classes.json (or .txt)                       what the ids or colours mean: densevit.data.labels.class_lists
     ROOT/intrinsics.json                              optional: one camera, or one per name
 
@@ -18,8 +18,8 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,7 +29,7 @@ from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, folder_of, resolve_root
 from densevit.data.index import matching, packed
-from densevit.data.index.manifest import read_manifest
+from densevit.data.index.manifest import read_manifest, read_table
 from densevit.data.index.matching import to_nfc
 from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import (
@@ -42,21 +42,35 @@ from densevit.data.index.paths import (
     list_entry,
     record_missing,
 )
+from densevit.data.io.coco import BASE
 from densevit.data.io.normals import Axes
+from densevit.data.io.readers import read_stored_labels
 from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
-from densevit.data.labels.segment_table import FILES as SEGMENT_FILES
-from densevit.data.labels.segment_table import SegmentRows, find_segment_table, read_segment_ids
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.cameras import camera_of_json, is_camera_object, read_camera
 from densevit.errors import DataError
 from densevit.ops.segments.labelled import Segments, segments_of_ids, segments_of_labels
+from densevit.registry import did_you_mean
 from densevit.utils.json_files import read_json
 
 log = logging.getLogger(__name__)
 
 Split = Literal["all", "train", "val", "test"]
 MapKind = Literal["depth", "labels"]
+
+
+SEGMENT_FILES = ("segments.csv", "segments.jsonl")
+SEGMENT_COLUMNS = {"image", "id", "class"}
+
+
+@dataclass
+class SegmentRows:
+    """The segments of one image."""
+
+    ids: list[int] = field(default_factory=list)
+    classes: list[int] = field(default_factory=list)
+    crowd: list[bool] = field(default_factory=list)
 
 
 @DATASETS.register("folder")
@@ -335,3 +349,34 @@ def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[Samp
     if missing:
         log.warning("%s: no intrinsics for %d of %d samples:%s", file, len(missing), len(samples), first_five(missing))
     return [r if r.intrinsics is not None else replace(r, intrinsics=cameras.get(r.name, shared)) for r in samples]
+
+
+def find_segment_table(root: Path, names: Sequence[str], images: Collection[str]) -> dict[str, SegmentRows] | None:
+    """The rows of each image; None where there is no table. Raises DataError naming the line: columns are missing, an
+    id that is no number or comes twice, a class that is not there, or no row of any image."""
+    path = next((root / name for name in SEGMENT_FILES if (root / name).is_file()), None)
+    if path is None:
+        return None
+    class_ids = {name: i for i, name in enumerate(names)} | {str(i): i for i in range(len(names))}
+    table: dict[str, SegmentRows] = {}
+    for line, cells in read_table(path):
+        if not cells.keys() >= SEGMENT_COLUMNS:
+            raise DataError(f"{path}:{line}: needs the columns image, id and class; has {', '.join(cells)}.")
+        image, id_, name = (str(cells[column]).strip() for column in ("image", "id", "class"))
+        rows = table.setdefault(image, SegmentRows())
+        if not id_.isdecimal() or int(id_) < 1 or int(id_) in rows.ids:
+            raise DataError(f"{path}:{line}: an id is a whole number from 1 on, once for each image; got '{id_}'.")
+        if name not in class_ids:
+            raise DataError(f"{path}:{line}: no class '{name}'.{did_you_mean(name, list(names))}")
+        rows.ids.append(int(id_))
+        rows.classes.append(class_ids[name])
+        rows.crowd.append(str(cells.get("crowd") or "0").strip().lower() in ("1", "true"))
+    if table.keys().isdisjoint(images):
+        raise DataError(f"{path}: no image '{next(iter(table))}'; an image is named as in its folder, without suffix.")
+    return table
+
+
+def read_segment_ids(path: Path) -> Int64[np.ndarray, "h w"]:
+    """The numbers in a map of segments: gray, or R + 256 G + 65536 B."""
+    pixels = read_stored_labels(path).pixels.astype(np.int64)
+    return pixels @ BASE if pixels.ndim == 3 else pixels

@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from pydantic import Field
 
-from densevit.config.nested_options import Consistency, Source, Truth
-from densevit.config.schema import NonNegative
+from densevit.config.schema import Consistency, NonNegative, Source, Truth
 from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource
 from densevit.data.labels.joined_classes import JoinedClasses, join_by_name, join_by_table
 from densevit.data.transforms.base import TRANSFORMS, Transform

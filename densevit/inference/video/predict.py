@@ -3,10 +3,14 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
 
 from densevit.data.io.rgb import ImageLike, Rgb, stack
 from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
@@ -19,6 +23,7 @@ from densevit.inference.video.windows import ClipNetwork, ClipWindows, FramesPre
 from densevit.model_inputs import NO_INPUTS
 from densevit.structures import Box, EncoderOutput
 from densevit.utils.device import download
+from densevit.utils.process import peak_memory
 
 log = logging.getLogger(__name__)
 
@@ -192,3 +197,41 @@ def predict_clip(
     maps = predictor.predict_batch(images, box=box, inputs=inputs, network=network)
     arrays = download(maps).read()
     return [predictor.unbatch(arrays, i) for i in range(len(frames))], network.new
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Latency:
+    """Measures a stream that it is handed; `print(latency)` at any time.
+
+    >>> latency = Latency()
+    >>> maps = list(latency.of(iter("abc")))
+    >>> len(latency.seconds), latency.seconds[0] >= 0
+    (3, True)
+
+    Attributes:
+        seconds: from asking for each map to having it, the wait for its frame included.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+
+    def of(self, maps: Iterable[T]) -> Iterator[T]:
+        """Yield the maps of a stream, and note how long each took."""
+        stream, start = iter(maps), perf_counter()
+        for each in stream:
+            self.seconds.append(perf_counter() - start)
+            yield each
+            start = perf_counter()
+
+    def __str__(self) -> str:
+        if not self.seconds:
+            return "no maps yet"
+        # The first one builds what the others use.
+        median, p95 = 1e3 * np.percentile(self.seconds[1:] or self.seconds, [50, 95])
+        peak = peak_memory()
+        return (
+            f"{len(self.seconds):,} maps: median {median:.1f} ms, 95% within {p95:.1f} ms, first "
+            f"{1e3 * self.seconds[0]:.1f} ms" + ("" if peak is None else f"; {peak / 2**20:,.0f} MiB at most")
+        )

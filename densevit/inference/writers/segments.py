@@ -1,5 +1,6 @@
 """Segments as files: COCO's panoptic maps and results, YOLO's outlines, overlays, crops. h x w pixels."""
 
+import csv
 import io
 import json
 import zipfile
@@ -20,6 +21,7 @@ from densevit.data.io.writers import encode
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap, with_text
 from densevit.model_card import HeadSpec, Kind
+from densevit.ops.calibration import widths
 from densevit.ops.segments import (
     InstancePrediction,
     PanopticPrediction,
@@ -29,6 +31,7 @@ from densevit.ops.segments import (
     median_depths,
     write_names,
 )
+from densevit.ops.segments.labelled import Measured, measure
 from densevit.utils.atomic_io import write_text
 
 Score = Annotated[float, Field(ge=0, le=1, description="of instances, below which they are left out")]
@@ -239,3 +242,48 @@ def outline(mask: Bool[np.ndarray, "h w"]) -> np.ndarray:
     closed = [np.concatenate([contour[:, 0], contour[:1, 0]]) for contour in sorted(contours, key=len, reverse=True)]
     corners = np.concatenate(closed)
     return np.concatenate([corners, np.repeat(corners[-1:], max(0, 3 - len(corners)), 0)])
+
+
+COLUMNS = ("image", "object", "class", "score", "area", "x", "y", "w", "h", *(f"{name}_m" for name in Measured._fields))
+
+
+@DEPTH_FORMATS.register("objects")
+class ObjectTable(ObjectWriter):
+    """JSON of the objects, and objects.csv for all images: class, score, box; with metric depth its median in metres,
+    its interval where that is calibrated, and width and height of the box at that depth where the camera is known."""
+
+    suffix = ".objects.json"
+    beside = ("metric",)
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        rows = [
+            {
+                "object": number, "class": frame.spec.classes[label], "score": round(score, 6), **box_of(mask),
+                **{f"{name}_m": value and round(value, 4) for name, value in metres_of(frame, mask)._asdict().items()},
+            }
+            for number, (mask, label, score) in enumerate(objects_of(frame, self.threshold), 1)
+        ]  # fmt: skip
+        write_text(path, json.dumps(rows, indent=1) + "\n")
+        return 0
+
+    def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
+        buffer = io.StringIO()
+        table = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        for path in paths:
+            for row in json.loads(path.read_text()):
+                box = dict(zip("xywh", row.pop("bbox"), strict=True))
+                table.writerow({"image": self.name_of(folder, path), **row, **box})
+        write_text(folder / "objects.csv", buffer.getvalue())
+
+
+def metres_of(frame: PredictedMap, mask: np.ndarray) -> Measured:
+    """Measure an object by the depth head beside; nothing is known where there is none."""
+    depth, metres = frame.depth, metres_beside(frame)
+    if depth is None or metres is None:
+        return Measured()
+    spread, camera = None, frame.camera
+    if depth.spec.interval is not None and depth.uncertainty is not None:
+        spread = widths(metres, depth.uncertainty, depth.spec.interval)
+    matrix: Any = None if camera is None else frame.matrix()
+    return measure(mask, metres, spread, matrix)

@@ -1,6 +1,8 @@
 """Depth as coloured point clouds (PLY) and meshes (GLB, OBJ, by trimesh: extra `mesh`). h x w pixels, metres."""
 
+import base64
 import math
+from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,6 +18,8 @@ from densevit.ops.colors import percentile_range
 from densevit.ops.geometry import Matrix, backproject
 from densevit.ops.segments import draw_segments, exclusive
 from densevit.ops.surfaces.normals import normals_of_map
+from densevit.reporting.html_page import render
+from densevit.utils.atomic_io import write_text
 
 
 def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:
@@ -182,6 +186,7 @@ def header(points: np.ndarray, unit: str) -> bytes:
     ).encode()
 
 
+EDGE = 0.05  # a jump of inverse depth beyond the slope beside it, as a share of it, that parts two pixels
 MAX_VERTICES = 120_000  # of 40 bytes each with their triangles: under 5 MB
 
 # glTF's axes, which viewers of OBJ take for granted, too: right, up, back.
@@ -248,9 +253,6 @@ class Obj(MeshWriter):
     suffix, file_type = ".obj", "obj"
 
 
-EDGE = 0.05  # a jump of inverse depth beyond the slope beside it, as a share of it, that parts two pixels
-
-
 def joined(
     depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], axis: int, edge: float = EDGE
 ) -> Bool[np.ndarray, "_ _"]:
@@ -288,3 +290,43 @@ def grid_triangles(
     upper, lower = right[:-1] & down[:, :-1], right[1:] & down[:, 1:]
     faces = (np.stack([a, c, b], -1)[upper], np.stack([b, c, d], -1)[lower])
     return np.concatenate(faces)
+
+
+MAX_POINTS = 400_000  # of 9 bytes each, as text a third more: under 5 MB
+STEPS = 65535  # of a coordinate between its ends
+
+PAGE = "viewer.html"
+
+
+@DEPTH_FORMATS.register("viewer")
+class Viewer(SurfaceWriter):
+    """Self-contained HTML page that shows the point cloud; at most 5 MB, so that large images are thinned out."""
+
+    suffix = ".viewer.html"
+
+    def write(self, path: Path, frame: PredictedMap) -> int:
+        surface = self.surface(frame)
+        h, w = surface.valid.shape
+        stride = max(1, int(np.ceil((np.count_nonzero(surface.valid) / MAX_POINTS) ** 0.5)))
+        some = np.s_[::stride, ::stride]
+        valid = surface.valid[some]
+        points, colors = surface.points[some][valid], frame.image[some][valid]
+        low, high = (points.min(0), points.max(0)) if len(points) else (np.zeros(3), np.ones(3))
+        scale = np.where(high > low, (high - low) / STEPS, 1)
+        stored = np.rint((points - low) / scale).astype("<u2")
+        values = {
+            "title": path.name.removesuffix(self.suffix),
+            "count": len(points),
+            "shown": f"{len(points):,} points" + (f", every {stride}. pixel" if stride > 1 else ""),
+            "unit": self.unit,
+            "low": low.tolist(),
+            "scale": scale.tolist(),
+            "focal": float(surface.camera[0, 0]) / w,
+            "aspect": h / w,
+            "spacing": stride / float(surface.camera[0, 0]),
+            "middle": float(np.median(points[:, 2])) if len(points) else 1.0,
+            "points": base64.b64encode(stored.tobytes()).decode(),
+            "colors": base64.b64encode(colors.tobytes()).decode(),
+        }
+        write_text(path, str(render(PAGE, **values)))
+        return 0

@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt8
 
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import palette_for
-from densevit.ops.segments.measure import measure
+from densevit.ops.segments.labelled import measure
 from densevit.ops.segments.predictions import PanopticPrediction, SegmentPrediction, masks_of
 
 LEAST_SCORE = 0.5  # of instances that are drawn

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from densevit.data.loading import parallel_map
+from densevit.data.loading import prefetch
 from densevit.data.loading.prefetch import ENOUGH, JOB, ordered_parallel_map
 from densevit.errors import DataError
 
@@ -23,7 +23,7 @@ def test_results_come_in_order_whoever_worked(count: int, workers: int) -> None:
     assert [value for value, _ in ordered_parallel_map(squared, count, workers)] == [i**2 for i in range(count)]
 
 
-@pytest.mark.skipif(not parallel_map.FORKS, reason="needs fork")
+@pytest.mark.skipif(not prefetch.FORKS, reason="needs fork")
 def test_several_processes_work_where_there_is_enough_to_do() -> None:
     pids = {pid for _, pid in ordered_parallel_map(squared, COUNT, 2)}
     assert len(pids) == 2 and os.getpid() not in pids
@@ -31,7 +31,7 @@ def test_several_processes_work_where_there_is_enough_to_do() -> None:
 
 
 def test_where_a_system_cannot_fork_threads_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_map, "FORKS", False)
+    monkeypatch.setattr(prefetch, "FORKS", False)
     assert list(ordered_parallel_map(squared, COUNT, 3)) == [(i**2, os.getpid()) for i in range(COUNT)]
 
 
@@ -47,7 +47,7 @@ def dies(index: int) -> int:
     return index
 
 
-@pytest.mark.skipif(not parallel_map.FORKS, reason="needs fork")
+@pytest.mark.skipif(not prefetch.FORKS, reason="needs fork")
 @pytest.mark.parametrize(
     ("work", "told"), [(refuses, r"^depth/0041.png: truncated.$"), (dies, r"SIGKILL.*was reading image 65")]
 )

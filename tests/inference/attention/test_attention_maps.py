@@ -103,7 +103,7 @@ def test_the_query_may_be_the_patch_at_a_pixel(kind: dict[str, Any]) -> None:
     x = torch.nn.functional.pad((p.to_tensor(picture(40, 70)[None]) - encoder.mean) / encoder.std, (5, 5, 4, 4))
     with torch.inference_mode():
         if kind is TIMM:
-            from densevit.models.timm_adapters.attention_weights import visit_attention_weights
+            from densevit.inference.attention import visit_attention_weights
 
             visit_attention_weights(encoder.vit, x, layers.append)
         else:

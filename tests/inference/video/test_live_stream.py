@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
-from densevit.inference.video.latency import Latency
-from densevit.inference.video.predict import predict_frames
+from densevit.inference.video.predict import Latency, predict_frames
 from densevit.model_card import HeadSpec, ModelCard
 
 GOOD = [np.full((24, 32, 3), value, np.uint8) for value in (60, 120, 180)]
