@@ -369,5 +369,5 @@ class AlignFeatures:
 
 
 NESTED = {node.__name__: node for node in (Source, Consistency, AlignFeatures)}
-for _node in NESTED.values():
-    described(_node)
+for _nested in NESTED.values():
+    described(_nested)

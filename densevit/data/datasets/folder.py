@@ -5,8 +5,8 @@
     ROOT/[train|val|test/]labels/kitchen/0001.png     class ids, gray or palette, 8 or 16 bits, 255 = ignore; or colours
     ROOT/[train|val|test/]normals/kitchen/0001.png    RGB PNG of 8 or 16 bits, NPY, EXR: densevit.data.io.normals
     ROOT/[train|val|test/]segments/kitchen/0001.png   numbers of segments, 16-bit gray, or R + 256 G + 65536 B; 0 = void
-    ROOT/segments.csv (or .jsonl)                     image, id, class[, crowd]: the class of each by name or id; crowd is
-                                                      1 for groups; without a table that of the pixels in `labels`
+    ROOT/segments.csv (or .jsonl)                     image, id, class[, crowd]: the class of each, by name or id, and
+                                                      whether it is a group; without, that of the pixels in `labels`
     ROOT/classes.json (or .txt)                       what the ids or colours mean: densevit.data.labels.class_lists
     ROOT/intrinsics.json                              optional: one camera, or one per name
 
