@@ -1,9 +1,8 @@
 #!/usr/bin/env python
-"""Unpacks, converts and checks the published data sets of label maps, and says what is missing.
+"""Unpacks and converts the published data sets of label maps; `densevit check-data NAME` says what is missing.
 
 python datasets/prepare_segmentation.py ade20k datasets/ade20k --unpack ~/Downloads
 python datasets/prepare_segmentation.py voc datasets/voc --convert          SBD's .mat as PNG, and trainaug.txt
-python datasets/prepare_segmentation.py cityscapes datasets/cityscapes      checks only
 """
 
 import argparse
@@ -12,7 +11,6 @@ from pathlib import Path
 
 
 def main() -> None:
-    from densevit.data.prepare.completeness import check_segmentation as check
     from densevit.data.prepare.convert_mat_labels import CONVERTERS
     from densevit.data.prepare.fetch import ARCHIVES, unpack_all
     from densevit.errors import DensevitError
@@ -24,18 +22,15 @@ def main() -> None:
     parser.add_argument("root", type=Path, help="its folder")
     parser.add_argument("--unpack", type=Path, metavar="DIR", help="take the archives from here")
     parser.add_argument("--convert", action="store_true", help=f"MATLAB files to PNG, of {' and '.join(CONVERTERS)}")
-    parser.add_argument("--samples", type=int, default=50, metavar="N", help="samples of each split to read (50)")
     args = parser.parse_args()
     try:
         if args.unpack:
             print(*unpack_all(args.name, args.unpack, args.root), sep="\n")
         if args.convert and args.name in CONVERTERS:
             print(f"{CONVERTERS[args.name](args.root):,} label maps converted")
-        complete = check(args.name, args.root, args.samples)
     except DensevitError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
-    sys.exit(0 if complete else 2)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Unpacking, converting and checking what is downloaded of the published sets of label maps."""
+"""Unpacking and converting what is downloaded of the published sets of label maps."""
 
 import runpy
 import sys
@@ -13,8 +13,6 @@ import pytest
 from layouts.common import opened
 from layouts.segmentation_cases import samples
 
-from densevit.data.prepare.completeness import COUNTS
-from densevit.data.prepare.completeness import check_segmentation as check
 from densevit.data.prepare.convert_mat_labels import convert_context, convert_voc
 from densevit.data.prepare.fetch import unpack, unpack_all
 from densevit.errors import DataError
@@ -93,36 +91,17 @@ def test_converted_context_reads_as_its_matlab_files_do(tmp_path: Path) -> None:
     assert convert_context(tmp_path) == 0
 
 
-def test_a_check_tells_what_is_missing_and_what_is_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = samples(150, 4)
-    layouts.write_ade20k(tmp_path, made)
-    home = tmp_path / "ADEChallengeData2016"
-    (home / "annotations/training/ADE_train_00000001.png").unlink()
-    (home / "annotations/training/ADE_train_00000002.png").write_bytes(b"")
-    assert not check("ade20k", tmp_path)
-    said = capsys.readouterr().out
-    assert "train: 3 of 20,210 samples are complete." in said and "ADE_train_00000001.png" in said
-    assert "3 of them read, 1 are bad" in said and "ADE_train_00000002.png: the file is empty" in said
-    assert "val: none of 2,000 samples" in said
-
-
-def test_a_complete_set_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COUNTS, "cityscapes", {"train": 2, "val": 1})
-    layouts.write_cityscapes(tmp_path, samples(19), "train")
-    layouts.write_cityscapes(tmp_path, samples(19, 1), "val")
-    assert check("cityscapes", tmp_path, samples=1)
-
-
-def test_the_script_checks_and_reports_by_its_exit_code(
+def test_the_script_unpacks_and_converts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(*arguments: str) -> object:
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
-        return ended.value.code
-
-    layouts.write_voc(tmp_path, samples(21))
-    assert run("voc", str(tmp_path), "--samples", "2") == 2
-    assert "train: 2 of 1,464 samples are complete." in capsys.readouterr().out
-    assert run("voc", "nowhere") == 2 and "no such folder" in capsys.readouterr().err
+    made, downloads, root = tmp_path / "made", tmp_path / "downloads", tmp_path / "root"
+    layouts.write_coco_stuff(made, samples(171))
+    downloads.mkdir()
+    zipped(made / "images", downloads / "train2017.zip")
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "coco_stuff", str(root), "--unpack", str(downloads)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert "train2017.zip: 2 files" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "coco_stuff", str(root), "--unpack", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert "none of train2017.zip" in capsys.readouterr().err

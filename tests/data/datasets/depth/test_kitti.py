@@ -14,7 +14,6 @@ from photo_samples import sample
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.depth.kitti import INTRINSICS
 from densevit.data.index.published_splits import read_list
-from densevit.data.prepare.completeness import check_kitti as check
 from densevit.errors import DataError
 
 SAMPLES = os.environ.get("DENSEVIT_SAMPLES")
@@ -175,16 +174,3 @@ def test_the_real_frames_are_sparse_and_metric(tmp_path: Path) -> None:
         assert frame.image.shape == (375, 1242, 3)
         assert 0.19 < frame.valid.mean() < 0.21  # counted with OpenCV: 19.5 and 20.6 %
         assert frame.depth[frame.valid].min() > 1 and frame.depth.max() < 86  # stored maximum 21733 / 256 = 84.9
-
-
-def test_the_check_counts_what_is_there_and_lists_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    layouts.write_kitti(tmp_path, [sample("69", 375, 1242)], drive=2, part="val")
-    layouts.write_kitti_selection(tmp_path, [sample("0", 352, 1216)])
-    assert not check(tmp_path, write_lists=True)
-    printed = capsys.readouterr().out
-    assert "eigen train: 0 of 23,158" in printed and "eigen test: 1 of 652" in printed
-    assert "(val_selection_cropped): 1 of 1,000" in printed and "anonymous): 0 of 500" in printed
-    listed = open_kitti(tmp_path, split="test", list_file="kitti_available_test.txt")
-    assert len(listed) == 1 and listed.read(0).depth is not None
-    with pytest.raises(DataError, match="no such folder"):
-        check(tmp_path / "nowhere")
