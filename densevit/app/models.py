@@ -19,8 +19,7 @@ from densevit.inference.writers import PredictedMap
 from densevit.inference.writers.labels import classes_of
 from densevit.inference.writers.surface import Viewer
 from densevit.model_card import HeadSpec
-from densevit.ops.segments import PanopticPrediction, SegmentPrediction
-from densevit.ops.segments.drawing import exclusive
+from densevit.ops.segments import PanopticPrediction, SegmentPrediction, exclusive
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.utils.network import PACKAGED, PUBLISHED
 

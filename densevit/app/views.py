@@ -16,8 +16,7 @@ from densevit.data.io.rgb import Rgb
 from densevit.inference.writers.labels import none_of
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import colorize, colorize_normals, overlay, palette_for, percentile_range
-from densevit.ops.segments import PanopticPrediction, captions, draw_segments, median_depths
-from densevit.ops.segments.drawing import segment_colours
+from densevit.ops.segments import PanopticPrediction, captions, draw_segments, median_depths, segment_colours
 from densevit.reporting.figures import color_bar, jpeg, lossless, shrink
 from densevit.reporting.html_page import render
 from densevit.reporting.predicted_array import class_table

@@ -187,8 +187,7 @@ class GivenLabels(GivenValues):
         ids = self.value(name)
         if ids.dtype.kind not in "iu":
             raise DataError(f"prediction for '{name}': {ids.dtype} values; class ids are whole numbers.")
-        labels: Int64[np.ndarray, "h w"] = ids.astype(np.int64)
-        return labels
+        return np.asarray(ids.astype(np.int64))
 
 
 def _match_by_name(folder: Path, names: Sequence[str], suffixes: frozenset[str]) -> dict[str, Path]:

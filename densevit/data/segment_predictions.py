@@ -12,8 +12,7 @@ from densevit.data.datasets.segmentation.coco import Coco
 from densevit.data.index.paths import confine, first_five
 from densevit.data.io.coco import field, mask_of, read_panoptic_ids
 from densevit.errors import DataError
-from densevit.ops.segments import InstancePrediction, PanopticPrediction
-from densevit.ops.segments.labelled import segments_of_ids
+from densevit.ops.segments import InstancePrediction, PanopticPrediction, segments_of_ids
 from densevit.structures import Size
 from densevit.utils.json_files import read_json
 

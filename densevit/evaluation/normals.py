@@ -41,8 +41,7 @@ def angular_errors(prediction: Normals, truth: Normals) -> Float32[np.ndarray, "
     lengths = np.linalg.norm(p, axis=1) * np.linalg.norm(t, axis=1)
     usable = np.isfinite(lengths) & (lengths > 0)
     cosine = np.divide((p * t).sum(1), lengths, out=np.full(len(p), -1.0), where=usable)
-    angles: Float32[np.ndarray, " n"] = np.degrees(np.arccos(cosine.clip(-1, 1))).astype(np.float32)
-    return angles
+    return np.asarray(np.degrees(np.arccos(cosine.clip(-1, 1))).astype(np.float32))
 
 
 def summarise(errors: Float32[np.ndarray, " n"]) -> Row:

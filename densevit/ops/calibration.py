@@ -50,8 +50,7 @@ CONFIDENT = math.log(1.25)  # the error under which a pixel counts as right: del
 
 def confidence(scale: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """The probability, under a Laplace distribution, that depth is within a factor of 1.25."""
-    shares: Float[np.ndarray, "*shape"] = -np.expm1(-CONFIDENT / scale)
-    return shares
+    return np.asarray(-np.expm1(-CONFIDENT / scale))
 
 
 def widths(

@@ -53,8 +53,7 @@ def consistent(flow: Flow, back: Flow, first: Gray, second: Gray, *, slack: floa
     to_x, to_y = x + flow[..., 0], y + flow[..., 1]
     inside = (to_x >= 0) & (to_x <= w - 1) & (to_y >= 0) & (to_y <= h - 1)
     change = np.abs(sample(second.astype(np.float32), flow) - first)
-    visible: Bool[np.ndarray, "h w"] = inside & (off < slack + 0.05 * there) & (change < LARGEST_CHANGE)
-    return visible
+    return np.asarray(inside & (off < slack + 0.05 * there) & (change < LARGEST_CHANGE))
 
 
 @cache

@@ -32,8 +32,7 @@ def rotate(degrees: float, size: tuple[int, int]) -> Matrix:
     angle = math.radians(degrees)
     cos, sin = math.cos(angle), math.sin(angle)
     turn = np.array([[cos, sin, 0.0], [-sin, cos, 0.0], [0.0, 0.0, 1.0]])
-    about_middle: Matrix = shift((w - 1) / 2, (h - 1) / 2) @ turn @ shift((1 - w) / 2, (1 - h) / 2)
-    return about_middle
+    return np.asarray(shift((w - 1) / 2, (h - 1) / 2) @ turn @ shift((1 - w) / 2, (1 - h) / 2))
 
 
 def transform_intrinsics(intrinsics: Matrix, transform: Matrix) -> Matrix:
@@ -57,8 +56,7 @@ def transform_intrinsics(intrinsics: Matrix, transform: Matrix) -> Matrix:
 
 def rolled(intrinsics: Matrix, transform: Matrix) -> Matrix:
     """The Q of `transform_intrinsics`: what directions in camera axes are multiplied by."""
-    turn: Matrix = np.linalg.inv(transform_intrinsics(intrinsics, transform)) @ transform @ intrinsics
-    return turn
+    return np.asarray(np.linalg.inv(transform_intrinsics(intrinsics, transform)) @ transform @ intrinsics)
 
 
 def backproject(depth: Float[np.ndarray, "h w"], intrinsics: Matrix) -> Float[np.ndarray, "h w 3"]:
@@ -68,8 +66,7 @@ def backproject(depth: Float[np.ndarray, "h w"], intrinsics: Matrix) -> Float[np
     y = (np.arange(h)[:, None] - cy) / fy
     x = (np.arange(w) - cx - skew * y) / fx
     rays = np.stack([x, np.broadcast_to(y, (h, w)), np.ones((h, w))], axis=-1)
-    points: Float[np.ndarray, "h w 3"] = rays.astype(depth.dtype) * depth[..., None]
-    return points
+    return np.asarray(rays.astype(depth.dtype) * depth[..., None])
 
 
 def pinhole_from_fov(size: tuple[int, int], fov: float) -> Matrix:

@@ -247,8 +247,7 @@ def evaluate_ordinal(
             raise ConfigError(f"head '{name}' gives {kind}, not depth.")
 
         def predict(image: str) -> Float[np.ndarray, "h w"]:
-            prediction: Float[np.ndarray, "h w"] = predictions(folder / image, head=name)
-            return prediction
+            return np.asarray(predictions(folder / image, head=name))
 
         return ordinal_scores(pairs, predict, disparity=kind == "disparity")
 

@@ -11,7 +11,7 @@ from densevit.data.predictions import SavedNormals
 from densevit.errors import DataError
 from densevit.evaluation.normals import PROTOCOLS, NormalsProtocol, NormalsScores, evaluate
 from densevit.inference.predictor import Predictor
-from densevit.ops.surfaces.normals import normals_of_map
+from densevit.ops.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.structures import Row, Sample

@@ -24,13 +24,14 @@ from densevit.ops.colors import usual_palette
 from densevit.ops.segments import (
     PanopticPrediction,
     SegmentPrediction,
+    Segments,
     captions,
     draw_segments,
+    exclusive,
     median_depths,
+    objects_of,
     write_names,
 )
-from densevit.ops.segments.drawing import exclusive
-from densevit.ops.segments.labelled import Segments, objects_of
 from densevit.reporting.figures import MAX_WIDTH, Figure, segments_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.scorers.segmentation import require_same_classes

@@ -12,7 +12,7 @@ from torch import Tensor
 from densevit.losses.point_sampling import VOID
 from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, Segments
 from densevit.ops.segments import SegmentPrediction, draw_segments, segments_of
-from densevit.ops.segments.labelled import Segments as LabelledSegments
+from densevit.ops.segments import Segments as LabelledSegments
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 

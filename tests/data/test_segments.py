@@ -15,7 +15,7 @@ from densevit.data.fields import crop_sample
 from densevit.data.labels.joined_classes import JoinedClasses
 from densevit.data.loading.collate import collate, cutmix
 from densevit.errors import DataError
-from densevit.ops.segments.labelled import segments_of_ids, segments_of_labels
+from densevit.ops.segments import segments_of_ids, segments_of_labels
 from densevit.structures import IGNORE, Sample
 
 IDS = np.array([[1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 3, 3], [0, 0, 0, 0, 3, 3]], np.int32)

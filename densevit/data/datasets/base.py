@@ -31,7 +31,7 @@ from densevit.data.transforms.base import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
 from densevit.ops.geometry import field_of_view
-from densevit.ops.segments.labelled import Objects, Segments
+from densevit.ops.segments import Objects, Segments
 from densevit.registry import ComponentConfig, Registry, did_you_mean
 from densevit.structures import Box, Sample, Size, crop
 
@@ -439,8 +439,7 @@ def read_matrix(path: Path, size: int) -> Float64[np.ndarray, "3 3"]:
     Raises:
         DataError: it is not there, or holds too few numbers.
     """
-    matrix: Float64[np.ndarray, "3 3"] = np.array(read_numbers(path, size * size)).reshape(size, size)[:3, :3].copy()
-    return matrix
+    return np.asarray(np.array(read_numbers(path, size * size)).reshape(size, size)[:3, :3].copy())
 
 
 DATASETS = Registry[Dataset]("data set")

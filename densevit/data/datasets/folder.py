@@ -50,7 +50,7 @@ from densevit.data.labels.class_lists import find_classes
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.cameras import camera_of_json, is_camera_object, read_camera
 from densevit.errors import DataError
-from densevit.ops.segments.labelled import Segments, segments_of_ids, segments_of_labels
+from densevit.ops.segments import Segments, segments_of_ids, segments_of_labels
 from densevit.registry import did_you_mean
 from densevit.utils.json_files import read_json
 

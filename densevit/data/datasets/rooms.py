@@ -33,7 +33,7 @@ from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError
-from densevit.ops.segments.labelled import Segments, segments_of_labels
+from densevit.ops.segments import Segments, segments_of_labels
 from densevit.utils.json_files import checked, read_json, read_object
 
 Split = Literal["train", "val", "test"]

@@ -12,7 +12,7 @@ from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
 from densevit.ops.geometry import scale
-from densevit.ops.segments.labelled import Segments
+from densevit.ops.segments import Segments
 from densevit.structures import Sample
 
 

@@ -114,8 +114,7 @@ class ClassTable:
                 "All are gray: store ids in one channel" if gray else "Anti-aliased or lossy label maps cannot be read"
             )
             raise LabelError(f"{path}: {describe_colours(packed[unknown])} {self.where} has no class. {why}.")
-        labels: Int64[np.ndarray, "h w"] = positions[indices]
-        return labels
+        return np.asarray(positions[indices])
 
     def _id_range(self) -> str:
         ids = sorted(self.places)

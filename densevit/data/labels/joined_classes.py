@@ -40,8 +40,7 @@ class JoinedClasses:
         lookup = self.lookups.get(source)
         if lookup is None:
             return ids
-        mapped: Int64[np.ndarray, "h w"] = lookup[np.minimum(ids, lookup.size - 1)]
-        return mapped
+        return np.asarray(lookup[np.minimum(ids, lookup.size - 1)])
 
     def map_sample(self, source: str, sample: Sample) -> Sample:
         if source not in self.lookups:

@@ -39,18 +39,15 @@ class MetricInput:
 
     @cached_property
     def errors(self) -> Float64[np.ndarray, " n"]:
-        difference: Float64[np.ndarray, " n"] = self.pixels - self.depths
-        return difference
+        return np.asarray(self.pixels - self.depths)
 
     @cached_property
     def inverse_errors(self) -> Float64[np.ndarray, " n"]:
-        difference: Float64[np.ndarray, " n"] = 1 / self.pixels - 1 / self.depths
-        return difference
+        return np.asarray(1 / self.pixels - 1 / self.depths)
 
     @cached_property
     def logs(self) -> Float64[np.ndarray, " n"]:
-        ratios: Float64[np.ndarray, " n"] = np.log(self.pixels / self.depths)
-        return ratios
+        return np.asarray(np.log(self.pixels / self.depths))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,8 +79,7 @@ def _counts(
 
 def _f1(precision: Float64[np.ndarray, " k"], recall: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
     total = precision + recall
-    f1: Float64[np.ndarray, " k"] = np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0)
-    return f1
+    return np.asarray(np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0))
 
 
 MOST = 240 * 320  # points of a cloud; UniDepth thins denser ones to as many

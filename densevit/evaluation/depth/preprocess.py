@@ -164,8 +164,7 @@ def grid_of_64(counted: Mask) -> Places:
     cell = row * 64 + column
     order = np.lexsort((pixels, distance, cell))
     first = np.flatnonzero(np.diff(cell[order], prepend=-1))
-    nearest: Places = pixels[order[first]]
-    return nearest
+    return np.asarray(pixels[order[first]])
 
 
 def _cell(at: Places, side: int, margin: float) -> tuple[Places, np.ndarray]:
@@ -187,8 +186,7 @@ def columns_to_1024(counted: Mask) -> Places:
         return np.flatnonzero(counted)
     sampled = np.minimum((np.arange(int(w * factor)) * np.float32(1 / factor)).astype(np.int64), w - 1)
     rows, columns = np.nonzero(counted[:, sampled])
-    pixels: Places = rows * w + sampled[columns]
-    return pixels
+    return np.asarray(rows * w + sampled[columns])
 
 
 SAMPLINGS: dict[str, Callable[[Mask], Places]] = {

@@ -192,8 +192,7 @@ class Protocol:
         counted = valid[y0:y1, x0:x1] & self._counts(depth[y0:y1, x0:x1])
         frame = self._placed(prediction, depth.shape)[0].astype(np.float64)
         move = self._alignment(frame[y0:y1, x0:x1][counted], depth[y0:y1, x0:x1][counted].astype(np.float64), counted)
-        finished: Float[np.ndarray, "h w"] = self._finished(move(frame))[0].astype(np.float32)
-        return finished
+        return np.asarray(self._finished(move(frame))[0].astype(np.float32))
 
     def _window(self, h: int, w: int) -> Box:
         return self.input_box(h, w) or (0, h, 0, w)
@@ -284,8 +283,7 @@ def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.nd
         stored = metres * units
     nearest = np.rint(stored)
     whole = np.where((nearest / units).astype(metres.dtype) == metres, nearest, np.floor(stored))
-    truncated: Float[np.ndarray, "h w"] = whole / units
-    return truncated
+    return np.asarray(whole / units)
 
 
 def _shifted(intrinsics: Float[np.ndarray, "3 3"], x: int, y: int) -> Float64[np.ndarray, "3 3"]:

@@ -84,8 +84,7 @@ def scores(stats: Int[np.ndarray, "*n 3 k"]) -> dict[str, Float[np.ndarray, "*n"
 def share(part: ArrayLike, whole: ArrayLike) -> Float[np.ndarray, "*n"]:
     """part / whole, NaN where whole is 0."""
     whole = np.asarray(whole)
-    ratio: Float[np.ndarray, "*n"] = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
-    return ratio
+    return np.asarray(np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0))
 
 
 def mean(values: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n"]:

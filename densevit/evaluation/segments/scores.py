@@ -18,8 +18,7 @@ from densevit.evaluation.segments import instances, panoptic
 from densevit.evaluation.segments.instances import Matches
 from densevit.evaluation.segments.panoptic import Ids, QualityStats
 from densevit.model_card import HeadSpec, Palette
-from densevit.ops.segments import InstancePrediction, PanopticPrediction
-from densevit.ops.segments.labelled import Segments, objects_of
+from densevit.ops.segments import InstancePrediction, PanopticPrediction, Segments, objects_of
 from densevit.reporting.figures import Figure
 from densevit.reporting.html_page import interval_text, render
 from densevit.reporting.tables import finite, rows_csv

@@ -8,7 +8,7 @@ from densevit.data.io.normals import Axes, Normals, change_axes, encode_exr, enc
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
-from densevit.ops.surfaces.normals import normals_of_map
+from densevit.ops.normals import normals_of_map
 
 
 class NormalsWriter(MapWriter):

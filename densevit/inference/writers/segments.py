@@ -24,14 +24,15 @@ from densevit.model_card import HeadSpec, Kind
 from densevit.ops.calibration import widths
 from densevit.ops.segments import (
     InstancePrediction,
+    Measured,
     PanopticPrediction,
     captions,
     draw_segments,
     masks_of,
+    measure,
     median_depths,
     write_names,
 )
-from densevit.ops.segments.labelled import Measured, measure
 from densevit.utils.atomic_io import write_text
 
 Score = Annotated[float, Field(ge=0, le=1, description="of instances, below which they are left out")]

@@ -16,8 +16,8 @@ from densevit.model_card import HeadSpec
 from densevit.ops.calibration import confidence
 from densevit.ops.colors import percentile_range
 from densevit.ops.geometry import Matrix, backproject
+from densevit.ops.normals import normals_of_map
 from densevit.ops.segments import draw_segments, exclusive
-from densevit.ops.surfaces.normals import normals_of_map
 from densevit.reporting.html_page import render
 from densevit.utils.atomic_io import write_text
 

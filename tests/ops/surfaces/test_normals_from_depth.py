@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from densevit.ops.geometry import backproject, pinhole_from_fov
-from densevit.ops.surfaces.normals import normals_from_depth, normals_of_map
+from densevit.ops.normals import normals_from_depth, normals_of_map
 
 SIZE = (48, 64)
 K = pinhole_from_fov(SIZE, 75)

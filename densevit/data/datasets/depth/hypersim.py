@@ -91,8 +91,7 @@ def read_distance(path: Path) -> Float[np.ndarray, "h w"]:
 
 def planar_depth(distance: Float[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
     """Depth along the optical axis."""
-    metres: Float32[np.ndarray, "h w"] = (distance.astype(np.float32) * cosines(*distance.shape)).astype(np.float32)
-    return metres
+    return np.asarray((distance.astype(np.float32) * cosines(*distance.shape)).astype(np.float32))
 
 
 @cache

@@ -24,7 +24,7 @@ from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import published_table, table_of_names
 from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
-from densevit.ops.segments.labelled import Segments, segments_of_labels
+from densevit.ops.segments import Segments, segments_of_labels
 
 Split = Literal["train", "val", "test", "train_extra"]
 Encoding = Literal["labelIds", "labelTrainIds", "instanceIds"]

@@ -37,7 +37,7 @@ from densevit.data.index.paths import (
 from densevit.data.io.coco import field, mask_of, read_annotations, read_panoptic_ids
 from densevit.data.labels.class_table import ClassTable, Colour, Entry
 from densevit.errors import DataError
-from densevit.ops.segments.labelled import Objects, Segments, segments_of_ids
+from densevit.ops.segments import Objects, Segments, segments_of_ids
 from densevit.structures import IGNORE
 
 FIRST_KEY = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(info|licenses|images|annotations|categories)"')

@@ -21,7 +21,7 @@ from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import Listing, SampleFiles, Subset, confine, glob_visible
 from densevit.data.io.readers import image_size
 from densevit.errors import ConfigError, DataError
-from densevit.ops.segments.labelled import Segments
+from densevit.ops.segments import Segments
 from densevit.structures import IGNORE, Size
 
 Split = Literal["train", "val", "test"]

@@ -1,1 +1,0 @@
-"""Depth as surfaces: normals, depth edges, triangles."""
