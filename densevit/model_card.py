@@ -150,15 +150,15 @@ class ModelCard:
             raise DataError(f"this model has no head '{name}'. It has: {', '.join(heads)}.")
         return name
 
-    def head_for(self, kinds: Collection[str], wanted: Collection[str] = (), what: str = "this") -> str:
-        """The head of one of these kinds: the only one, the one that is wanted, or `depth`. Raises ConfigError, whose
-        message begins with `what`, if there is none, several or no such head."""
-        for name in wanted:
+    def head_for(self, kinds: Collection[str], requested: Collection[str] = (), what: str = "this") -> str:
+        """The head of one of these kinds: the only one, the one that is requested, or `depth`. Raises ConfigError,
+        whose message begins with `what`, if there is none, several or no such head."""
+        for name in requested:
             if name not in self.outputs:
                 raise ConfigError(f"{what}: this model has no head '{name}'. It has: {', '.join(self.outputs)}.")
         fitting = [name for name, spec in self.outputs.items() if spec.kind in kinds]
         selected = (
-            [name for name in fitting if name in wanted] or [name for name in fitting if name == "depth"] or fitting
+            [name for name in fitting if name in requested] or [name for name in fitting if name == "depth"] or fitting
         )
         if len(selected) == 1:
             return selected[0]

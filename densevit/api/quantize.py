@@ -33,8 +33,8 @@ Scores = dict[str, float]
 @dataclass(frozen=True)
 class QuantizedModel:
     exported: ExportedModel  # the file, and the list of layers beside it
-    recipe: str  # what is in int8; `kept`: the layers that are not
-    kept: Sequence[str]
+    recipe: str  # what is in int8; `float_layers`: the layers that are not
+    float_layers: Sequence[str]
     before: Scores  # scores of the fp32 and of the int8 file
     after: Scores  # scores of the fp32 and of the int8 file
     rejected: Mapping[str, Scores]  # scores of faster recipes that missed the budget
@@ -46,7 +46,7 @@ class QuantizedModel:
             str(self.exported),
             f"  {self.recipe}: {as_text(self.after)}; fp32 {as_text(self.before)}",
             f"  images: {', '.join(f'{count} {what}' for what, count in self.images.items())}",
-            f"  {layers}: the {len(self.kept)} layers in floating point",
+            f"  {layers}: the {len(self.float_layers)} layers in floating point",
         ])  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def describe(model: QuantizedModel, max_drop: Mapping[str, float], data_name: st
         "max_drop": dict(max_drop),
         "data": data_name,
         "images": dict(model.images),
-        "layers in floating point": list(model.kept),
+        "layers in floating point": list(model.float_layers),
     }
     return json.dumps(report, indent=2) + "\n"
 

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from densevit.app.inputs import GivenImage
 from densevit.app.models import AppModel, ViewOptions
-from densevit.data.io.depth_video import open_container
 from densevit.data.io.rgb import Rgb
+from densevit.data.io.video import open_container
 from densevit.inference.writers.labels import none_of
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import colorize, colorize_normals, overlay, palette_for, percentile_range

@@ -7,13 +7,13 @@ class Command(NamedTuple):
     """A function and how it is run.
 
     Attributes:
-        place: `module:function`, below `densevit`.
+        function: `module:function`, below `densevit`.
         interruptible: works for long, and ends at a signal where nothing is half done.
         distributed: shares its work among the processes of torchrun.
         prints: print what it returns.
     """
 
-    place: str
+    function: str
     group: str
     interruptible: bool = False
     distributed: bool = False

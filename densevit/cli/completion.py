@@ -36,7 +36,7 @@ def completion(shell: Literal["bash", "zsh"], /) -> str:
 
     cases = []
     for name, command in COMMANDS.items():
-        parser = make_parser(name, find_function(command.place))
+        parser = make_parser(name, find_function(command.function))
         words = sorted(option for action in parser._actions for option in action.option_strings)
         words += list(recipes()) if name in NAMED else []
         words += [

@@ -42,7 +42,7 @@ def run(argv: list[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
         no_command(argv)
     name, command = argv[0], COMMANDS[argv[0]]
-    function = find_function(command.place)
+    function = find_function(command.function)
     parser = make_parser(f"densevit {name}", function)
     args, unknown = parser.parse_known_intermixed_args(argv[1:])  # overrides may stand behind options
     if unknown:
@@ -108,7 +108,7 @@ def overview() -> str:
 
 def summary(command: Command) -> str:
     """Return the first sentence of a command's description, as far as a line goes."""
-    first = prose(find_function(command.place)).split("\n")[0]
+    first = prose(find_function(command.function)).split("\n")[0]
     return re.split(r"[.:;] |\.$", first)[0]
 
 

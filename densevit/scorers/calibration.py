@@ -60,7 +60,7 @@ class CalibrationResult:
     """By form, by how much its AbsRel is below the identity's, with its 95% interval over blocks."""
     over_constant: Mapping[str, tuple[float, float]]
     """By form, the same over the constant."""
-    chosen: Calibration
+    selected: Calibration
     """The simplest of the forms that certainly help that is not certainly worse than the best by over 1%, fitted to all
     images; identity, if none helps."""
 
@@ -70,7 +70,7 @@ class CalibrationResult:
             low, high = self.gain.get(form, (0.0, 0.0))
             numbers = " ".join(f"{row[name]:8.4f}" for name in METRICS)
             lines.append(f"{form:12} {numbers}" + (f"   {low:+.4f} to {high:+.4f}" if form in self.gain else ""))
-        return "\n".join([*lines, f"{self.images} images; {self.chosen.describe()}"])
+        return "\n".join([*lines, f"{self.images} images; {self.selected.describe()}"])
 
 
 def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured]:
@@ -182,14 +182,14 @@ def interval(blocks: Sequence[Sequence[int]], differences: Values) -> tuple[floa
 
 def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, source: str) -> ModelCard:
     """The card with the calibration and where it came from. Raises ConfigError: the calibration does not help."""
-    form = result.chosen.form
+    form = result.selected.form
     if form == "identity":
         better = [name for name in result.gain if result.gain[name][0] > 0]
         why = "is certainly better than one constant depth" if better else "helps"
         raise ConfigError(f"calibrate: no correction of head '{head}' {why}, on images left out of the fit:\n{result}")
     before, after = result.scores["identity"]["abs_rel"], result.scores[form]["abs_rel"]
     calibration = replace(
-        result.chosen, source=source, images=result.images, abs_rel=(before, after), gain=result.gain[form]
+        result.selected, source=source, images=result.images, abs_rel=(before, after), gain=result.gain[form]
     )
     return replace(card, outputs={**card.outputs, head: replace(card.outputs[head], calibration=calibration)})
 

@@ -85,7 +85,7 @@ def commands() -> Iterator[str]:
         for name, command in COMMANDS.items():
             if command.group != group:
                 continue
-            parser = make_parser(f"densevit {name}", find_function(command.place))
+            parser = make_parser(f"densevit {name}", find_function(command.function))
             yield f"\n### {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
 
 

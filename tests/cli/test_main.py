@@ -87,7 +87,7 @@ def test_a_mistyped_command_gets_a_suggestion_and_exit_code_2(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_argument_of_a_command_is_declared_with_its_meaning_by_its_function(name: str) -> None:
-    function = find_function(COMMANDS[name].place)
+    function = find_function(COMMANDS[name].function)
     own, inherited = parameters(function), inherited_parameters(function)
     assert own.keys() | inherited.keys() >= {"plugins"} or name in WITHOUT_PLUGINS
     assert own.keys() <= arguments(function).keys()

@@ -42,7 +42,7 @@ CASES = {
 def test_the_simplest_form_that_mends_the_error_is_chosen(form: str) -> None:
     wrong, expected = CASES[form]
     found = choose_calibration(measured(wrong))
-    assert found.chosen.form == form and (found.chosen.a, found.chosen.b) == pytest.approx(expected, abs=0.06)
+    assert found.selected.form == form and (found.selected.a, found.selected.b) == pytest.approx(expected, abs=0.06)
     abs_rel = {name: row["abs_rel"] for name, row in found.scores.items()}
     assert abs_rel[form] < 0.03 < abs_rel["identity"] < abs_rel["constant"] + 1 and found.gain[form][0] > 0
     card = calibrated_card(ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1), "depth", found, "here")
@@ -53,7 +53,7 @@ def test_the_simplest_form_that_mends_the_error_is_chosen(form: str) -> None:
 
 def test_one_that_does_not_help_is_refused_with_its_numbers() -> None:
     found = choose_calibration(measured(lambda d: d, noise=0.05))
-    assert found.chosen.form == "identity"
+    assert found.selected.form == "identity"
     card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
     with pytest.raises(ConfigError, match=r"no correction .* helps(.|\n)*identity +0\.0.*\nscale +0\.0.* -0"):
         calibrated_card(card, "depth", found, "here")
@@ -85,7 +85,7 @@ def test_predictions_that_no_correction_mends_are_refused(predict: Any, why: str
 
 def test_a_form_that_certainly_helps_is_not_lost_to_a_simpler_one_that_does_not() -> None:
     found = choose_calibration(draws(lambda draw, truth: 0.5 * truth + 1.2))
-    assert found.chosen.form == "affine" and found.scores["affine"]["d1"] > 0.99
+    assert found.selected.form == "affine" and found.scores["affine"]["d1"] > 0.99
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_alike_frames_with_nothing_to_correct_are_rarely_corrected() -> None:
             wrong = np.exp(draw.normal(0, 0.2))
             truths = [draw.uniform(1, 8, 100) for _ in range(8)]
             images += [Measured(f"{block:02d}-{i}", truth * wrong, truth) for i, truth in enumerate(truths)]
-        accepted += choose_calibration(images).chosen.form != "identity"
+        accepted += choose_calibration(images).selected.form != "identity"
     assert accepted <= 6
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, UInt16
 
-from densevit.data.io.video import first_video_stream, require_av, seconds
+from densevit.data.io.video import first_video_stream, open_container, require_av, seconds
 from densevit.data.io.writers import to_uint16
 from densevit.errors import DataError
 
@@ -88,18 +88,11 @@ def stored_maps(container: Any, path: Path, every: int = 1) -> Iterator[tuple[fl
             yield time, frame.to_ndarray()
 
 
-def open_container(path: Path) -> Any:
-    av = require_av()
-    try:
-        return av.open(str(path))
-    except (av.FFmpegError, OSError) as error:
-        raise DataError(f"{path}: cannot be read as a video ({getattr(error, 'strerror', None) or error}).") from None
-
-
 class DepthVideoWriter:
     """Writes stored maps of one size; to be used in a `with` block."""
 
     def __init__(self, path: Path, size: tuple[int, int], coding: Coding) -> None:
+        self.coding = coding
         self.container = require_av().open(str(path), "w", format="matroska", options=BITEXACT)
         self.container.metadata.update(coding.metadata())
         self.stream = self.container.add_stream("ffv1", rate=30)

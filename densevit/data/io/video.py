@@ -98,7 +98,7 @@ class VideoFile(VideoSource):
     def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
         self.problems.clear()
         av = require_av()
-        with self.open() as container:
+        with open_container(self.path) as container:
             stream = first_video_stream(container, self.path)
             stream.thread_type = "AUTO"
             if span.start > 0:
@@ -106,25 +106,12 @@ class VideoFile(VideoSource):
                 container.seek(origin + int(span.start / stream.time_base), stream=stream)  # the key frame before
             yield from self._select(self._decode(av, container, stream, span.start == 0), stream, span, skip)
 
-    def open(self) -> Any:
-        """The container, opened by PyAV. Raises DataError if it is not there, or no file that FFmpeg reads."""
-        av = require_av()
-        try:
-            return av.open(str(self.path))
-        except (av.FFmpegError, OSError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            hint = " It may be truncated: an MP4 whose end is missing has no index." if self.is_mp4() else ""
-            raise DataError(f"{self.path}: cannot be read as a video ({why}).{hint}") from None
-
     def digest(self) -> str:
         return file_digest(self.path)
 
-    def is_mp4(self) -> bool:
-        return self.path.suffix.lower() in (".mp4", ".m4v", ".mov") and self.path.is_file()
-
     def length(self, span: Span = Span()) -> int | None:
         try:
-            with self.open() as container:
+            with open_container(self.path) as container:
                 stream = first_video_stream(container, self.path)
                 rate = float(stream.average_rate or 0)
                 duration = float(stream.duration * stream.time_base) if stream.duration else 0.0
@@ -141,7 +128,7 @@ class VideoFile(VideoSource):
 
     def rate(self) -> float:
         """Of a file that does not say, 30."""
-        with self.open() as container:
+        with open_container(self.path) as container:
             return float(first_video_stream(container, self.path).average_rate or 30)
 
     def _decode(self, av: Any, container: Any, stream: Any, whole: bool) -> Iterator[Any]:
@@ -197,6 +184,18 @@ class VideoFile(VideoSource):
                 self.problems.append(size_problem(f"at {time:.2f} s", image, size))
                 return
             yield VideoFrame(index, time, image)
+
+
+def open_container(path: Path) -> Any:
+    """The container, opened by PyAV. Raises DataError if it is not there, or no file that FFmpeg reads."""
+    av = require_av()
+    try:
+        return av.open(str(path))
+    except (av.FFmpegError, OSError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        cut = path.suffix.lower() in (".mp4", ".m4v", ".mov") and path.is_file()
+        hint = " It may be truncated: an MP4 whose end is missing has no index." if cut else ""
+        raise DataError(f"{path}: cannot be read as a video ({why}).{hint}") from None
 
 
 def promised_length(container: Any, stream: Any) -> float | None:

@@ -25,7 +25,7 @@ PROGRESS = "progress.json"
 class Clip:
     """One clip to export."""
 
-    given: str  # as the user named it
+    input: str  # path or camera, as the user named it
     name: str  # of its outputs
     source: VideoSource
 
@@ -97,7 +97,7 @@ class ClipPlan(ExportPlan):
         return f"{len(self.clips)} clip{'s' * (len(self.clips) != 1)}"
 
     def inputs(self) -> set[Path]:
-        return {Path(clip.given).absolute() for clip in self.clips}
+        return {Path(clip.input).absolute() for clip in self.clips}
 
     def units(self) -> Iterator[tuple[Any, list[Path]]]:
         return ((clip, self.finals(clip)) for clip in self.clips)
@@ -142,10 +142,10 @@ class Progress:
 
     made_from: str = ""  # the settings and the clip, by their hashes
     frames: int = 0  # so many of the source are, those that could not be read included
-    segments: int = 0  # parts that are complete
+    segments: int = 0  # that are complete
     times: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    coding: dict[str, Any] | None = None  # of 16-bit parts, once the first map is known
+    coding: dict[str, Any] | None = None  # of 16-bit segments, once the first map is known
     out_of_range: int = 0
     size: list[int] = field(default_factory=list)
     focal: float | None = None  # of all frames, in pixels, where the model estimated it in the first

@@ -28,7 +28,7 @@ from densevit.inference.image_input import Maps
 from densevit.inference.predict.pipeline import Exporter
 from densevit.inference.predict.summary import Summary, hash_of
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
-from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Part, Ffv1, FloatPart, coding_for
+from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Segment, Ffv1, FloatSegment, coding_for
 from densevit.inference.video.predict import motion_windows, sees_motion
 from densevit.inference.video.stabilizer import Stabilizer
 from densevit.inference.video.windows import ClipWindows
@@ -83,11 +83,11 @@ class ClipExport:
         self.depth_heads = sorted({sources[format] for format in plan.clip_formats} | {
             head for head in sources.values() if predictor.card.outputs[head].output_kind.is_depth
         })  # fmt: skip
-        self.part_kinds = sorted({(format.part, sources[name]) for name, format in plan.clip_formats.items()})
+        self.encodings = sorted({(format.encoding, sources[name]) for name, format in plan.clip_formats.items()})
         self.stabilizers = self.build_stabilizers()
         self.camera: CameraNumbers | None = None
         self.camera_set = False
-        self.parts: dict[tuple[str, str], Any] = {}
+        self.segments: dict[tuple[str, str], Any] = {}
         self.opened = ExitStack()
         self.images: deque[Future[int]] = deque()
 
@@ -118,20 +118,20 @@ class ClipExport:
         try:
             self.predict_and_write()
         except DataError as error:
-            self.summary.failed[self.clip.given] = str(error).removeprefix(f"{self.clip.given}: ")
+            self.summary.failed[self.clip.input] = str(error).removeprefix(f"{self.clip.input}: ")
             self.remove_empty_folders()
             return
         problems = self.clip.source.problems
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-            self.summary.failed[self.clip.given] = "; ".join(problems[:3]) + more + "."
+            self.summary.failed[self.clip.input] = "; ".join(problems[:3]) + more + "."
         if self.stopped and not self.live:
             return
         self.stopped = False
         if not self.done.times:
             beyond = self.clip.source.length(self.plan.span) == 0 and self.clip.source.length()
             why = f"ends before --start {self.plan.span.start:g} s" if beyond else "no frame could be read"
-            self.summary.failed.setdefault(self.clip.given, f"{why}.")
+            self.summary.failed.setdefault(self.clip.input, f"{why}.")
             self.remove_empty_folders()
             return
         self.join()
@@ -143,7 +143,7 @@ class ClipExport:
                 (self.plan.folder / self.clip.name).rmdir()
 
     def predict_and_write(self) -> None:
-        """Everything up to the parts and the files of single frames."""
+        """Everything up to the segments and the files of single frames."""
         make_folder(self.work)
         remove_stale_temporaries(self.work)
         if self.plan.writers:
@@ -257,10 +257,10 @@ class ClipExport:
         }
         self.done.size = list(frame.image.shape[:2])
         name = frame.name or f"{frame.index:06d}"
-        for key in self.part_kinds:
-            if key not in self.parts:
-                self.parts[key] = self.open_part(key, shown[key[1]])
-            self.done.out_of_range += self.parts[key].add(shown[key[1]], frame.time)
+        for key in self.encodings:
+            if key not in self.segments:
+                self.segments[key] = self.open_segment(key, shown[key[1]])
+            self.done.out_of_range += self.segments[key].write(shown[key[1]], frame.time)
         for format, writer in self.plan.writers.items():
             path = self.plan.frame_path(self.clip, name, format)
             self.images.append(self.pool.submit(writer.write, path, shown[self.sources[format]]))
@@ -269,40 +269,40 @@ class ClipExport:
         self.done.times.append(frame.time)
         self.done.names.append(name)
 
-    def part_path(self, kind: str, head: str, segment: int) -> Path:
-        return self.work / f"{head}-{segment:06d}{SUFFIX[kind]}"  # type: ignore[index]
+    def segment_path(self, encoding: str, head: str, segment: int) -> Path:
+        return self.work / f"{head}-{segment:06d}{SUFFIX[encoding]}"  # type: ignore[index]
 
-    def open_part(self, key: tuple[str, str], first: PredictedMap) -> Any:
-        """The next part; it appears under its name when it is complete."""
-        kind, head = key
-        path = self.opened.enter_context(atomic_path(self.part_path(kind, head, self.done.segments)))
-        if kind == "float32":
-            return self.opened.enter_context(FloatPart(path))
+    def open_segment(self, key: tuple[str, str], first: PredictedMap) -> Any:
+        """The next segment; it appears under its name when it is complete."""
+        encoding, head = key
+        path = self.opened.enter_context(atomic_path(self.segment_path(encoding, head, self.done.segments)))
+        if encoding == "float32":
+            return self.opened.enter_context(closing(FloatSegment(path)))
         if self.done.coding is None:
             scale = next((f.scale for f in self.plan.clip_formats.values() if isinstance(f, Ffv1)), None)
             self.done.coding = asdict(coding_for(first, scale))
         h, w = first.image.shape[:2]
-        return self.opened.enter_context(Depth16Part(path, (h, w), Coding(**self.done.coding)))
+        return self.opened.enter_context(Depth16Segment(path, (h, w), Coding(**self.done.coding)))
 
     def close_segment(self, note: bool = False) -> None:
-        """Ends the parts. `note`: in `progress.json`, that everything up to the boundary is written."""
+        """Ends the segments. `note`: in `progress.json`, that everything up to the boundary is written."""
         while self.images:
             self.done.out_of_range += self.images.popleft().result()
         self.opened.close()
-        self.done.segments += bool(self.parts)
-        self.parts.clear()
+        self.done.segments += bool(self.segments)
+        self.segments.clear()
         if note:
             self.done.frames, self.boundary = self.boundary, self.boundary + SEGMENT
             write_text(self.work / PROGRESS, json.dumps(asdict(self.done)))
 
     def join(self) -> None:
-        """Joins the parts into the files of the clip, and removes them."""
+        """Joins the segments into the files of the clip, and removes them."""
         spec = self.predictor.card.outputs
         times = np.array(self.done.times, np.float64)
         size = (self.done.size[0], self.done.size[1])
         for name, format in self.plan.clip_formats.items():
             head = self.sources[name]
-            paths = [self.part_path(format.part, head, i) for i in range(self.done.segments)]
+            paths = [self.segment_path(format.encoding, head, i) for i in range(self.done.segments)]
             facts = ClipFacts(spec[head], size, times, mean_rate(times))
             with atomic_path(self.plan.path(self.clip, name)) as path:
                 format.join(paths, path, facts)

@@ -1,7 +1,7 @@
 """File formats of whole clips: videos, and all maps of a clip in one file. n maps of h x w pixels.
 
-A clip is written in parts of a few frames, each of them whole or absent, so that an interrupted export goes on where it
-stood; at the end the parts are joined into the file.
+A clip is written in segments of a few frames, each of them whole or absent, so that an interrupted export goes on
+where it stood; at the end the segments are joined into the file.
 """
 
 import io
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import cv2
 import numpy as np
@@ -24,10 +23,9 @@ from densevit.data.io.depth_video import (
     Coding,
     DepthVideoWriter,
     join_depth_videos,
-    open_container,
     stored_maps,
 )
-from densevit.data.io.video import require_av
+from densevit.data.io.video import open_container, require_av
 from densevit.errors import ConfigError
 from densevit.inference.writers.arrays import attributes
 from densevit.inference.writers.base import LIMIT, PredictedMap, metric_scale
@@ -36,10 +34,10 @@ from densevit.ops.colors import UNKNOWN, ColorMap, table
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.registry import Registry
 
-Part = Literal["depth16", "float32"]
-"""What the parts of a format hold: 16-bit FFV1, or the maps as the model gave them."""
+Encoding = Literal["depth16", "float32"]
+"""How the segments of a format are stored: 16-bit FFV1, or the maps as the model gave them."""
 
-SUFFIX: dict[Part, str] = {"depth16": ".mkv", "float32": ".f32"}
+SUFFIX: dict[Encoding, str] = {"depth16": ".mkv", "float32": ".f32"}
 HEADROOM = 4  # of 16 bits, in ranges of the first frame: what relative maps may still grow by
 CLOCK = 90_000  # ticks a second, as is usual in MP4
 SAMPLED = 8  # every so many frames tell the range of a clip's colours
@@ -59,7 +57,7 @@ class ClipFormat(ABC):
     """A file of all maps of a clip; options are keyword-only."""
 
     suffix: ClassVar[str]  # is added to the clip's name
-    part: ClassVar[Part]  # what its parts hold
+    encoding: ClassVar[Encoding]  # of its segments
     kinds: ClassVar[tuple[Kind, ...]] = DEPTH_KINDS  # the heads it is for
     fallback: ClassVar[tuple[Kind, ...]] = ()
 
@@ -76,7 +74,7 @@ class Ffv1(ClipFormat):
     """Lossless 16-bit video in Matroska; read it back by densevit.data.io.depth_video.read_depth_video."""
 
     suffix = ".depth.mkv"
-    part = "depth16"
+    encoding = "depth16"
 
     def __init__(self, *, scale: float | None = None) -> None:
         """
@@ -99,7 +97,7 @@ class Mp4(ClipFormat):
     """
 
     suffix = ".color.mp4"
-    part = "depth16"
+    encoding = "depth16"
 
     def __init__(self, *, cmap: ColorMap = "turbo", range: tuple[float, float] | None = None) -> None:
         if range is not None and not -inf < range[0] < range[1] < inf:
@@ -175,7 +173,7 @@ class NpzClip(ClipFormat):
     """Compressed NumPy archive: `depth`, float32 n h w, and `time`, seconds."""
 
     suffix = ".depth.npz"
-    part = "float32"
+    encoding = "float32"
 
     def join(self, segments: Sequence[Path], path: Path, clip: ClipFacts) -> None:
         header = io.BytesIO()
@@ -205,7 +203,7 @@ class Hdf5Clip(ClipFormat):
     """HDF5: `depth`, float32 n h w (a frame a chunk, gzip, checksums; kind, unit, range), and `time`, seconds."""
 
     suffix = ".depth.h5"
-    part = "float32"
+    encoding = "float32"
 
     def join(self, segments: Sequence[Path], path: Path, clip: ClipFacts) -> None:
         import h5py
@@ -226,43 +224,27 @@ class Hdf5Clip(ClipFormat):
                         position += 1
 
 
-class FloatPart:
-    """Maps of float32, one behind the other; to be used in a `with` block."""
+class FloatSegment:
+    """Maps of float32, one behind the other."""
 
     def __init__(self, path: Path) -> None:
         self.file = open(path, "wb")  # noqa: SIM115
+        self.close = self.file.close
 
-    def add(self, frame: PredictedMap, time: float) -> int:
+    def write(self, frame: PredictedMap, time: float) -> int:
         self.file.write(np.where(frame.valid(), frame.values, np.float32(np.nan)).astype("<f4").tobytes())
         return 0
 
-    def __enter__(self) -> "FloatPart":
-        return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.file.close()
-
-
-class Depth16Part:
+class Depth16Segment(DepthVideoWriter):
     """Maps as 16-bit FFV1; to be used in a `with` block."""
 
-    def __init__(self, path: Path, size: tuple[int, int], coding: Coding) -> None:
-        self.coding = coding
-        self.writer = DepthVideoWriter(path, size, coding)
-
-    def add(self, frame: PredictedMap, time: float) -> int:
+    def write(self, frame: PredictedMap, time: float) -> int:
         """Returns how many valid values 16 bits do not hold; they are written as not valid."""
         valid = frame.valid()
         stored = np.where(valid, self.coding.encode(frame.values), np.uint16(0))
-        self.writer.add(stored, time)
+        self.add(stored, time)
         return int((valid & (stored == 0)).sum())
-
-    def __enter__(self) -> "Depth16Part":
-        self.writer.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.writer.__exit__(*error)
 
 
 def coding_for(frame: PredictedMap, scale: float | None) -> Coding:

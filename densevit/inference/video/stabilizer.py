@@ -40,12 +40,12 @@ Map = Float32[np.ndarray, "h w"]
 
 
 @dataclass
-class Small:
+class ScaledFrame:
     """A frame at the size of the work."""
 
     gray: Gray
     values: Map  # log of metric depth, else the map as it is
-    known: Bool[np.ndarray, "h w"]  # where there is a value
+    valid: Bool[np.ndarray, "h w"]  # where there is a value
     full: Map
     neighbours: list["Neighbour"] = field(default_factory=list)
     ahead: Flow | None = None  # to where each pixel of this one is in the newest frame
@@ -54,7 +54,7 @@ class Small:
 
     @cached_property
     def packed(self) -> Float32[np.ndarray, "h w 2"]:
-        return np.dstack([self.values, self.known.astype(np.float32)])
+        return np.dstack([self.values, self.valid.astype(np.float32)])
 
 
 @dataclass
@@ -113,9 +113,9 @@ class Stabilizer:
             )
         self.kind, self.past, self.future, self.fuse = kind, past, future, fuse
         self.focal, self.limits = focal, limits
-        self.recent: deque[Small] = deque(maxlen=1)
+        self.recent: deque[ScaledFrame] = deque(maxlen=1)
         self.behind: list[Neighbour] = []  # former frames on the newest one's pixels
-        self.pending: deque[Small] = deque()
+        self.pending: deque[ScaledFrame] = deque()
         self.cuts = 0
 
     def push(self, image: Rgb, values: Map) -> list[Map]:
@@ -144,16 +144,16 @@ class Stabilizer:
         self.behind.clear()
         return done
 
-    def shrink(self, image: Rgb, values: Map) -> Small:
+    def shrink(self, image: Rgb, values: Map) -> ScaledFrame:
         gray = shrink_gray(image)
         small = cv2.resize(
             values, gray.shape[::-1], interpolation=cv2.INTER_AREA
         )  # one unknown pixel makes its area unknown
         valid = np.isfinite(small) & ((small > 0) if self.kind == "metric" else True)
         small = np.where(valid, small, np.float32(1))
-        return Small(gray, np.log(small) if self.kind == "metric" else small, valid, values)
+        return ScaledFrame(gray, np.log(small) if self.kind == "metric" else small, valid, values)
 
-    def connect(self, old: Small, new: Small) -> None:
+    def connect(self, old: ScaledFrame, new: ScaledFrame) -> None:
         """Brings former frames onto the new one, and the new one onto those that are held back."""
         back, forth = dense_flow(new.gray, old.gray), dense_flow(old.gray, new.gray)
         seen = consistent(back, forth, new.gray, old.gray)
@@ -173,14 +173,14 @@ class Stabilizer:
             for held in self.pending:
                 self.look_ahead(held, new, forth, step)
 
-    def depth_change(self, flow: Flow, new: Small, seen: Bool[np.ndarray, "h w"]) -> Map:
+    def depth_change(self, flow: Flow, new: ScaledFrame, seen: Bool[np.ndarray, "h w"]) -> Map:
         h, w = new.values.shape
         if self.kind == "affine":
             return np.zeros((h, w), np.float32)  # without its shift there is no parallax to tell
         depth = np.exp(new.values) if self.kind == "metric" else 1 / np.maximum(new.values, floor_of(new))
         width = w / 2 / float(np.tan(np.deg2rad(FIELD_OF_VIEW / 2)))
         focal = width if self.focal is None else self.focal * w / new.full.shape[1]
-        return depth_change(flow, depth, seen & new.known, focal)
+        return depth_change(flow, depth, seen & new.valid, focal)
 
     def warp(self, frames: list[Neighbour], flow: Flow, change: Map, seen: Bool[np.ndarray, "h w"]) -> list[Neighbour]:
         warped = []
@@ -191,7 +191,7 @@ class Stabilizer:
             warped.append(Neighbour(moved, frame.distance + 1))
         return warped
 
-    def look_ahead(self, held: Small, new: Small, forth: Flow, step: Float32[np.ndarray, "h w 2"]) -> None:
+    def look_ahead(self, held: ScaledFrame, new: ScaledFrame, forth: Flow, step: Float32[np.ndarray, "h w 2"]) -> None:
         """Follows the pixels of a frame that is held back one frame further, and takes the new frame's values there."""
         if held.ahead is None or held.change is None:
             return
@@ -210,13 +210,13 @@ class Stabilizer:
             return np.asarray(values + change)
         return np.asarray(values * np.exp(-change)) if self.kind == "disparity" else values
 
-    def finish(self, frame: Small) -> Map:
+    def finish(self, frame: ScaledFrame) -> Map:
         """The map with the mean scale and shift of its neighbours, and with their mean where places are static."""
         h, w = frame.full.shape
         reach = max(self.past, self.future, 1) / 2
         fits: list[tuple[float, float, float, Neighbour]] = []
         for neighbour in frame.neighbours:
-            both = (neighbour.weight > 0.5) & frame.known
+            both = (neighbour.weight > 0.5) & frame.valid
             support = float(both.mean())
             if support < SUPPORT:
                 continue
@@ -256,14 +256,14 @@ class Stabilizer:
             weights = 1 / (1 + (off / spread) ** 2)
         return (scale, shift) if scale > 0 else (1.0, lower_median(y - x))
 
-    def fused(self, frame: Small, fits: list[tuple[float, float, float, Neighbour]]) -> Map:
+    def fused(self, frame: ScaledFrame, fits: list[tuple[float, float, float, Neighbour]]) -> Map:
         """What the neighbours' mean has over the frame's own values, once they are of its scale; smooth."""
         unit = 1.0 if self.kind == "metric" else max(float(np.median(np.abs(frame.values))), 1e-9)
         total, weights = np.zeros_like(frame.values), np.ones_like(frame.values)
         for weight, scale, shift, neighbour in fits:
             off = (neighbour.values - np.float32(shift)) / np.float32(scale) - frame.values
             share = (
-                np.float32(weight) * neighbour.weight * np.exp(-((off / np.float32(AGREE * unit)) ** 2)) * frame.known
+                np.float32(weight) * neighbour.weight * np.exp(-((off / np.float32(AGREE * unit)) ** 2)) * frame.valid
             )
             total += share * off
             weights += share
@@ -288,7 +288,7 @@ def shrink_gray(image: Rgb) -> Gray:
     return np.asarray(cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), size, interpolation=cv2.INTER_AREA))
 
 
-def floor_of(frame: Small) -> float:
+def floor_of(frame: ScaledFrame) -> float:
     """Disparity under which a place counts as so far: a hundredth of the median."""
     return max(0.01 * float(np.median(frame.values)), 1e-9)
 

@@ -154,7 +154,7 @@ def test_a_network_in_int8_with_its_list_of_layers(tmp_path: Path) -> None:
     about = {entry.key: entry.value for entry in graph.metadata_props}
     assert about["precision"] == f"int8: {found.recipe}" and "card" in about and graph.producer_name == "densevit"
     told = json.loads(layers_file(path).read_text())
-    assert told["recipe"] == found.recipe and told["layers in floating point"] == list(found.kept)
+    assert told["recipe"] == found.recipe and told["layers in floating point"] == list(found.float_layers)
     assert sorted(tmp_path.iterdir()) == [path, layers_file(path)]
     check_runtimes(path, split(data)["judged it"], found.after["d1"])
 
