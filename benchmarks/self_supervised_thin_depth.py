@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from densevit.data.transforms.base import TRANSFORMS, Transform
+from densevit.data.transforms.affine import TRANSFORMS, Transform
 from densevit.structures import Sample
 
 

@@ -9,7 +9,7 @@ import densevit.objectives
 import densevit.tasks
 import densevit.weights.families  # noqa: F401 (the eight imports register components)
 from densevit.data.datasets.base import DATASETS
-from densevit.data.transforms.base import TRANSFORMS
+from densevit.data.transforms.affine import TRANSFORMS
 from densevit.engine.objective import OBJECTIVES
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.models.conditioning.base import CONDITIONINGS

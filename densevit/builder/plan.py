@@ -20,7 +20,7 @@ from densevit.data.datasets.mix import Mix
 from densevit.data.loading.clips import Clips
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.sanity_checks import median_focal, output_problems
-from densevit.data.transforms.base import Transform
+from densevit.data.transforms.affine import Transform
 from densevit.data.transforms.photometric import compose
 from densevit.engine.objective import TrainingObjective
 from densevit.engine.trackers import Trackers

@@ -12,7 +12,7 @@ from torch import Tensor
 from densevit.config.schema import Run
 from densevit.errors import ConfigError, Diverged
 from densevit.utils.device import is_out_of_memory
-from densevit.utils.process_group import ProcessGroup
+from densevit.utils.process import ProcessGroup
 
 
 class LossSpikeMonitor:

@@ -135,8 +135,6 @@ def collect_weights(encoder: Any, x: Float[Tensor, "1 3 h w"], accumulator: Roll
         for weights in encoder.vit.attention(x.mean(1, keepdim=True) if encoder.grey else x):
             accumulator.add(weights)
     else:
-        from densevit.inference.attention import visit_attention_weights
-
         visit_attention_weights(encoder.vit, x, accumulator.add)
 
 

@@ -110,7 +110,7 @@ def check_options(sections: Sequence[str], image_sizes: Sequence[int], name: str
 
 
 def measure(settings: "Settings", sections: "Sequence[str]") -> "Iterator[Row]":
-    from densevit.speed import dataloader, export, hardware, inference, startup, training
+    from densevit.speed import dataloader, export, hardware, inference, training
 
     measures = {
         "inference": inference.measure,
@@ -118,7 +118,7 @@ def measure(settings: "Settings", sections: "Sequence[str]") -> "Iterator[Row]":
         "loader": dataloader.measure,
         "export": export.measure,
         "scoring": dataloader.measure_scoring,
-        "start-up": startup.measure,
+        "start-up": hardware.measure_startup,
     }
     yield from hardware.peak_rates(settings.device, settings.rounds)
     for name in sections:

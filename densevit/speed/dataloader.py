@@ -21,7 +21,7 @@ from densevit.data.io.readers import read_depth, read_image
 from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import TrainLoader
 from densevit.data.loading.prefetch import ordered_parallel_map
-from densevit.data.transforms.base import TRANSFORMS
+from densevit.data.transforms.affine import TRANSFORMS
 from densevit.data.transforms.photometric import Pipeline, compose
 from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS

@@ -1,7 +1,9 @@
-"""The machine that a report is of: what it is, and its peak rates of matrix products and memory copies."""
+"""The machine that a report is of: what it is, its peak rates, and how long commands take to start."""
 
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import torch
 
 import densevit
 from densevit.speed.report import HARDWARE, Row
+from densevit.speed.settings import Settings
 from densevit.speed.timing import Spread, Work, time_interleaved
 from densevit.utils.device import DTYPES, resolve
 
@@ -76,3 +79,24 @@ def matrix_product(precision: str, device: torch.device) -> Work:
     a = torch.randn(side, side, device=device).to(DTYPES[precision])
     out = torch.empty_like(a)
     return lambda: torch.mm(a, a, out=out)
+
+
+BARE = "python -c pass"
+COMMANDS = {
+    BARE: ["-c", "pass"],
+    "densevit --help": ["-m", "densevit.cli.main", "--help"],
+    "import densevit": ["-c", "import densevit"],
+    "import torch": ["-c", "import torch"],
+}
+
+
+def measure_startup(settings: Settings) -> Iterator[Row]:
+    def start(arguments: list[str]) -> None:
+        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+    works = {name: (lambda a=arguments: start(a)) for name, arguments in COMMANDS.items()}
+    seconds = time_interleaved(works, settings.rounds).wall
+    for name in COMMANDS:
+        over = [s - bare for s, bare in zip(seconds[name], seconds[BARE], strict=True)]
+        note = "" if name == BARE else f"{Spread.of(over).middle:.2f} s over bare Python"
+        yield Row("start-up", "a new process", name, Spread.of(seconds[name]), "s", note=note)

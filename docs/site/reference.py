@@ -58,7 +58,7 @@ API = {
         "Pure functions on arrays and tensors.",
         [
             f"densevit.ops.{name}" for name in
-            ("align", "camera", "geometry", "intervals", "points", "flow", "colors", "crops", "matrices")
+            ("align", "calibration", "camera", "geometry", "points", "flow", "colors", "crops", "matrices")
         ],
     ),
 }  # fmt: skip

@@ -32,7 +32,7 @@ from densevit.data.io.readers import read_depth
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.predictions import SavedMaps
 from densevit.data.prepare.fetch import unpack
-from densevit.data.transforms.base import Transform
+from densevit.data.transforms.affine import Transform
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard

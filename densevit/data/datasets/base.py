@@ -27,7 +27,7 @@ from densevit.data.io.readers import DepthCache, image_size, read_depth, read_im
 from densevit.data.io.samples import depth_at_image, make_sample, read_label_map, read_mask
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import CameraModel, PinholeView
-from densevit.data.transforms.base import Transform
+from densevit.data.transforms.affine import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
 from densevit.ops.geometry import field_of_view

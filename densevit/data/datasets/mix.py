@@ -15,7 +15,7 @@ from pydantic import Field
 from densevit.config.schema import Consistency, NonNegative, Source, Truth
 from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource
 from densevit.data.labels.joined_classes import JoinedClasses, join_by_name, join_by_table
-from densevit.data.transforms.base import TRANSFORMS, Transform
+from densevit.data.transforms.affine import TRANSFORMS, Transform
 from densevit.data.transforms.photometric import Color, ImageOnlyTransform
 from densevit.errors import ConfigError
 from densevit.ops.align import disparity_as_depth

@@ -25,7 +25,7 @@ from densevit.data.loading.sampler import (
     SampleKey,
 )
 from densevit.data.loading.workers import Progress, run_jobs
-from densevit.data.transforms.base import Transform
+from densevit.data.transforms.affine import Transform
 from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample

@@ -1,16 +1,18 @@
-"""Affine transforms of images and maps, resampled once. h x w pixels.
+"""The interface of training transforms, and affine ones of images and maps, resampled once. h x w pixels.
 
 Images are interpolated; maps take the nearest pixel, so that no value appears that was not measured.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import cv2
 import numpy as np
 
 from densevit.ops.geometry import Matrix, scale
-from densevit.structures import Size
+from densevit.registry import Registry
+from densevit.structures import Sample, Size
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,13 @@ def _shrink(image: np.ndarray, move: Matrix) -> tuple[np.ndarray, Matrix]:
     small_w, small_h = max(1, w // skips[0]), max(1, h // skips[1])
     small = cv2.resize(image, (small_w, small_h), interpolation=cv2.INTER_AREA)
     return small, move @ scale(w / small_w, h / small_h)
+
+
+class Transform(ABC):
+    """Sample in, sample out. All randomness comes from `rng`, so a sample's augmentation is a function of its seed."""
+
+    @abstractmethod
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample: ...
+
+
+TRANSFORMS = Registry[Transform]("transform")

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import Field
 
-from densevit.data.transforms.affine import AffineStep
-from densevit.data.transforms.base import TRANSFORMS
+from densevit.data.transforms.affine import TRANSFORMS, AffineStep
 from densevit.data.transforms.warp import GeometricTransform, LazySample
 from densevit.errors import ConfigError, DataError
 from densevit.ops.crops import KB, NYU_SIZE, NYU_WITHOUT_BORDER, kb_box

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float64, UInt8
 from pydantic import Field
 
-from densevit.data.transforms.base import TRANSFORMS, Transform
+from densevit.data.transforms.affine import TRANSFORMS, Transform
 from densevit.data.transforms.geometric import Factor, Probability, ordered
 from densevit.data.transforms.warp import Pipeline, compose
 from densevit.errors import ConfigError

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool
 from pydantic import Field
 
-from densevit.data.transforms.base import TRANSFORMS, Transform
+from densevit.data.transforms.affine import TRANSFORMS, Transform
 from densevit.data.transforms.geometric import Probability, ordered
 from densevit.errors import ConfigError
 from densevit.ops.points import draw_points

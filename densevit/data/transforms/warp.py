@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from densevit.data.fields import FIELDS, warp_sample
-from densevit.data.transforms.affine import AffineStep
-from densevit.data.transforms.base import Transform
+from densevit.data.transforms.affine import AffineStep, Transform
 from densevit.structures import Sample, Size
 
 

@@ -1,7 +1,7 @@
 """The interface of all encoders, their registry, and the base of those with plain ViT tokens."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from densevit.errors import ConfigError
-from densevit.models import state_dict
+from densevit.errors import CheckpointError, ConfigError
 from densevit.models.lora import Lora
 from densevit.models.vit.vision_transformer import BlockOutput, as_map
 from densevit.ops.resize import pad_to_multiple
 from densevit.registry import Registry
 from densevit.structures import BlockFunction, EncoderOutput, FeatureSpec, RemainingBlocks
+from densevit.utils.state_dict import load_strict
 
 
 class Encoder(nn.Module, ABC):
@@ -190,7 +190,7 @@ class TokenEncoder(Encoder):
         """Loads the ViT in `state`, strictly except for classifiers; resamples position embeddings to our grid.
         `source`: the file, for error messages. Raises CheckpointError if it does not fit; with counts and the first
         five names."""
-        state_dict.load(self.vit, self.convert(state_dict.unwrap(state, source)), source, self.unused)
+        load_encoder(self.vit, self.convert(unwrap_vit(state, source)), source, self.unused)
 
     @abstractmethod
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -206,3 +206,32 @@ class TokenEncoder(Encoder):
     def no_weight_decay(self) -> set[str]:
         embeddings = ("pos_embed", "cls_token", "reg_token", "dist_token", "relative_position_bias_table")
         return {name for name, _ in self.named_parameters() if name.rpartition(".")[2] in embeddings}
+
+
+State = Mapping[str, Tensor]
+
+ANCHOR = "blocks.0.norm1.weight"  # in every ViT, with the prefix of its wrapper
+# Parts of published files that a dense model does not have: classifiers, poolings, heads of pre-training.
+UNUSED = (
+    "head.", "head_dist.", "heads.", "classifier.", "fc.", "fc_norm.", "attn_pool.", "pre_logits.", "mask_token",
+    "decoder_", "dino_head.", "ibot_head.",
+)  # fmt: skip
+
+
+def unwrap_vit(state: State, source: str) -> dict[str, Tensor]:
+    """The ViT in a larger model's state dict, without its prefix `module.`, `backbone.`, `pretrained.`, ... Raises
+    CheckpointError if the file holds several ViTs (a teacher and a student, say)."""
+    prefixes = sorted(name.removesuffix(ANCHOR) for name in state if name == ANCHOR or name.endswith("." + ANCHOR))
+    if len(prefixes) > 1:
+        names = ", ".join(f"'{prefix}'" for prefix in prefixes)
+        raise CheckpointError(f"{source}: holds {len(prefixes)} encoders, under {names}; keep one of them.")
+    prefix = prefixes[0] if prefixes else ""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def load_encoder(module: nn.Module, state: State, source: str, unused: Collection[str] = ()) -> None:
+    """Loads an encoder strictly, except for parts that dense models do not have. `unused`: more names that the file may
+    have, of blocks that were dropped. Raises CheckpointError if it does not fit; see `load_strict`."""
+    load_strict(
+        module, state, source, what="this encoder", ignore=lambda name: name in unused or name.startswith(UNUSED)
+    )

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
-from densevit.models import state_dict
-from densevit.models.encoders.base import ENCODERS, Encoder, OutIndices, resolve_out_indices
+from densevit.models.encoders.base import ENCODERS, Encoder, OutIndices, load_encoder, resolve_out_indices, unwrap_vit
 from densevit.models.lora import Lora
 from densevit.models.vit.checkpoints import convert
 from densevit.models.vit.embeddings import Resampling
@@ -119,11 +118,11 @@ class HybridEncoder(Encoder):
             for name, tensor in state.items()
             if TIMM_BACKBONE_PREFIX in name
         }
-        tokens = state_dict.unwrap(
+        tokens = unwrap_vit(
             {name: tensor for name, tensor in state.items() if TIMM_BACKBONE_PREFIX not in name}, source
         )
-        state_dict.load(self.backbone, early, source)
-        state_dict.load(self.vit, convert(tokens, self.vit), source, self.unused)
+        load_encoder(self.backbone, early, source)
+        load_encoder(self.vit, convert(tokens, self.vit), source, self.unused)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [

@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models import state_dict
-from densevit.models.encoders.base import Encoder
+from densevit.models.encoders.base import Encoder, load_encoder
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import EncoderOutput, FeatureSpec
 
@@ -77,7 +76,7 @@ class ModuleEncoder(Encoder):
         return EncoderOutput(tuple(maps), none, (x.shape[-2], x.shape[-1]))
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
-        state_dict.load(self.module, dict(state), source, set())
+        load_encoder(self.module, dict(state), source, set())
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         return [list(self.module.parameters())]

@@ -9,8 +9,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
-from densevit.models import state_dict
-from densevit.models.encoders.base import ENCODERS, Encoder, OutIndices, check_one_weight_source, resolve_out_indices
+from densevit.models.encoders.base import (
+    ENCODERS,
+    Encoder,
+    OutIndices,
+    check_one_weight_source,
+    load_encoder,
+    resolve_out_indices,
+)
 from densevit.models.lora import Lora
 from densevit.ops.resize import pad_to_multiple
 from densevit.structures import EncoderOutput, FeatureSpec
@@ -88,7 +94,7 @@ class SwinEncoder(Encoder):
             raise CheckpointError(f"{source}: holds no Swin Transformer; it has no {ANCHOR}.")
         prefix = anchor.removesuffix(ANCHOR)
         weights = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-        state_dict.load(self.swin, convert(self.swin, weights), source, {*self.unused, *UNUSED})
+        load_encoder(self.swin, convert(self.swin, weights), source, {*self.unused, *UNUSED})
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         blocks = [

@@ -1,8 +1,9 @@
-"""Depth heads: metric, disparity, affine-invariant, inverse depth, and depth that the decoder predicts itself."""
+"""Heads for depth (metric, disparity, affine-invariant, inverse, predicted by the decoder itself) and for normals."""
 
 import math
 from typing import Annotated, Literal
 
+import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
-from densevit.models.heads.base import ACTIVATIONS, HEADS, DepthHead, Uncertainty, Width, clamp_ste
+from densevit.models.heads.base import ACTIVATIONS, HEADS, DepthHead, Head, Uncertainty, Width, clamp_ste
 from densevit.models.layers import ConvHead, UpsampleMode, upsample
 
 Metres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -187,3 +188,26 @@ class IdentityDepthHead(DepthHead):
 
     def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
         return upsample(self.join(x), size).float()
+
+
+@HEADS.register("normals")
+class NormalsHead(Head):
+    """Unit normals in camera axes (right, down, forward), towards the camera."""
+
+    def __init__(self, channels: int, *, hidden: Width = 32, align_corners: bool = False) -> None:
+        """
+        Args:
+            hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
+            align_corners: of the upsampling.
+        """
+        super().__init__()
+        self.projection = ConvHead(channels, 3, hidden=hidden, align_corners=align_corners)
+        self.projection.init_output(0.0)
+        bias = self.projection.last.bias
+        assert bias is not None
+        with torch.no_grad():
+            bias.copy_(torch.tensor([0.0, 0.0, -1.0]))  # a wall that faces the camera
+        self.output = HeadSpec(kind="normals", unit="")
+
+    def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 3 height width"]:
+        return F.normalize(self.projection(x, size).float(), dim=1)

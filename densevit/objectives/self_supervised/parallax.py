@@ -11,7 +11,7 @@ from densevit.config.schema import Run
 from densevit.data.datasets.base import evenly_spaced
 from densevit.data.loading.clips import Clips
 from densevit.data.loading.dataloader import AugmentedDataset
-from densevit.data.transforms.base import TRANSFORMS
+from densevit.data.transforms.affine import TRANSFORMS
 from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
 from densevit.ops.flow import dense_flow

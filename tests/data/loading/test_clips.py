@@ -10,7 +10,7 @@ from densevit.config.schema import Data, Model, Run
 from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.loading.clips import Clips, videos, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
-from densevit.data.transforms.base import Transform
+from densevit.data.transforms.affine import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
 

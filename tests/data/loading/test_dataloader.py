@@ -21,7 +21,7 @@ from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.sampler import InfiniteBatchSampler
 from densevit.data.loading.workers import auto_workers
-from densevit.data.transforms.base import Transform
+from densevit.data.transforms.affine import Transform
 from densevit.errors import DataError
 from densevit.structures import Batch, Sample
 

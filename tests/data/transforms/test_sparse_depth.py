@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from densevit.data.loading.collate import collate
-from densevit.data.transforms.base import TRANSFORMS
+from densevit.data.transforms.affine import TRANSFORMS
 from densevit.data.transforms.photometric import compose
 from densevit.data.transforms.sparse_depth import PATTERNS
 from densevit.errors import ConfigError

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from densevit.data.loading.collate import collate
-from densevit.data.transforms.affine import AffineStep
-from densevit.data.transforms.base import TRANSFORMS, Transform
+from densevit.data.transforms.affine import TRANSFORMS, AffineStep, Transform
 from densevit.data.transforms.photometric import compose, light_table
 from densevit.data.transforms.warp import LazySample
 from densevit.errors import ConfigError, DataError
