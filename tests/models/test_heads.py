@@ -11,7 +11,7 @@ from densevit.errors import ConfigError
 from densevit.inference.forward import forward
 from densevit.losses.ssi import laplace
 from densevit.models.decoders.base import DecoderOutput
-from densevit.models.decoders.pool import PoolTokens
+from densevit.models.decoders.linear import PoolTokens
 from densevit.models.dense import DenseModel, as_decoder_output
 from densevit.models.encoders.vit import ViTEncoder
 from densevit.models.heads.base import ACTIVATIONS, HEADS, clamp_ste

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from densevit.ops.segments import merge_panoptic, select_instances
-from densevit.ops.segments.measure import Measured, measure
+from densevit.ops.segments import Measured, measure, merge_panoptic, select_instances
 
 NONE = 3  # classes: 0 a thing, 1 and 2 stuff
 
