@@ -22,6 +22,12 @@ NO_EXTRAS: Extras = MappingProxyType({})
 class Task(nn.Module, ABC):
     """Losses, scores and logged images of one head's prediction.
 
+    Args:
+        output: what the head's numbers mean.
+        losses: name, weight, loss.
+        score: prediction and ground truth of one image -> its row, empty without ground truth.
+        aggregate: the rows of a data set -> one.
+
     Attributes:
         name: the head that it trains.
         best: the score that picks the best checkpoint, and its direction.
@@ -76,9 +82,10 @@ class Task(nn.Module, ABC):
     def image_scores(self, prediction: Any, batch: Batch) -> list[Row]:
         """The scores of each image of the batch, in order; an empty row for an image without ground truth."""
 
-    @abstractmethod
     def dataset_scores(self, rows: Sequence[Row]) -> Row:
-        """The scores of a data set from those of its images."""
+        """The scores of a data set from those of its images that have ground truth."""
+        scored = [row for row in rows if row]
+        return self.aggregate(scored) if scored else {}
 
     @abstractmethod
     def panel(self, prediction: Any, batch: Batch) -> UInt8[np.ndarray, "h w 3"]:

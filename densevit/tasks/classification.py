@@ -1,6 +1,5 @@
 """Image classification as a task. b images, h x w pixels, k classes; logits come as maps of 1 x 1."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import cv2
@@ -22,11 +21,7 @@ RIGHT, WRONG, OTHER, BACKGROUND = (46, 125, 50), (198, 40, 40), (158, 158, 158),
 class ClassificationTask(Task):
     """One class for each image.
 
-    Args:
-        output: the names of the classes.
-        losses: name, weight, loss.
-        score: logits and class of one image -> its row.
-        aggregate: the rows of a data set -> one.
+    `score` takes the logits and the class of an image.
     """
 
     best = ("accuracy", "max")
@@ -51,11 +46,6 @@ class ClassificationTask(Task):
         logits = prediction[:, :, 0, 0].cpu().double().numpy()
         labels = self.ground_truth(batch).tolist()
         return [{} if i == NO_LABEL else self.score(x, i) for x, i in zip(logits, labels, strict=True)]
-
-    def dataset_scores(self, rows: Sequence[Row]) -> Row:
-        """The mean over images whose class is known."""
-        scored = [row for row in rows if row]
-        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to eight images, one below the other, each with a bar per class as long as its probability: green for the

@@ -29,11 +29,7 @@ MAX_ERROR = 0.3  # relative error with the last colour of a panel
 class DepthTask(Task):
     """Depth from one image, and the scale of its error where the head predicts it.
 
-    Args:
-        output: what the head's numbers mean; ground truth outside a metric head's range is ignored.
-        losses: name, weight, loss.
-        score: prediction, depth, mask of one image (h w arrays) -> its row, empty without valid ground truth.
-        aggregate: the rows of a data set -> one.
+    Ground truth outside a metric head's range is ignored. `score` takes prediction, depth and mask (h w arrays).
 
     Attributes:
         score_by_source: of data sets of a mixture, in place of `score`.

@@ -21,11 +21,7 @@ SHOWN = 4  # images in a panel
 class FocalTask(Task):
     """The focal length of an image, from the intrinsics of the data set.
 
-    Args:
-        output: what the head's numbers mean.
-        losses: name, weight, loss.
-        score: estimated and true focal length of one image -> its row.
-        aggregate: the rows of a data set -> one.
+    `score` takes the estimated and the true focal length of an image.
     """
 
     best = ("fov_error", "min")
@@ -49,11 +45,6 @@ class FocalTask(Task):
     def image_scores(self, prediction: Float[Tensor, "b 1 1 1"], batch: Batch) -> list[Row]:
         pairs = zip(prediction[:, 0, 0, 0].tolist(), self.ground_truth(batch).tolist(), strict=True)
         return [self.score(ours, true) if true == true else {} for ours, true in pairs]
-
-    def dataset_scores(self, rows: Sequence[Row]) -> Row:
-        """The mean over images whose camera is known."""
-        scored = [row for row in rows if row]
-        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b 1 1 1"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to four images, one below the other, with the estimated and the true horizontal field of view."""

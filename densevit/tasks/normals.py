@@ -25,11 +25,7 @@ class NormalsTask(Task):
 
     The ground truth is the data set's normals; of an image without, those of its depth and intrinsics.
 
-    Args:
-        output: what the head's numbers mean.
-        losses: name, weight, loss.
-        score: predicted and true normals of one image (h w 3 arrays) -> its row, empty without ground truth.
-        aggregate: the rows of a data set -> one.
+    `score` takes the predicted and the true normals of an image (h w 3 arrays).
     """
 
     best = ("mean", "min")
@@ -64,11 +60,6 @@ class NormalsTask(Task):
         target, _ = self.ground_truth(batch)
         maps = (t.permute(0, 2, 3, 1).cpu().numpy() for t in (prediction, target))
         return [self.score(p, t) for p, t in zip(*maps, strict=True)]
-
-    def dataset_scores(self, rows: Sequence[Row]) -> Row:
-        """The mean over images that have ground truth."""
-        scored = [row for row in rows if row]
-        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to four images, one below the other: image, ground truth, prediction, angle between them."""

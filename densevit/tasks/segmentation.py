@@ -25,11 +25,8 @@ RIGHT, WRONG, UNKNOWN = (46, 125, 50), (198, 40, 40), (0, 0, 0)
 class SegmentationTask(Task):
     """A class for each pixel.
 
-    Args:
-        output: the names of the classes.
-        losses: name, weight, loss.
-        score: predicted ids, ground truth ids (h w arrays), number of classes -> the counts of one image.
-        aggregate: the counts of the images of a data set -> its scores, of all their pixels together.
+    `score` takes predicted ids, true ids (h w arrays) and the number of classes, and gives the counts of an image;
+    `aggregate` gives the scores of all pixels together, as in mmseg, whatever the batch size.
     """
 
     best = ("miou", "max")
@@ -84,11 +81,6 @@ class SegmentationTask(Task):
 
     def classes(self, prediction: Float[Tensor, "b k h w"]) -> Int64[np.ndarray, "b h w"]:
         return argmax_or_ignore(prediction).cpu().numpy()
-
-    def dataset_scores(self, rows: Sequence[Row]) -> Row:
-        """The scores over all labelled pixels together, as in mmseg, whatever the batch size."""
-        scored = [row for row in rows if row]
-        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to four images, one below the other: image, ground truth, prediction, where they differ (red)."""

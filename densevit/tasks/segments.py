@@ -13,7 +13,7 @@ from densevit.losses.point_sampling import VOID
 from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, Segments
 from densevit.ops.segments import SegmentPrediction, draw_segments, segments_of
 from densevit.ops.segments import Segments as LabelledSegments
-from densevit.structures import Batch, Row
+from densevit.structures import Batch
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
 SHOWN = 4  # images in a panel
@@ -23,11 +23,7 @@ SHOWN = 4  # images in a panel
 class PanopticTask(Task):
     """A class for each pixel, and which object it belongs to. Pixels without a segment, and crowds, teach nothing.
 
-    Args:
-        output: the names of the classes, and which are things.
-        losses: name, weight, loss.
-        score: a prediction, and the true ids (h w), classes and crowds -> the row of one image.
-        aggregate: the rows of a data set -> its scores.
+    `score` takes a prediction, and the true ids (h w), classes and crowds.
     """
 
     best = ("pq", "max")
@@ -69,10 +65,6 @@ class PanopticTask(Task):
             self.score(predicted, ids, classes[classes >= 0], crowd[classes >= 0])
             for predicted, ids, classes, crowd in zip(prediction, *truth, strict=True)
         ]
-
-    def dataset_scores(self, rows: Sequence[Any]) -> Row:
-        scored = [row for row in rows if row]
-        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Sequence[SegmentPrediction], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Up to four images, one below the other: image, ground truth, prediction."""

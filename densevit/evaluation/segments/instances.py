@@ -159,16 +159,11 @@ def bootstrap_precision(images: Sequence[Matches], groups: Sequence[str]) -> dic
 
 
 @dataclass(frozen=True, eq=False)
-class _Joined:
+class _Joined(Matches):
     """The detections of all images, the highest scores first."""
 
-    classes: Int64[np.ndarray, " d"]
-    scores: Float[np.ndarray, " d"]
-    rank: Int64[np.ndarray, " d"]
-    hit: Bool[np.ndarray, "a t d"]
-    ignored: Bool[np.ndarray, "a t d"]
-    image: Int64[np.ndarray, " d"]
     objects: Int64[np.ndarray, "images a k"]
+    image: Int64[np.ndarray, " d"]
 
     @property
     def num_classes(self) -> int:
@@ -212,4 +207,4 @@ def _joined(images: Sequence[Matches]) -> _Joined:
     )
     classes, rank = (np.concatenate([getattr(one, name) for one in images])[order] for name in ("classes", "rank"))
     objects = np.stack([one.objects for one in images])
-    return _Joined(classes, scores[order], rank, hit, ignored, image[order], objects)
+    return _Joined(classes, scores[order], rank, hit, ignored, objects, image[order])
