@@ -43,7 +43,8 @@ from densevit.utils.output import say_written
 Scored = Evaluation | OrdinalScores
 
 CHARTS = ("distance", "fov")  # sets of metrics whose charts belong to a report of depth
-OF_SAVED_MAPS = ("suffix", "manifest", "allow_outside_root", "gt_cache", "axes", "label_encoding", "scale")
+OF_FILES = ("suffix", "manifest", "allow_outside_root")
+OF_SAVED_MAPS = (*OF_FILES, "gt_cache", "axes", "label_encoding", "scale")
 OF_MODELS = ("head", "flip", "points", "batch_size")
 NOT_RECORDED = ("output", "workers", "gt_cache")
 """Options on which no score depends."""
@@ -134,7 +135,10 @@ def evaluate(
 
 
 def options_of(scorer: Callable[..., Scored]) -> list[str]:
-    return [p.name for p in inspect.signature(scorer).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    """Return the options of a task; `**files` stands for those that say which files of a folder are predictions."""
+    parameters = inspect.signature(scorer).parameters.values()
+    files = OF_FILES if any(p.kind is p.VAR_KEYWORD for p in parameters) else ()
+    return [*(p.name for p in parameters if p.kind is p.KEYWORD_ONLY), *files]
 
 
 def check_source(
@@ -196,19 +200,17 @@ def score_depth(
     flip: bool | None,
     prediction_type: Any,
     scale: float | None,
-    suffix: str | None,
-    manifest: str | Path | None,
-    allow_outside_root: bool,
     workers: int,
     gt_cache: str | Path | None,
     output: str | Path | None,
+    **files: Any,
 ) -> Evaluation:
     if output is not None:
         metrics = tuple(dict.fromkeys((*metrics, *CHARTS)))
     saved = not isinstance(subject, Predictor)
     kind = prediction_type if saved else subject.card.outputs[subject.card.head(head)].kind
     protocols = select_protocols(protocol, data, data_name, kind, align=align, same_crop=not saved)
-    maps = saved_depth(subject, data, kind, scale, suffix, manifest, allow_outside_root) if saved else subject
+    maps = saved_depth(subject, data, kind, scale, files) if saved else subject
     return evaluate_depth(
         maps, data, protocols, metrics=metrics, head=head, flip=flip, progress=True, points=points,
         workers=0 if isinstance(maps, GivenMaps) else workers, gt_cache=None if gt_cache is None else Path(gt_cache),
@@ -216,19 +218,12 @@ def score_depth(
 
 
 def saved_depth(
-    subject: Any,
-    data: Dataset,
-    kind: Any,
-    scale: float | None,
-    suffix: str | None,
-    manifest: str | Path | None,
-    allow_outside_root: bool,
+    subject: Any, data: Dataset, kind: Any, scale: float | None, files: Mapping[str, Any]
 ) -> SavedMaps | GivenMaps:
     """Return depth maps of a folder, or from Python."""
     if not isinstance(subject, str | Path):
         return GivenMaps(data, subject, kind=kind)
-    files = files_of(suffix, manifest, allow_outside_root)
-    return SavedMaps(Path(subject), data.names, kind=kind, scale=scale, **files)
+    return SavedMaps(Path(subject), data.names, kind=kind, scale=scale, **files_of(**files))
 
 
 def files_of(suffix: str | None, manifest: str | Path | None, allow_outside_root: bool) -> dict[str, Any]:
@@ -246,15 +241,12 @@ def score_normals(
     head: str | None,
     flip: bool | None,
     axes: Any,
-    suffix: str | None,
-    manifest: str | Path | None,
-    allow_outside_root: bool,
     workers: int,
+    **files: Any,
 ) -> Evaluation:
     resolved = find_protocol(protocol or "dsine")
     if isinstance(subject, str | Path):
-        files = files_of(suffix, manifest, allow_outside_root)
-        subject = SavedNormals(Path(subject), data.names, axes=axes, **files)
+        subject = SavedNormals(Path(subject), data.names, axes=axes, **files_of(**files))
     elif not isinstance(subject, Predictor):
         raise ConfigError("evaluate: normals are those of a model, or of a folder of files.")
     return evaluate_normals(subject, data, resolved, head=head)
@@ -269,16 +261,14 @@ def score_segmentation(
     flip: bool | None,
     boundary: bool,
     label_encoding: str,
-    suffix: str | None,
-    manifest: str | Path | None,
-    allow_outside_root: bool,
     workers: int,
+    **files: Any,
 ) -> Evaluation:
     if not data.classes:
         raise ConfigError(f"data '{data_name}' names no classes, so there is nothing to score.")
     if isinstance(subject, str | Path):
-        table, files = find_label_table(label_encoding, data), files_of(suffix, manifest, allow_outside_root)
-        subject = SavedLabels(Path(subject), data.names, table=table, **files)
+        table = find_label_table(label_encoding, data)
+        subject = SavedLabels(Path(subject), data.names, table=table, **files_of(**files))
     elif not isinstance(subject, Predictor):
         subject, workers = GivenLabels(data, subject), 0
     return evaluate_segmentation(subject, data, head=head, boundary=boundary, workers=workers)
@@ -342,10 +332,8 @@ def score_video(
     flip: bool | None,
     prediction_type: Any,
     scale: float | None,
-    suffix: str | None,
-    manifest: str | Path | None,
-    allow_outside_root: bool,
     output: str | Path | None,
+    **files: Any,
 ) -> Evaluation:
     if lookahead < 0:
         raise ConfigError(f"--lookahead: {lookahead} frames; there are 0 or more.")
@@ -363,7 +351,7 @@ def score_video(
             raise ConfigError("--videos: needs a MODEL, and no --data.")
         return evaluate_films(subject, [str(video) for video in videos], limit=frames, **options)
     if not isinstance(subject, Predictor):
-        subject = saved_depth(subject, data, prediction_type, scale, suffix, manifest, allow_outside_root)
+        subject = saved_depth(subject, data, prediction_type, scale, files)
     if align not in (None, "none", "scale", "affine", "disparity"):
         raise ConfigError(f"--align: of videos none, scale, affine or disparity; got {align!r}.")
     resolved = video_protocol(protocol or "plain", data_name, data.depth_range)

@@ -13,7 +13,7 @@ from densevit.evaluation.depth.metrics import depth_metrics
 from densevit.evaluation.metrics import register_metrics
 from densevit.ops.flow import Flow, consistent, dense_flow, sample
 from densevit.ops.geometry import Matrix, backproject
-from densevit.structures import Box, Row
+from densevit.structures import Box, Row, Sample
 
 Align = Literal["none", "scale", "affine", "disparity"]
 """How a clip's predictions are fitted to its ground truth, once for the whole clip: not at all; by the ratio that is
@@ -53,16 +53,10 @@ VIDEO_DEPTH_ANYTHING = {
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ClipFrame:
+class ClipFrame(Sample):
     """A frame with its prediction, and what is known of it."""
 
-    name: str
-    image: UInt8[np.ndarray, "h w 3"]
     prediction: Float32[np.ndarray, "h w"]
-    depth: Float32[np.ndarray, "h w"] | None = None
-    valid: Bool[np.ndarray, "h w"] | None = None
-    intrinsics: Float64[np.ndarray, "3 3"] | None = None
-    pose: Float64[np.ndarray, "4 4"] | None = None
 
 
 Frames = Callable[[], Iterator[ClipFrame]]
