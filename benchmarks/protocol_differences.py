@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 
 from densevit.data.io.readers import read_depth
-from densevit.evaluation.depth.evaluate import Item, evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol, applicable
+from densevit.evaluation.depth.scores import Item, evaluate
 from densevit.utils.atomic_io import write_text
 
 METRICS = ("abs_rel", "rmse", "silog", "log10", "d1")

@@ -30,9 +30,8 @@ import torch
 
 from densevit.data.io.readers import DepthCache, read_depth
 from densevit.data.loading.prefetch import ordered_parallel_map
-from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.depth.scores import DepthScores
+from densevit.evaluation.depth.scores import DepthScores, evaluate_indexed
 from densevit.speed.hardware import processor_name
 from densevit.utils.atomic_io import write_text
 from densevit.utils.tuning import tune_malloc

@@ -27,9 +27,8 @@ from densevit.cli.main import main as command
 from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.engine.logger import read_csv
-from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import find_protocol
-from densevit.evaluation.depth.scores import DepthScores
+from densevit.evaluation.depth.scores import DepthScores, evaluate
 from densevit.evaluation.segmentation.scores import SegScores, count, summarise
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure

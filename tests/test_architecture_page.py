@@ -11,8 +11,8 @@ from small import small_config
 import densevit
 from densevit.data.fields import FIELDS
 from densevit.engine.logger import read_csv
-from densevit.evaluation.depth.extra_metrics import METRIC_SETS
-from densevit.evaluation.metrics import METRICS, find_metric
+from densevit.evaluation.depth.metrics import METRIC_SETS
+from densevit.evaluation.scores import METRICS, find_metric
 from densevit.model_inputs import INPUT_KINDS
 from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.models.decoders.base import DECODERS

@@ -14,7 +14,7 @@ from densevit.builder import training
 from densevit.cli.main import main
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
-from densevit.engine.performance import COLUMNS as SPEED
+from densevit.engine.monitors import COLUMNS as SPEED
 from densevit.weights import checkpoint
 
 

@@ -19,7 +19,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.predictions import GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
 from densevit.data.segment_predictions import SavedSegments, SegmentTask, task_of_file
 from densevit.errors import ConfigError
-from densevit.evaluation.depth.extra_metrics import find_sets
+from densevit.evaluation.depth.metrics import find_sets
 from densevit.evaluation.depth.ordinal import OrdinalScores, read_pairs
 from densevit.evaluation.normals import find_protocol
 from densevit.evaluation.video.clip import USUAL, VIDEO_DEPTH_ANYTHING, VideoProtocol

@@ -13,7 +13,7 @@ from torch import nn
 from densevit.api.evaluate import evaluate
 from densevit.data.datasets.base import Dataset, Part, evenly_spaced
 from densevit.errors import ConfigError
-from densevit.evaluation.metrics import find_metric
+from densevit.evaluation.scores import find_metric
 from densevit.evaluation.segmentation.metrics import FORMULAE as SEGMENTATION
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.onnx import export as onnx

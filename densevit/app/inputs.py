@@ -10,8 +10,7 @@ from PIL import Image
 
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.images import HEAD, Raster, detect_format
-from densevit.data.io.readers import read_image
-from densevit.data.io.rgb import Rgb
+from densevit.data.io.readers import Rgb, read_image
 from densevit.data.io.video import VIDEO_SUFFIXES, Span, open_video
 from densevit.errors import DataError
 from densevit.inference.camera import Lens, assumed_fov

@@ -11,15 +11,14 @@ from markupsafe import Markup
 
 from densevit.app.inputs import GivenImage
 from densevit.app.models import AppModel, ViewOptions
-from densevit.data.io.rgb import Rgb
+from densevit.data.io.readers import Rgb
 from densevit.data.io.video import open_container
 from densevit.inference.writers.labels import none_of
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import colorize, colorize_normals, overlay, palette_for, percentile_range
 from densevit.ops.segments import PanopticPrediction, captions, draw_segments, median_depths, segment_colours
-from densevit.reporting.figures import color_bar, jpeg, lossless, shrink
+from densevit.reporting.figures import class_table, color_bar, jpeg, lossless, shrink
 from densevit.reporting.html_page import render
-from densevit.reporting.predicted_array import class_table
 
 LEAST = 0.0005  # share of the pixels of a class in a legend
 WIDTH = 1024  # pixels of a picture in the page

@@ -22,8 +22,8 @@ from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.sanity_checks import median_focal, output_problems
 from densevit.data.transforms.affine import Transform
 from densevit.data.transforms.photometric import compose
+from densevit.engine.logger import Trackers
 from densevit.engine.objective import TrainingObjective
-from densevit.engine.trackers import Trackers
 from densevit.errors import ConfigError, DataError
 from densevit.models.lora import Lora
 from densevit.preprocess_config import PreprocessConfig

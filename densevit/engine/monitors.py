@@ -1,18 +1,29 @@
-"""Warnings and errors of a training in progress: loss spikes, saturated outputs, skipped steps, too little memory."""
+"""A training in progress: its speed, and warnings of loss spikes, saturated outputs, skipped steps and low memory."""
 
+import re
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from statistics import median
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.config.schema import Run
+from densevit.engine.distributed import DistributedContext
+from densevit.engine.fsdp import transformer_blocks
+from densevit.engine.objective import Batches
 from densevit.errors import ConfigError, Diverged
-from densevit.utils.device import is_out_of_memory
-from densevit.utils.process import ProcessGroup
+from densevit.structures import Batch
+from densevit.utils import atomic_io
+from densevit.utils.device import Precision, is_out_of_memory
+from densevit.utils.process import ProcessGroup, peak_memory
+from densevit.utils.progress import tqdm
 
 
 class LossSpikeMonitor:
@@ -149,3 +160,143 @@ def memory_advice(run: Run, processes: int, *, total: int, fixed: int, used: int
         options.append("parallel=fsdp (weights and moments shared out over the processes)")
     tried = "; or ".join(options) or "a smaller model, or smaller crops in data.transforms"
     return f"{said}. Take {tried}."
+
+
+MOST_GRAPHS = 64  # of one function: each rate of stochastic depth, one a block, has its own
+
+
+def compile_blocks(model: nn.Module, mode: bool | str = True) -> None:
+    """Compile each repeated block in place, or a whole model that has none; before DDP or FSDP wrap it.
+
+    FSDP's hooks then lie between the graphs, and the gradients of one block are averaged while those of the next are
+    computed. Blocks that are alike share one graph. `mode`: of torch.compile; True: its default.
+    """
+    for block in list(transformer_blocks(model)) or [model]:
+        # Not dynamic: torch 2.10 fails on symbolic sizes where images are padded.
+        block.compile(dynamic=False, recompile_limit=MOST_GRAPHS, mode=mode if isinstance(mode, str) else None)
+
+
+WARMUP = 2  # steps
+COLUMNS = ("images_per_s", "data_wait", "mfu", "peak_memory_gb")
+
+PEAKS = {
+    "A10": 125, "A30": 165, "A40": 149.7, "A100": 312, "A6000": 154.8, "L4": 121, "L40": 181, "L40S": 362, "H20": 148,
+    "H100": 989, "H100 PCIe": 756, "H100 NVL": 835, "H200": 989, "B200": 2250, "RTX 3090": 71, "RTX 4090": 165,
+}  # fmt: skip
+"""Words of a device's name -> TFLOP/s of dense products in bf16 and fp16 with sums in fp32, by NVIDIA's data sheets."""
+
+
+def peak_flops(device_name: str, precision: Precision) -> float | None:
+    """Return the operations a second of a device; None where they are not known. TF32 has half the rate of bf16."""
+    named = set(re.findall(r"\w+", device_name))
+    known = [words for words in PEAKS if named.issuperset(words.split())]
+    if not known or "Laptop" in named or precision == "fp32":
+        return None
+    return PEAKS[max(known, key=len)] * 1e12 * (0.5 if precision == "tf32" else 1)
+
+
+@dataclass
+class Interval:
+    """Some steps, and their seconds with those of them in which the host waited for data."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+
+    def add(self, seconds: float, waited: float) -> None:
+        self.steps, self.seconds, self.waited = self.steps + 1, self.seconds + seconds, self.waited + waited
+
+
+class Throughput:
+    """The batches of a training, and the speed of the steps that take them.
+
+    The first two steps, which compile and choose algorithms, count only until there is a third. On devices of `PEAKS`
+    the operations of the first, which is not compiled, are counted, with those that `grad_checkpointing` repeats.
+    """
+
+    def __init__(self, run: Run, device: torch.device, precision: Precision, batches: Batches) -> None:
+        self.images, self.device, self.batches = run.batch_size, device, batches
+        self.peak = peak_flops(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
+        self.flops, self.waited, self.warming_up = 0, 0.0, True
+        self.recent, self.whole = Interval(), Interval()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        began = time.perf_counter()
+        batch = next(self.batches)
+        self.waited += time.perf_counter() - began
+        return batch
+
+    def close(self) -> None:
+        self.batches.close()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Time a step; validation and saving lie outside."""
+        if self.warming_up and self.whole.steps == WARMUP:
+            self.recent, self.whole, self.warming_up = Interval(), Interval(), False
+        counts = self.peak and not self.flops
+        waited, began = self.waited, time.perf_counter()
+        with FlopCounterMode(display=False) if counts else nullcontext() as counter:
+            yield
+        seconds = time.perf_counter() - began
+        if counter is not None:
+            self.flops = counter.get_total_flops()
+        for interval in (self.recent, self.whole):
+            interval.add(seconds, self.waited - waited)
+
+    def row(self) -> dict[str, float]:
+        """Return columns of `train.csv` for the steps since the last call."""
+        recent, self.recent = self.recent, Interval()
+        return self._values(recent)
+
+    def summary(self) -> str:
+        """Return the speed of the whole run as a line."""
+        return f"speed       {format_speed(self._values(self.whole))}"
+
+    def _values(self, part: Interval) -> dict[str, float]:
+        seconds = max(part.seconds, 1e-9)
+        values = {"images_per_s": self.images * part.steps / seconds, "data_wait": part.waited / seconds}
+        if self.peak:
+            values["mfu"] = self.flops * part.steps / seconds / self.peak
+        cuda = self.device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(self.device) if cuda else peak_memory()
+        return values if peak is None else values | {"peak_memory_gb": peak / 2**30}
+
+
+def format_speed(values: Mapping[str, float | None]) -> str:
+    """Return the columns of a row that are there as a short text."""
+    forms = {
+        "images_per_s": "{:.3g} images/s", "mfu": "MFU {:.0%}", "data_wait": "{:.0%} waiting for data",
+        "peak_memory_gb": "{:.2g} GB",
+    }  # fmt: skip
+    return ", ".join(form.format(value) for name, form in forms.items() if (value := values.get(name)) is not None)
+
+
+BEFORE, WARMUP, STEPS = 3, 2, 5
+
+
+@contextmanager
+def profiled(run: Run, world: DistributedContext, start: int) -> Iterator[Callable[[], object]]:
+    """Yield what is called after each step. The first process writes five steps, after five others, to
+    `profile/from-step-6.json` in the run's folder. `start`: steps that were taken before."""
+    if not world.is_main:
+        yield lambda: None
+        return
+    first = start + BEFORE + WARMUP + 1
+    path = run.output / "profile" / f"from-step-{first}.json"
+    path.unlink(missing_ok=True)
+
+    def write(trace: profile) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_io.atomic_path(path) as unfinished:
+            trace.export_chrome_trace(str(unfinished))
+
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if world.device.type == "cuda" else [])]
+    when = schedule(wait=BEFORE, warmup=WARMUP, active=STEPS, repeat=1)
+    with profile(activities=kinds, schedule=when, on_trace_ready=write) as trace:
+        yield trace.step
+    written = f"{path}  (open in https://ui.perfetto.dev)"
+    tqdm.write(f"profile     {written if path.exists() else f'none: the run ended before step {first}'}")

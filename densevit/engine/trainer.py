@@ -12,15 +12,17 @@ from torch import Tensor
 
 from densevit.engine.checkpointer import BestScore, Checkpointer
 from densevit.engine.distributed import DistributedContext, no_sync
-from densevit.engine.ema import EMA
 from densevit.engine.fsdp import clip_grad_norm
-from densevit.engine.logger import MetricLogger, format_scores
+from densevit.engine.logger import MetricLogger, format_scores, start_trackers
 from densevit.engine.monitors import (
     LossSpikeMonitor,
     OutputSaturationMonitor,
+    Throughput,
     check_max_skipped,
+    compile_blocks,
     explain_out_of_memory,
     first_names,
+    profiled,
 )
 from densevit.engine.objective import Batches, CountsDraws, Runtime, Scheduled, TrainingObjective, Validation
 from densevit.engine.optim import (
@@ -32,10 +34,8 @@ from densevit.engine.optim import (
     step_unless,
     training_groups,
 )
-from densevit.engine.performance import Throughput, compile_blocks, profiled
 from densevit.engine.skipped_steps import PendingStep, SkippedStepRecorder, StepRecord, StepTensors
-from densevit.engine.trackers import start_trackers
-from densevit.engine.train_state import Scores, TrainState
+from densevit.engine.train_state import EMA, Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import Preempted
 from densevit.structures import Batch

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from densevit.errors import DataError
-from densevit.evaluation.metrics import register_metrics, split_scored_and_skipped
-from densevit.evaluation.scores import Cards, Scores
+from densevit.evaluation.scores import Cards, Scores, register_metrics, split_scored_and_skipped
 from densevit.reporting.tables import confusion_csv, finite, rows_csv
 from densevit.structures import Row
 

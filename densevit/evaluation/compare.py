@@ -18,7 +18,7 @@ from densevit.errors import DataError
 from densevit.evaluation.bootstrap import DRAWS, FEWEST, Bootstrap, bootstrap_means, bootstrap_pooled, holm, scenes_of
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.scores import ranges_in_order
-from densevit.evaluation.metrics import Direction, find_metric
+from densevit.evaluation.scores import Direction, find_metric
 from densevit.evaluation.segmentation.scores import COUNTS_FILE, statistics
 from densevit.reporting.html_page import write_page
 from densevit.reporting.tables import Interval, name_of_cell

@@ -12,8 +12,7 @@ from jaxtyping import Float, Float32, Int64
 
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.bootstrap import no_interval_reason
-from densevit.evaluation.metrics import register_metrics, split_scored_and_skipped
-from densevit.evaluation.scores import Cards, Scores
+from densevit.evaluation.scores import Cards, Scores, register_metrics, split_scored_and_skipped
 from densevit.registry import did_you_mean
 from densevit.reporting.figures import Figure
 from densevit.structures import Row

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Float32, UInt8
 from torch import Tensor, nn
 
-from densevit.data.io.rgb import ImageLike, as_rgb
+from densevit.data.io.readers import ImageLike, as_rgb
 from densevit.data.io.writers import encode
 from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import preprocess

@@ -11,14 +11,14 @@ from jaxtyping import Float, Float32
 from numpy import ndarray
 from torch import Tensor, nn
 
-from densevit.data.io.rgb import Rgb
+from densevit.data.io.readers import Rgb
 from densevit.inference.camera import CameraNumbers
 from densevit.inference.point_fit import PointFit, fit_to_points
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import ModelInputs, join_inputs
 from densevit.ops.points import MeasuredPoints, as_points, points_as_map, sample
 from densevit.ops.segments import segments_of
-from densevit.reporting.predicted_array import PredictedArray
+from densevit.reporting.figures import PredictedArray
 from densevit.structures import Size
 
 Map = Float32[np.ndarray, "..."]

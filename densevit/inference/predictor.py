@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor, nn
 
-from densevit.data.io.rgb import ImageLike, Rgb, as_rgb, is_batch, stack
+from densevit.data.io.readers import ImageLike, Rgb, as_rgb, is_batch, stack
 from densevit.errors import ConfigError, DataError
 from densevit.inference.backends import auto
 from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
@@ -26,7 +26,7 @@ from densevit.inference.tta import check_scales
 from densevit.model_card import ModelCard
 from densevit.model_inputs import NO_INPUTS, ModelInputs, take_inputs
 from densevit.output_kinds import argmax_or_ignore
-from densevit.reporting.predicted_array import PredictedArray
+from densevit.reporting.figures import PredictedArray
 from densevit.structures import Box
 from densevit.utils.device import Pending, download, gpu_products, read_pending, upload
 from densevit.utils.device import cast_weights as cast_in_place

@@ -1,18 +1,19 @@
-"""Samples as a report shows them: image, ground truth, prediction and error side by side. h x w pixels, metres."""
+"""Samples as reports, TensorBoard and Jupyter show them: images side by side, with captions. h x w pixels, metres."""
 
 import base64
+import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image
 
-from densevit.model_card import Palette
-from densevit.ops.colors import colorize, colorize_normals, paint, percentile_range, table
+from densevit.model_card import HeadSpec, Palette
+from densevit.ops.colors import colorize, colorize_normals, paint, palette_for, percentile_range, table
 from densevit.structures import IGNORE
 
 MAX_WIDTH = 480  # pixels of an image in the page
@@ -173,3 +174,146 @@ def _data_address(form: str, pixels: UInt8[np.ndarray, "h w 3"], **options: int)
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, form, **options)
     return f"data:image/{form};base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+TOP = 5  # classes of an image that are listed
+CMAP = "turbo"
+DEPTHS = {"metric": "depth in metres", "affine": "depth without unit", "disparity": "disparity without unit"}
+
+
+class PredictedArray(np.ndarray):
+    """A NumPy array, with the head that it came from. What is computed from it is a plain array; so is its pickle."""
+
+    spec: HeadSpec | None  # kind, unit and classes of the head
+
+    def __new__(cls, values: np.ndarray, spec: HeadSpec) -> "PredictedArray":
+        array = np.asarray(values).view(cls)
+        array.spec = spec
+        return array
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.spec = getattr(source, "spec", None)
+
+    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
+        plain = np.asarray(array)
+        return plain[()] if return_scalar else plain
+
+    def __reduce__(self) -> Any:
+        return np.asarray(self).__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+    def _repr_html_(self) -> str | None:
+        """Depth in colours with its scale, classes in theirs with a legend, the likeliest classes of an image."""
+        values, spec = np.asarray(self), self.spec
+        if spec is None or not values.size:
+            return None
+        if spec.output_kind.image_level:
+            return class_table(values, spec) if values.shape == (len(spec.classes),) else None
+        if spec.output_kind.has_classes:
+            if values.ndim == 3 and len(values) == len(spec.classes):
+                values = values.argmax(0)
+            return classes_picture(values, spec) if values.ndim == 2 and values.dtype.kind in "iu" else None
+        return depth_picture(values, spec) if values.ndim == 2 and spec.output_kind.is_depth else None
+
+
+def depth_picture(values: np.ndarray, spec: HeadSpec) -> str:
+    low, high = percentile_range(values)
+    unit = " m" if spec.output_kind.is_metric else ""
+    scale = f'{low:.3g}{unit} <img src="{color_bar(CMAP)}" alt="" style="display:inline;height:10px;width:160px"> '
+    return _picture(
+        shrink(colorize(values, low, high, CMAP)), values.shape, f"{DEPTHS[spec.kind]}<br>{scale}{high:.3g}{unit}"
+    )
+
+
+def classes_picture(ids: np.ndarray, spec: HeadSpec) -> str:
+    palette = palette_for(spec)
+    present = [i for i in np.unique(ids).tolist() if 0 <= i < len(palette)]
+    square = "display:inline-block;width:10px;height:10px;background:rgb({},{},{})"
+    legend = " ".join(
+        f'<span style="{square.format(*palette[i])}"></span> {html.escape(spec.classes[i])}' for i in present
+    )
+    return _picture(shrink(paint(ids, palette)), ids.shape, f"classes<br>{legend}")
+
+
+def class_table(logits: np.ndarray, spec: HeadSpec) -> str:
+    shares = np.exp(logits - logits.max())
+    shares /= shares.sum()
+    best = np.argsort(-shares, kind="stable")[:TOP].tolist()
+    rows = "".join(f"<tr><td>{html.escape(spec.classes[i])}</td><td>{shares[i]:.1%}</td></tr>" for i in best)
+    return f"<table>{rows}</table>"
+
+
+def _picture(pixels: np.ndarray, size: tuple[int, ...], caption: str) -> str:
+    h, w = size
+    return f'<figure><img src="{lossless(pixels)}" alt=""><figcaption>{h} x {w}, {caption}</figcaption></figure>'
+
+
+SIDE = 112  # pixels that an image is wide at least: smaller ones are repeated
+LINE, LETTER, INK, PAPER = 16, 7, (30, 30, 30), 255
+
+
+class ColorBar(NamedTuple):
+    """A colour map below some columns, with what its ends mean."""
+
+    columns: range
+    low: str
+    cmap: str
+    high: str
+
+
+def panel(
+    rows: Sequence[tuple[str, Sequence[Image8]]],
+    captions: Sequence[str],
+    bars: Sequence[ColorBar] = (),
+    legend: Sequence[tuple[tuple[int, int, int], str]] = (),
+) -> Image8:
+    """Draw rows of images of one size.
+
+    Args:
+        rows: a line above the images of a row, and the images.
+        captions: of the columns.
+        legend: colours and what they mean.
+    """
+    factor = max(1, -(-SIDE // rows[0][1][0].shape[1]))
+    width = factor * rows[0][1][0].shape[1]
+    whole = len(captions) * width
+    lines = [text_line(whole, {i * width: caption for i, caption in enumerate(captions)})]
+    for text, images in rows:
+        lines.append(text_line(whole, {0: text}))
+        lines.append(np.concatenate(images, axis=1).repeat(factor, 0).repeat(factor, 1))
+    if bars:
+        lines.append(bar_line(whole, width, bars))
+    offset, entries = 0, dict[int, tuple[tuple[int, int, int], str]]()
+    for color, name in [*legend, ((0, 0, 0), "")]:
+        needed = LINE + LETTER * (len(name) + 1)
+        if entries and (not name or offset + needed > whole):
+            line = text_line(whole, {x + LINE: text for x, (_, text) in entries.items()})
+            for x, (shade, _) in entries.items():
+                line[3:-3, x + 3 : x + LINE - 3] = shade
+            lines.append(line)
+            offset, entries = 0, {}
+        entries[offset] = color, name
+        offset += needed
+    return np.concatenate(lines)
+
+
+def text_line(width: int, texts: dict[int, str]) -> Image8:
+    """Return a strip with texts from pixels on; letters outside of ASCII are drawn as question marks."""
+    line = np.full((LINE, width, 3), PAPER, np.uint8)
+    for x, text in texts.items():
+        cv2.putText(line, text, (x + 2, LINE - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.37, INK, 1, cv2.LINE_AA)
+    return line
+
+
+def bar_line(whole: int, width: int, bars: Sequence[ColorBar]) -> Image8:
+    texts = {bar.columns.start * width: bar.low for bar in bars}
+    ends = {bar.columns.stop * width - LETTER * len(bar.high) - 4: bar.high for bar in bars}
+    line = text_line(whole, texts | ends)
+    for bar in bars:
+        start = bar.columns.start * width + LETTER * len(bar.low) + 8
+        stop = bar.columns.stop * width - LETTER * len(bar.high) - 8
+        if stop > start:
+            line[4:-4, start:stop] = table(bar.cmap)[np.linspace(0, 255, stop - start).astype(int)]
+    return line

@@ -17,11 +17,10 @@ from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.prefetch import ordered_parallel_map, prefetch_samples
 from densevit.data.predictions import GivenMaps, SavedMaps
 from densevit.errors import ConfigError
-from densevit.evaluation.depth.evaluate import collect, evaluate_indexed, score_item
 from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
-from densevit.evaluation.depth.scores import DepthScores, Maps, unit_warning
+from densevit.evaluation.depth.scores import DepthScores, Maps, collect, evaluate_indexed, score_item, unit_warning
 from densevit.inference.camera import lens_warning
 from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.io.rgb import Rgb
+from densevit.data.io.readers import Rgb
 from densevit.data.io.samples import segments_of as true_segments
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.data.segment_predictions import SavedSegments, SegmentTask

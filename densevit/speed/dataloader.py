@@ -23,8 +23,8 @@ from densevit.data.loading.dataloader import TrainLoader
 from densevit.data.loading.prefetch import ordered_parallel_map
 from densevit.data.transforms.affine import TRANSFORMS
 from densevit.data.transforms.photometric import Pipeline, compose
-from densevit.evaluation.depth.evaluate import evaluate_indexed
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.evaluation.depth.scores import evaluate_indexed
 from densevit.registry import ComponentConfig
 from densevit.speed.report import Row
 from densevit.speed.settings import Settings

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from densevit.config.schema import Optim
+from densevit.engine.monitors import compile_blocks
 from densevit.engine.optim import build_optimizer, parameter_groups
-from densevit.engine.performance import compile_blocks
 from densevit.losses.depth import silog
 from densevit.models.dense import DenseModel
 from densevit.speed import reference_models

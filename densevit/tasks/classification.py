@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from densevit.losses.image_level import CLASS_LOSSES
-from densevit.reporting.panels import panel
+from densevit.reporting.figures import panel
 from densevit.structures import NO_LABEL, Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 

@@ -17,7 +17,7 @@ from densevit.ops.align import as_ground_truth
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.colors import colorize
 from densevit.output_kinds import DEPTH_KINDS
-from densevit.reporting.panels import ColorBar, panel
+from densevit.reporting.figures import ColorBar, panel
 from densevit.structures import Batch, DepthKind, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 from densevit.utils.output import print_once

@@ -11,7 +11,7 @@ from torch import Tensor
 from densevit.losses.normals import NORMAL_LOSSES
 from densevit.ops.colors import colorize, colorize_normals
 from densevit.ops.normals import normals_from_depth
-from densevit.reporting.panels import ColorBar, panel
+from densevit.reporting.figures import ColorBar, panel
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 

@@ -13,7 +13,7 @@ from densevit.losses.reduction import best_pixels
 from densevit.losses.segmentation import LABEL_LOSSES, WeightedLoss, pixel_losses
 from densevit.ops.colors import paint, palette_for
 from densevit.output_kinds import argmax_or_ignore
-from densevit.reporting.panels import panel
+from densevit.reporting.figures import panel
 from densevit.structures import IGNORE, Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 

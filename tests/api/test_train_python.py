@@ -17,7 +17,7 @@ from densevit.cli.main import main
 from densevit.config.parser import Draft
 from densevit.config.yaml_document import YamlDocument
 from densevit.engine.logger import read_csv
-from densevit.engine.performance import COLUMNS as SPEED
+from densevit.engine.monitors import COLUMNS as SPEED
 from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.models.encoders.module import ModuleEncoder
 

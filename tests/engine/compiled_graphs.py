@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from densevit.engine import fsdp
-from densevit.engine.performance import compile_blocks
+from densevit.engine.monitors import compile_blocks
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.encoders.vit import ViTEncoder
 

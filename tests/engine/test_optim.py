@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from densevit.config.schema import Optim, Schedule
-from densevit.engine.ema import EMA
 from densevit.engine.optim import (
     build_optimizer,
     encoder_learning_rate,
@@ -13,6 +12,7 @@ from densevit.engine.optim import (
     parameter_groups,
     set_learning_rate,
 )
+from densevit.engine.train_state import EMA
 
 
 class Layered(nn.Module):

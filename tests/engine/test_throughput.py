@@ -12,7 +12,7 @@ import torch
 from test_trainer import VAL, some_run, some_trainer, train
 
 from densevit.engine.logger import MetricLogger, read_csv
-from densevit.engine.performance import COLUMNS, Throughput, peak_flops
+from densevit.engine.monitors import COLUMNS, Throughput, peak_flops
 from densevit.structures import Batch
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from small import small_config
 
 import densevit
-from densevit.engine.trackers import PROJECT, TRACKERS, Tracker, Trackers
+from densevit.engine.logger import PROJECT, TRACKERS, Tracker, Trackers
 from densevit.errors import ConfigError
 
 SHORT = {"steps": 2, "validate_every": 2}

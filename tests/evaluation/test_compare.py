@@ -11,8 +11,8 @@ import pytest
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import FEWEST, bootstrap_means, holm, intervals, scenes_of
 from densevit.evaluation.compare import compare, read_rows, sentence, table, write_html
-from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.evaluation.depth.scores import evaluate
 from densevit.evaluation.segmentation.scores import count as seg_count
 from densevit.evaluation.segmentation.scores import summarise
 from densevit.reporting.tables import Interval

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.depth.scores import DepthScores
+from densevit.evaluation.depth.scores import DepthScores, evaluate
 from densevit.evaluation.segmentation.scores import SegScores, count, summarise
 from densevit.ops.colors import UNKNOWN, usual_palette
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure

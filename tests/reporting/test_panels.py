@@ -3,7 +3,7 @@
 import numpy as np
 
 from densevit.ops.colors import table
-from densevit.reporting.panels import LINE, SIDE, ColorBar, panel
+from densevit.reporting.figures import LINE, SIDE, ColorBar, panel
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (SIDE, SIDE, 3)).astype(np.uint8)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from densevit.model_card import HeadSpec
-from densevit.reporting.predicted_array import PredictedArray
+from densevit.reporting.figures import PredictedArray
 
 DEPTH = HeadSpec(kind="metric", range=(0.1, 10.0))
 

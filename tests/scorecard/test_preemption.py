@@ -15,7 +15,7 @@ from forked import ForkServer
 from small import small_config
 
 from densevit.engine.logger import read_csv
-from densevit.engine.performance import COLUMNS as SPEED
+from densevit.engine.monitors import COLUMNS as SPEED
 from densevit.weights import checkpoint
 
 STOPPED = 75

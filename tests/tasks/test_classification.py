@@ -11,7 +11,7 @@ from densevit.errors import DataError
 from densevit.evaluation import classification as metrics
 from densevit.losses.image_level import CrossEntropy
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.reporting.panels import LINE
+from densevit.reporting.figures import LINE
 from densevit.structures import NO_LABEL, Sample
 from densevit.tasks.classification import RIGHT, WRONG, ClassificationTask, bars
 

@@ -8,7 +8,7 @@ from densevit.data.loading.collate import collate
 from densevit.evaluation.segmentation import metrics
 from densevit.losses.segmentation import CrossEntropy
 from densevit.model_card import HeadSpec
-from densevit.reporting.panels import LINE
+from densevit.reporting.figures import LINE
 from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.segmentation import RIGHT, UNKNOWN, WRONG, SegmentationTask
 

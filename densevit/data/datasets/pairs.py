@@ -11,8 +11,7 @@ from jaxtyping import Float64, Int64
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import SampleFiles
-from densevit.data.io.readers import read_depth
-from densevit.data.io.rgb import as_rgb
+from densevit.data.io.readers import as_rgb, read_depth
 from densevit.data.io.samples import make_sample, read_label_map, valid_depth
 from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError

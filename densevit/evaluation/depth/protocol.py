@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float, Float64, Shaped
 
 from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets
-from densevit.evaluation.depth.metrics import LogBase, SilogForm, depth_metrics
+from densevit.evaluation.depth.metrics import METRIC_SETS, LogBase, MetricInput, SilogForm, depth_metrics, find_sets
 from densevit.evaluation.depth.preprocess import (
     SAMPLINGS,
     FixedBox,

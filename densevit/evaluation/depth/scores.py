@@ -1,8 +1,8 @@
-"""The scores of depth under one protocol."""
+"""Evaluates a stream of depth predictions: scores per image, means, intervals, and what was left out."""
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,17 +13,17 @@ import numpy as np
 from jaxtyping import Bool, Float
 from markupsafe import Markup
 
+from densevit.errors import DataError
 from densevit.evaluation.bootstrap import no_interval_reason, scenes_of
-from densevit.evaluation.depth.extra_metrics import formula
-from densevit.evaluation.depth.metrics import METRICS
+from densevit.evaluation.depth.metrics import METRICS, formula
 from densevit.evaluation.depth.protocol import COUNTS, Protocol
 from densevit.evaluation.depth.protocol_text import describe
-from densevit.evaluation.metrics import WORST
-from densevit.evaluation.scores import Cards, Scores
+from densevit.evaluation.scores import WORST, Cards, Scores, split_scored_and_skipped
 from densevit.reporting.figures import Figure
 from densevit.reporting.html_page import Bar, Points, axis, bar_chart, line_chart
 from densevit.reporting.tables import rows_csv
 from densevit.structures import Row
+from densevit.utils.progress import tqdm
 
 BINS = 8  # of the histogram of images; with fewer images there is none
 
@@ -259,3 +259,92 @@ def _rank_correlation(p: Float[np.ndarray, " n"], d: Float[np.ndarray, " n"]) ->
     if min(np.ptp(rank) for rank in ranks) == 0:
         return 0.0
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+Item = tuple[Any, ...]
+"""Name, prediction, depth in metres, where depth was measured (None for an image without); the camera's intrinsics
+where they are known; the predicted uncertainty where there is one, and its calibrated interval (`Protocol.score`)."""
+
+
+def evaluate(
+    items: Iterable[Item],
+    protocol: Protocol,
+    *,
+    metrics: Sequence[str] = (),
+    progress: bool = False,
+    total: int | None = None,
+) -> DepthScores:
+    """Scores a stream; one item is held at a time. Raises DataError if an image that does not fit the protocol, by
+    name; a name that comes twice; nothing to score. `metrics`: sets of metrics beside the usual nine; `progress`: show
+    a bar; `total` is its length."""
+    bar = tqdm(items, desc=f"evaluate {protocol.name}", unit="image", total=total, delay=1, disable=not progress)
+    return collect((score_item(item, [protocol], metrics) for item in bar), [protocol])[0]
+
+
+ParallelMap = Callable[[Callable[[int], Any], int], Iterable[Any]]
+
+
+def evaluate_indexed(
+    read: Callable[[int], Item],
+    count: int,
+    protocols: Sequence[Protocol],
+    *,
+    metrics: Sequence[str] = (),
+    spread: ParallelMap = lambda work, count: map(work, range(count)),
+    progress: bool = False,
+) -> list[DepthScores]:
+    """Scores `count` items that can be read in any order; the same bits however the work is spread. `spread`: has
+    work(0), work(1), ... done, by several processes say, and hands the results over in order."""
+    rows = spread(lambda index: score_item(read(index), protocols, metrics), count)
+    bar = tqdm(rows, total=count, desc="evaluate", unit="image", delay=1, disable=not progress)
+    return collect(iter(bar), protocols)
+
+
+Scores = tuple[str, list[Row]]
+"""The rows of one image, one per protocol."""
+
+
+def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]) -> Scores:
+    """One image under each protocol. Raises DataError if it does not fit, with its name."""
+    name, *maps = item
+    if maps[1] is None:  # a data set may have images without depth among others
+        return name, [{} for _ in protocols]
+    try:
+        return name, [protocol.score(*maps, metrics=metrics) for protocol in protocols]
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def collect(scores: Iterable[Scores], protocols: Sequence[Protocol]) -> list[DepthScores]:
+    """One evaluation per protocol out of the rows of all images."""
+    scored = list(scores)
+    return [summarise([(name, rows[i]) for name, rows in scored], protocol) for i, protocol in enumerate(protocols)]
+
+
+def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> DepthScores:
+    """The evaluation that a set of rows makes, empty ones for images without ground truth; exact in any order.
+
+    Rows gathered from several processes give the same numbers as one process would. Raises DataError if a name that
+    comes twice; nothing to score.
+    """
+    scored, skipped = split_scored_and_skipped(rows)
+    if not scored:
+        raise DataError(
+            f"nothing to score under '{protocol.name}': none of {len(skipped)} images has ground truth that counts."
+        )
+    mean = mean_row([row for _, row in scored])
+    return DepthScores(protocol, scored, mean, skipped, _counts([row for _, row in scored], len(skipped)))
+
+
+def _counts(scored: Sequence[Row], skipped: int) -> dict[str, int]:
+    invalid = [int(row["invalid_predictions"]) for row in scored]
+    return {
+        "images": len(scored) + skipped,
+        "scored": len(scored),
+        "skipped": skipped,
+        "pixels": sum(int(row["pixels"]) for row in scored),
+        "invalid_predictions": sum(invalid),
+        "clamped_predictions": sum(int(row["clamped"]) for row in scored),
+        "images_with_invalid_predictions": sum(n > 0 for n in invalid),
+        "resized_predictions": sum(int(row["resized"]) for row in scored),
+    }

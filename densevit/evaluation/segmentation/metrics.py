@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from numpy.typing import ArrayLike
 
 from densevit.errors import DataError
-from densevit.evaluation.metrics import register_metrics
+from densevit.evaluation.scores import register_metrics
 from densevit.structures import IGNORE, Row
 
 Ids = Int[np.ndarray, "h w"]

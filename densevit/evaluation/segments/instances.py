@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Integer
 
 from densevit.evaluation.bootstrap import DRAWS, FEWEST, Bootstrap, draw
-from densevit.evaluation.metrics import register_metrics
+from densevit.evaluation.scores import register_metrics
 from densevit.structures import Row
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)

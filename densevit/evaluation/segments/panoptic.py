@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Integer
 
-from densevit.evaluation.metrics import register_metrics
+from densevit.evaluation.scores import register_metrics
 from densevit.structures import Row
 
 Ids = Integer[np.ndarray, "h w"]

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Float32, Float64, UInt8
 
 from densevit.errors import DataError
 from densevit.evaluation.depth.metrics import depth_metrics
-from densevit.evaluation.metrics import register_metrics
+from densevit.evaluation.scores import register_metrics
 from densevit.ops.flow import Flow, consistent, dense_flow, sample
 from densevit.ops.geometry import Matrix, backproject
 from densevit.structures import Box, Row, Sample

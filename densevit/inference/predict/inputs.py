@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.images import OTHER_IMAGE_SUFFIXES
-from densevit.data.io.rgb import Rgb
+from densevit.data.io.readers import Rgb
 from densevit.data.io.tar import Member, list_members
 from densevit.data.io.video import CAMERA as CAMERA_INPUT
 from densevit.data.io.video import VIDEO_SUFFIXES, natural_order

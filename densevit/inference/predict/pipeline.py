@@ -16,8 +16,7 @@ from functools import cached_property
 from threading import Event
 from typing import Any, TypeVar
 
-from densevit.data.io.readers import read_image
-from densevit.data.io.rgb import stack
+from densevit.data.io.readers import read_image, stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.camera import Lens, focal_of_matrix

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from densevit.data.io.depth_video import Coding
-from densevit.data.io.rgb import stack
+from densevit.data.io.readers import stack
 from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from densevit.data.io.rgb import ImageLike, Rgb, stack
+from densevit.data.io.readers import ImageLike, Rgb, stack
 from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import CameraNumbers, focal_numbers

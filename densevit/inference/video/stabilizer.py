@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from densevit.data.io.rgb import Rgb
+from densevit.data.io.readers import Rgb
 from densevit.errors import ConfigError
 from densevit.model_card import Kind
 from densevit.ops.align import lower_median

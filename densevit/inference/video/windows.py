@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
-from densevit.data.io.rgb import Rgb
+from densevit.data.io.readers import Rgb
 from densevit.inference.tta import Outputs
 from densevit.inference.video.stabilizer import CUT, SIDE, shrink_gray
 from densevit.model_card import Kind

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from densevit.evaluation.depth.evaluate import evaluate
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.depth.scores import DepthScores
+from densevit.evaluation.depth.scores import DepthScores, evaluate
 
 
 @pytest.fixture

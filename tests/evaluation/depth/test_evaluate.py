@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from densevit.errors import DataError
-from densevit.evaluation.depth.evaluate import Item, evaluate, summarise
 from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
+from densevit.evaluation.depth.scores import Item, evaluate, summarise
 from densevit.scorers.baselines import median_depth_map
 
 PLAIN = PROTOCOLS["plain"]

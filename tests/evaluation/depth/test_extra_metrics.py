@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.depth.extra_metrics import METRIC_SETS, MetricInput, find_sets, formula
 from densevit.evaluation.depth.geometry_metrics import boundary_depth_pro, boundary_moge, point_metrics, subsample
-from densevit.evaluation.depth.metrics import depth_metrics
+from densevit.evaluation.depth.metrics import METRIC_SETS, MetricInput, depth_metrics, find_sets, formula
 from densevit.evaluation.depth.preprocess import columns_to_1024, grid_of_64
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.metrics import METRICS, find_metric
+from densevit.evaluation.scores import METRICS, find_metric
 
 CAMERA = np.array([[50.0, 0, 15.5], [0, 50, 11.5], [0, 0, 1]])
 
@@ -142,7 +141,7 @@ def test_what_is_better_larger() -> None:
 
 
 def test_a_set_of_a_plugin_is_computed_and_compared_by_its_direction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("densevit.evaluation.depth.extra_metrics.METRIC_SETS", dict(METRIC_SETS))
+    monkeypatch.setattr("densevit.evaluation.depth.metrics.METRIC_SETS", dict(METRIC_SETS))
     monkeypatch.setitem(METRICS, "depth", dict(METRICS["depth"]))
     page = (Path(__file__).parents[3] / "docs/plugins.md").read_text()
     (code,) = re.findall(r"```python\n(import numpy.*?)```", page, re.DOTALL)

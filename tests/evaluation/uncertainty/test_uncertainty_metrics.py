@@ -5,7 +5,7 @@ import pytest
 
 from densevit.depth_corrections import Interval
 from densevit.errors import DataError
-from densevit.evaluation.depth.extra_metrics import DISTANCES
+from densevit.evaluation.depth.metrics import DISTANCES
 from densevit.evaluation.uncertainty import fit_interval, image_scores, uncertainty_metrics
 from densevit.ops.calibration import area, confidence, sparsification, widths
 
