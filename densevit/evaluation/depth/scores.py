@@ -300,11 +300,11 @@ def evaluate_indexed(
     return collect(iter(bar), protocols)
 
 
-Scores = tuple[str, list[Row]]
+ImageRows = tuple[str, list[Row]]
 """The rows of one image, one per protocol."""
 
 
-def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]) -> Scores:
+def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]) -> ImageRows:
     """One image under each protocol. Raises DataError if it does not fit, with its name."""
     name, *maps = item
     if maps[1] is None:  # a data set may have images without depth among others
@@ -315,7 +315,7 @@ def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]
         raise DataError(f"{name}: {error}") from None
 
 
-def collect(scores: Iterable[Scores], protocols: Sequence[Protocol]) -> list[DepthScores]:
+def collect(scores: Iterable[ImageRows], protocols: Sequence[Protocol]) -> list[DepthScores]:
     """One evaluation per protocol out of the rows of all images."""
     scored = list(scores)
     return [summarise([(name, rows[i]) for name, rows in scored], protocol) for i, protocol in enumerate(protocols)]
