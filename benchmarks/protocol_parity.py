@@ -35,26 +35,11 @@ from densevit.evaluation.depth.published_protocols import PROTOCOLS
 LIMIT = 1e-6
 NINE = ("silog", "log10", "abs_rel", "sq_rel", "rmse", "rmse_log", "d1", "d2", "d3")
 ALIASES = {
-    "a1": "d1",
-    "a2": "d2",
-    "a3": "d3",
-    "log_10": "log10",
-    "arel": "abs_rel",
-    "sqrel": "sq_rel",
-    "rmselog": "rmse_log",
-    "tau": "within_3",
-    "medianlog": "median_log",
-    "silog_rmse": "silog",
-    "i_rmse": "irmse",
-    "delta1": "d1",
-    "abs_relative_difference": "abs_rel",
-    "squared_relative_difference": "sq_rel",
-    "rmse_linear": "rmse",
-    "delta1_acc": "d1",
-    "delta2_acc": "d2",
-    "delta3_acc": "d3",
-    "rel": "abs_rel",
-}
+    "a1": "d1", "a2": "d2", "a3": "d3", "log_10": "log10", "arel": "abs_rel", "sqrel": "sq_rel", "rmselog": "rmse_log",
+    "tau": "within_3", "medianlog": "median_log", "silog_rmse": "silog", "i_rmse": "irmse", "delta1": "d1",
+    "abs_relative_difference": "abs_rel", "squared_relative_difference": "sq_rel", "rmse_linear": "rmse",
+    "delta1_acc": "d1", "delta2_acc": "d2", "delta3_acc": "d3", "rel": "abs_rel",
+}  # fmt: skip
 
 NEGATIVE = "on purpose: {:,} aligned depths are under 0, which the original counts as right"
 
