@@ -1,7 +1,8 @@
 """Time and memory of opening a large data set: `python benchmarks/data_index.py [IMAGES] [shards]` (default 1,000,000).
 
 It makes a folder of empty images and depth maps, 1,000 to a folder, or shards of 1,000, and opens it in new processes:
-without cache, then twice with that of the first. Memory is what the process has alone, beyond that before.
+without cache, then twice with that of the first. Memory is what the process has alone, beyond that before, without
+pages of mapped files, which processes share; the peak is of all its memory while it opens, beyond that before.
 """
 
 import os
@@ -13,19 +14,20 @@ import time
 from pathlib import Path
 
 OPEN = """
-import sys, time, densevit.data
+import resource, sys, time, densevit.data
 from pathlib import Path
 from densevit.data.datasets.base import dataset_fingerprint
 from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.webdataset import WebDataset
-def kilobytes(): return sum(int(s.split()[1]) for s in open("/proc/self/smaps_rollup") if s.startswith("Private"))
-root = Path(sys.argv[1])
+def kilobytes(): return sum(int(s.split()[1]) for s in open("/proc/self/smaps_rollup") if s.startswith("Private_Dirty"))
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+root, most = Path(sys.argv[1]), peak()
 before, start, processor = kilobytes(), time.perf_counter(), time.process_time()
 data = (Folder if (root / "images").is_dir() else WebDataset)(root=root, depth_scale=1000)
 seconds, processor = time.perf_counter() - start, time.process_time() - processor
 opened = kilobytes() - before
 print(f"{len(data):,} samples: {seconds:.2f} s, processor {processor:.2f} s", end="; ")
-print(f"{opened / 1000:.0f} MB", end="; ", flush=True)
+print(f"{opened / 1000:.0f} MB, peak {(peak() - most) / 1000:.0f} MB", end="; ", flush=True)
 dataset_fingerprint(data)
 for i in range(0, len(data), 7): (data.files if hasattr(data, "samples") else data.members)(i), data.names[i]
 print(f"{(kilobytes() - before) / 1000:.0f} MB after use")

@@ -275,7 +275,7 @@ class FileDataset(Dataset):
             samples = keep_present(samples, subset, what)
             samples = (len(samples) >= packed.PACKED_FROM and PackedSamples.of(samples)) or samples
         self.samples, self.names = samples, packed.column(samples, "name")
-        cameras = packed.column(samples, "intrinsics")
+        cameras = packed.column(samples[:1] if isinstance(samples, PackedSamples) else samples, "intrinsics")
         lenses = {camera: i for i, camera in enumerate(cameras) if is_distorted(camera)}
         if lenses:
             self.version = f"{self.version} {sorted(map(str, lenses))}".strip()

@@ -140,10 +140,7 @@ class Folder(FileDataset):
         entry = None
         if subset == "full" and not allow_outside_root and not is_collecting():  # messages come anew each time
             entry = list_entry(self.root, [*options, str(intrinsics), str(manifest)])
-        if entry is not None and (stored := packed.load(entry)) is not None:
-            tree, arrays = stored
-            self.samples = listed = PackedSamples.of_stored(tree, arrays)
-            self.names, self.facts, self.video, self.segment_table = listed.names, tree["facts"], tree["video"], None
+        if entry is not None and self._is_stored(entry):
             return
         started = time.time_ns()
         samples: Sequence[SampleFiles]
@@ -180,6 +177,16 @@ class Folder(FileDataset):
                 else [self.root, base, *(base / x for x in globs.values() if not matching.is_pattern(x)), *walk.folders]
             )
             packed.store(entry, packed.state_of([*folders, *files]), stored, started)
+            self._is_stored(entry)  # mapped from now on, as in every other process
+
+    def _is_stored(self, entry: Path) -> bool:
+        """Take the list from the cache, if it is there."""
+        stored = packed.load(entry)
+        if stored is not None:
+            tree, arrays = stored
+            self.samples = listed = PackedSamples.of_stored(tree, arrays)
+            self.names, self.facts, self.video, self.segment_table = listed.names, tree["facts"], tree["video"], None
+        return stored is not None
 
     def decode_classes(
         self, files: SampleFiles, size: tuple[int, ...]
@@ -222,13 +229,14 @@ def find_samples(
     if not images:
         raise DataError(f"{base / pattern}: no images ({', '.join(sorted(matching.IMAGE_SUFFIXES))}).")
 
-    def matching_maps(kind: str, suffixes: frozenset[str]) -> dict[str, str]:
+    def matching_maps(kind: str, suffixes: frozenset[str]) -> dict[str, matching.Around]:
         maps = matching.find_by_key(base, globs[kind], suffixes, walk)
-        if maps.keys() == images.keys():
+        if list(maps) == list(images):  # both are sorted
             return maps
         pairs = matching.match_names(images, maps)
-        _report_unmatched(base, kind, [maps[key] for key in maps.keys() - set(pairs.values())], subset)
-        return {name: maps[key] for name, key in pairs.items()}
+        unmatched = maps.keys() - set(pairs.values())
+        _report_unmatched(base, kind, [matching.path_of(key, maps[key]) for key in unmatched], subset)
+        return {name: matching.around_of(name, matching.path_of(key, maps[key])) for name, key in pairs.items()}
 
     needed = not (has["labels"] or has["segments"]) if require_depth is None else require_depth
     depths = matching_maps("depths", matching.DEPTH_SUFFIXES) if needed or has["depths"] else {}
@@ -239,10 +247,13 @@ def find_samples(
     long = len(images) >= packed.PACKED_FROM and not walk.broken
     if long and (samples := PackedSamples.of_paths(images, maps)) is not None:
         return samples
-    depth, label, normal, segment = ({name: Path(path) for name, path in paths.items()} for paths in maps.values())
+    image, depth, label, normal, segment = (
+        {name: Path(matching.path_of(name, around)) for name, around in paths.items()}
+        for paths in (images, *maps.values())
+    )
     return [
-        SampleFiles(name, Path(path), depth.get(name), label.get(name), normal.get(name), segment.get(name))
-        for name, path in images.items()
+        SampleFiles(name, path, depth.get(name), label.get(name), normal.get(name), segment.get(name))
+        for name, path in image.items()
     ]
 
 

@@ -35,34 +35,63 @@ LABEL_SUFFIXES = frozenset([".png", ".tif", ".tiff", ".bmp", ".npy"])
 NORMAL_SUFFIXES = frozenset([".png", ".npy", ".exr"])
 
 
-def find_by_key(root: Path, folder: str, suffixes: frozenset[str], walk: "Walk") -> dict[str, str]:
-    """Paths of a folder or pattern under `root`, by key (rules 1 and 3). Raises DataError if the folder is missing, a
-    link leads out of `root`, a name is not UTF-8, or two files have one key."""
+Around = tuple[str, ...]
+"""A path by its key: what stands before and behind it, one object for many paths; or the whole path alone."""
+
+
+def around_of(key: str, path: str) -> Around:
+    return tuple(path.rsplit(key, 1))
+
+
+def path_of(key: str, around: Sequence[str]) -> str:
+    return key.join(around) if len(around) == 2 else around[0]
+
+
+class _Arounds(dict[str, Around | None]):
+    """By suffix what stands around the keys of a folder; None for a suffix that is not wanted."""
+
+    def __init__(self, before: str, suffixes: frozenset[str]) -> None:
+        self.before, self.suffixes = before, suffixes
+
+    def __missing__(self, suffix: str) -> Around | None:
+        self[suffix] = (self.before, suffix) if suffix.lower() in self.suffixes else None
+        return self[suffix]
+
+
+def find_by_key(root: Path, folder: str, suffixes: frozenset[str], walk: "Walk") -> dict[str, Around]:
+    """Paths of a folder or pattern under `root`, by key (rules 1 and 3), sorted. Raises DataError if the folder is
+    missing, a link leads out of `root`, a name is not UTF-8, or two files have one key."""
     pattern = _pattern(to_nfc(folder)) if is_pattern(folder) else None
     base = root / folder if pattern is None else root
     if not base.is_dir():
         raise DataError(f"{base}: no such folder.{_existing_folders(root)}")
-    by_key: dict[str, str] = {}
+    by_key: dict[str, Around] = {}
     others: dict[str, list[str]] = {}
-    begin = len(os.path.join(base, ""))  # noqa: PTH118 (with the separator)
+    before = os.path.join(base, "")  # noqa: PTH118 (with the separator)
+    begin, arounds, shared = len(before), _Arounds(before, suffixes), dict[Around, Around]()
+    special = pattern is not None or os.sep != "/"
     for path in walk.files(str(base)):
         dot = path.rfind(".", begin)  # strings: a million paths would take seconds as Path
-        if dot < 0 or path[dot:].lower() not in suffixes:
+        around = arounds[path[dot:]]
+        if around is None:
             continue
-        key = path[begin:dot] if pattern is None else path[begin:]
-        if not key.isascii() or os.sep != "/":
-            key = _text(key)
-        if pattern is not None:
-            hit = pattern.fullmatch(key)
-            if hit is None:
-                continue
-            key = "/".join(group.strip("/") for group in hit.groups() if group)
-        if by_key.setdefault(key, path) is not path:
-            others.setdefault(key, [by_key[key]]).append(path)
+        key = path[begin:dot]
+        if special or not key.isascii():
+            key = _text(key if pattern is None else path[begin:])
+            if pattern is not None:
+                hit = pattern.fullmatch(key)
+                if hit is None:
+                    continue
+                key = "/".join(group.strip("/") for group in hit.groups() if group)
+            around = around_of(key, path)
+            around = shared.setdefault(around, around)
+        if by_key.setdefault(key, around) is not around:
+            others.setdefault(key, [path_of(key, by_key[key])]).append(path)
     twice = [f"{key}: {', '.join(paths)}" for key, paths in others.items()]
     if twice and not record_missing(_duplicates(others)):
         raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")
-    return {key: by_key[key] for key in sorted(by_key)}
+    keys = sorted(by_key)
+    return by_key if keys == list(by_key) else {key: by_key[key] for key in keys}
 
 
 def _existing_folders(root: Path) -> str:
@@ -136,7 +165,9 @@ class Walk:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_symlink() and self._is_broken(Path(entry), Path(folder)):
+            if entry.is_file(follow_symlinks=False):
+                yield entry.path
+            elif entry.is_symlink() and self._is_broken(Path(entry), Path(folder)):
                 self.broken.append(entry.path)
                 yield entry.path
             elif entry.is_file():

@@ -10,13 +10,14 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from itertools import islice
+from itertools import count, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
+from densevit.data.index.matching import Around, around_of, path_of
 from densevit.data.index.paths import SampleFiles, file_version
 from densevit.data.recordings.distortion import CameraModel
 from densevit.errors import StorageError
@@ -70,8 +71,8 @@ class Texts(Sequence[str]):
         return {"content": self.content, "ends": self.ends}
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def _around(name: str, path: Path | None) -> Around | None:
+    return None if path is None else around_of(name, str(path))
 
 
 class PackedPaths:
@@ -81,17 +82,16 @@ class PackedPaths:
         self.names, self.around, self.codes = names, around, codes
 
     @classmethod
-    def of(cls, names: Texts, words: Iterable[str], paths: Iterable[str | None]) -> "PackedPaths | None":
-        """None where the paths do not follow from the names, `words`."""
-        code_of: dict[Any, int] = {}
-        codes = np.empty(len(names), np.uint16)
-        pairs = zip(words, paths, strict=True)
+    def of(cls, names: Texts, arounds: Iterable[Around | None]) -> "PackedPaths | None":
+        """None where the paths do not follow from the names."""
+        code_of: dict[Around | None, int] = {}
+        codes, rest = np.empty(len(names), np.uint16), iter(arounds)
         for begin in range(0, len(names), MOST_CODES):
-            some = islice(pairs, MOST_CODES)
-            chunk = [code_of.setdefault(path and tuple(path.rsplit(name, 1)), len(code_of)) for name, path in some]
+            some = list(islice(rest, MOST_CODES))
+            code_of |= zip([around for around in dict.fromkeys(some) if around not in code_of], count(len(code_of)))
             if len(code_of) > MOST_CODES:
                 return None
-            codes[begin : begin + len(chunk)] = chunk
+            codes[begin : begin + len(some)] = list(map(code_of.__getitem__, some))
         return cls(names, list(code_of), codes)
 
     def exists(self) -> np.ndarray:
@@ -102,7 +102,7 @@ class PackedPaths:
 
     def __getitem__(self, index: int) -> Path | None:
         around = self.around[self.codes[index]]
-        return around and Path(self.names[index].join(around) if len(around) == 2 else around[0])
+        return around and Path(path_of(self.names[index], around))
 
 
 class PackedSamples(Sequence[SampleFiles]):
@@ -114,34 +114,37 @@ class PackedSamples(Sequence[SampleFiles]):
     @classmethod
     def of(cls, samples: Sequence[SampleFiles]) -> "PackedSamples | None":
         """None where the samples cannot be packed."""
-        words = [files.name for files in samples]
-        names = Texts.of(words)
+        names = [files.name for files in samples]
         others = [field.name for field in fields(SampleFiles) if field.name not in ("name", *PATHS)]
         shared = {key: getattr(samples[0], key) for key in others}
         for key, value in shared.items():
             if any(x is not value and not (isinstance(x, str) and x == value) for x in map(attrgetter(key), samples)):
                 return None
-        return cls._of(names, words, {kind: map(_text, map(attrgetter(kind), samples)) for kind in PATHS}, shared)
+        columns = {kind: map(_around, names, map(attrgetter(kind), samples)) for kind in PATHS}
+        return cls._of(Texts.of(names), columns, shared)
 
     @classmethod
-    def of_paths(cls, images: Mapping[str, str], maps: Mapping[str, Mapping[str, str]]) -> "PackedSamples | None":
-        """The samples of a folder: by name the path of the image and of its map of each kind. None where they cannot be
-        packed."""
-        columns = {kind: map(paths.get, images) for kind, paths in {"image": images, **maps}.items() if paths}
+    def of_paths(cls, images: Mapping[str, Around], maps: Mapping[str, Mapping[str, Around]]) -> "PackedSamples | None":
+        """The samples of a folder: by name the path of the image and of its map of each kind, in one order. None where
+        they cannot be packed."""
+        columns = {
+            kind: paths.values() if len(paths) == len(images) else map(paths.get, images)
+            for kind, paths in {"image": images, **maps}.items()
+            if paths
+        }
         shared = {x.name: x.default for x in fields(SampleFiles) if x.name not in ("name", *PATHS)}
-        return cls._of(Texts.of(images), images, columns, shared)
+        return cls._of(Texts.of(images), columns, shared)
 
     @classmethod
     def _of(
         cls,
         names: Texts,
-        words: Iterable[str],
-        columns: Mapping[str, Iterable[str | None]],
+        columns: Mapping[str, Iterable[Around | None]],
         shared: Mapping[str, Any],
     ) -> "PackedSamples | None":
         paths = {kind: PackedPaths(names, [None], np.zeros(len(names), np.uint16)) for kind in PATHS}
         for kind, column in columns.items():
-            packed = PackedPaths.of(names, words, column)
+            packed = PackedPaths.of(names, column)
             if packed is None:
                 return None
             paths[kind] = packed
