@@ -80,6 +80,9 @@ def test_calibrations_are_read(text: str, tmp_path: Path) -> None:
         ({"k1": 0.1, "k2": 0, "p2": 1e-3}, Distortion("radtan", (0.1,), (0.0, 1e-3))),
         ({"k1": 0.1, "k4": 0.2, "camera_model": "OPENCV_FISHEYE"},
          Distortion("OPENCV_FISHEYE", (0.1, 0.0, 0.0, 0.2), fisheye=True)),
+        ({"fisheye_model": 1, "distortion_coefficients": [0.1, 0, 0, 0.2]},  # OpenCV's calibration sample
+         Distortion("fisheye", (0.1, 0.0, 0.0, 0.2), fisheye=True)),
+        ({"is_fisheye": True, "k1": 0.1, "k2": -0.02}, Distortion("fisheye", (0.1, -0.02), fisheye=True)),
         ({"D": [1, 2, 3, 4, 5, 6, 7, 8], "distortion_model": "rational_polynomial"},
          Distortion("rational_polynomial", (1, 2, 5, 6, 7, 8), (3, 4))),
         ({"coeffs": [0.1, 0, 0, 0, 0], "model": "distortion.inverse_brown_conrady"}, "inverse_brown_conrady"),
@@ -90,13 +93,12 @@ def test_calibrations_are_read(text: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_coefficients_are_read_by_their_model_or_refused(facts: dict[str, Any], lens: Any) -> None:
-    camera = {"fx": 30, "fy": 30, "cx": 20, "cy": 15, **facts}
+    camera = {"fl_x": 30, "fl_y": 31, "cx": 20, "cy": 15, "w": 40, "h": 30, **facts}  # as nerfstudio writes it
     if isinstance(lens, str):
         with pytest.raises(DataError, match=f"c.json: the camera has distortion .*{lens}"):
             camera_of_json(camera, Path("c.json"))
         return
-    found = camera_of_json(camera, Path("c.json"))
-    assert (found.distortion if isinstance(found, CameraModel) else None) == lens
+    assert camera_of_json(camera, Path("c.json")) == CameraModel(30, 31, 20, 15, (30, 40), lens)
 
 
 def test_the_models_of_colmap_are_its_formulas(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.named import named_spec
 from densevit.data.datasets.recording import Recording
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
-from densevit.data.recordings.poses import OPENGL, pose_of, poses_at, read_trajectory
+from densevit.data.recordings.layouts import read_folders, read_scannet
+from densevit.data.recordings.poses import pose_of, poses_at, read_trajectory
 from densevit.data.validation import SplitToValidate, validate
 from densevit.errors import DataError
 from densevit.ops.geometry import backproject, pinhole
@@ -26,6 +27,7 @@ from densevit.ops.geometry import backproject, pinhole
 H, W, N = 24, 32, 8
 K = pinhole(40.0, 41.0, 15.0, 12.0)
 TIMES = 1305031452.5 + 0.1 * np.arange(N)
+OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # ARKit, OpenGL: x right, y up, and the camera looks along -z
 
 
 def pose(i: int) -> np.ndarray:
@@ -114,10 +116,10 @@ def write_nerf(root: Path) -> None:
     for i, t in enumerate(TIMES):
         put_pair(root / f"images/{i}.png", root / f"depth/{i}.png", i)
         frames.append(
-            {"file_path": f"images/{i}.png", "depth_file_path": f"depth/{i}.png", "timestamp": t}
-            | {"transform_matrix": (pose(i) @ OPENGL).tolist()}
+            {"file_path": f"images/{i}" + ".png" * (i % 2), "depth_file_path": f"depth/{i}.png", "timestamp": t}
+            | {"transform_matrix": (pose(i) @ OPENGL).tolist(), "cy": K[1, 2]}
         )
-    camera = {"fl_x": K[0, 0], "fl_y": K[1, 1], "cx": K[0, 2], "cy": K[1, 2]}
+    camera = {"fl_x": K[0, 0], "fl_y": K[1, 1], "cx": K[0, 2], "cy": 0}
     (root / "transforms.json").write_text(json.dumps({**camera, "frames": frames}))
 
 
@@ -127,7 +129,7 @@ def write_colmap(root: Path) -> None:
         put_pair(root / f"images/{i}.png", root / f"depths/{i}.png", i)
         inverse = np.linalg.inv(pose(i))
         x, y, z, w = Rotation.from_matrix(inverse[:3, :3]).as_quat()
-        lines += [" ".join(map(str, (i + 1, w, x, y, z, *inverse[:3, 3], 1, f"{i}.png"))), "1.0 2.0 -1"]
+        lines += [" ".join(map(str, (i + 1, w, x, y, z, *inverse[:3, 3], 1, f"{i}.png"))), "1.0 2.0 -1" * (i % 2)]
     (root / "sparse/0").mkdir(parents=True)
     (root / "sparse/0/images.txt").write_text("# images\n" + "\n".join(lines) + "\n")
     camera = f"1 PINHOLE {W} {H} {K[0, 0]} {K[1, 1]} {K[0, 2] + 0.5} {K[1, 2] + 0.5}\n"
@@ -191,6 +193,31 @@ def test_official_layouts_have_poses_of_their_own(tmp_path: Path) -> None:
     for data in (scenes, scannet, tum):
         np.testing.assert_allclose(data.read(3).pose, pose(3), atol=1e-6)
     assert np.array_equal(tum.read(0).intrinsics, CAMERAS["freiburg3"])
+
+
+def test_frames_of_scannet_are_ordered_by_number_and_have_both_cameras(tmp_path: Path) -> None:
+    write_scannet(tmp_path)
+    for file in ("color/7.jpg", "depth/7.png", "pose/7.txt"):
+        (tmp_path / file).rename(tmp_path / file.replace("7", "10"))
+    (tmp_path / "intrinsic/intrinsic_depth.txt").write_text(text(np.diag([20.0, 21, 1, 1])))
+    last = read_scannet(tmp_path, 0)[-1]
+    assert last.name == "10" and np.array_equal(last.camera, K)
+    assert np.array_equal(last.depth_camera, np.diag([20.0, 21, 1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "time"),
+    [
+        ("1305031452.500000", 1305031452.5),
+        ("1403636579763555584", 1403636579.763555584),  # EuRoC: nanoseconds
+        ("1403636579763555", 1403636579.763555),
+        ("1403636579763", 1403636579.763),
+        ("000012", None),
+    ],
+)
+def test_times_in_names_are_in_the_unit_that_their_digits_tell(name: str, time: float | None, tmp_path: Path) -> None:
+    put_pair(tmp_path / f"rgb/{name}.png", tmp_path / f"depth/{name}.png", 0)
+    assert read_folders(tmp_path, 0.02)[0].time == time
 
 
 def test_tum_says_when_it_does_not_know_the_camera(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -271,9 +298,10 @@ def test_damaged_lists_are_named_with_their_line(name: str, content: str, messag
 
 def test_a_pose_that_is_no_rotation_is_refused(tmp_path: Path) -> None:
     write_frames(tmp_path / "walk")
-    (tmp_path / "walk/frame-000000.pose.txt").write_text(text(2 * np.eye(4)))
-    with pytest.raises(DataError, match=r"frame-000000.pose.txt: its upper left 3 x 3 numbers are no rotation"):
-        Recording(root=tmp_path)
+    for wrong in (2 * np.eye(4), np.diag([1.0, 1.0, -1.0, 1.0])):  # of a scale, and a mirror
+        (tmp_path / "walk/frame-000000.pose.txt").write_text(text(wrong))
+        with pytest.raises(DataError, match=r"frame-000000.pose.txt: its upper left 3 x 3 numbers are no rotation"):
+            Recording(root=tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no recording in a known layout"):
         Recording(root=tmp_path / "empty")
