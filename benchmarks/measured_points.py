@@ -1,6 +1,6 @@
 """What measured points bring to a map, beside interpolation between them, on real recordings.
 
-    python benchmarks/measured_points.py SAMPLES CHECKPOINT [--frames N] [--counts N,N,...] [--report FILE]
+    python benchmarks/measured_points.py SAMPLES CHECKPOINT [--frames N] [--counts N,N,...] [--seed N] [--report FILE]
 
 AbsRel on measured pixels that were not given as points, mean over frames and, of up to 100 points, six draws. `fitted`
 is the map of the checkpoint after its global fit, `linear` takes the nearest point outside of the triangles, `rbf` is
@@ -25,7 +25,7 @@ from densevit.ops.points import MeasuredPoints, sample
 from densevit.utils.atomic_io import write_text
 
 ALL = RECORDINGS | {"kitti": Recording("rgb/*", "depth/*.png", 256, (721.5, 721.5, 609.6, 172.9))}
-SCORED = 5000  # pixels of a frame
+SCORED = 20_000  # pixels of a frame
 FEW, DRAWS = 100, 6  # up to so many points, several draws of them a frame
 COLUMNS = ("nearest", "linear", "rbf", "fitted", "model", "good", "foreign")
 
@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("--frames", type=int, default=4, help="of each recording (default: %(default)s)")
     parser.add_argument("--counts", default="5,20,100,1000,8000,50000")
+    parser.add_argument("--seed", type=int, default=0, help="of the first draw of points (default: %(default)s)")
     parser.add_argument("--report", type=Path, help="write the table to this file, too")
     args = parser.parse_args()
     predictor = densevit.load(args.checkpoint, precision="fp32")
@@ -81,7 +82,7 @@ def main() -> None:
             model = predictor.predict_all(ImageInput(pixels, recording.camera))["depth"]
             frames.append(({"model": np.asarray(model), "good": bent(depth), "foreign": ramp}, depth))
         for count in map(int, args.counts.split(",")):
-            draws = range(DRAWS if count <= FEW else 1)
+            draws = range(args.seed, args.seed + (DRAWS if count <= FEW else 1))
             scores = np.mean([score(maps, depth, count, draw) for maps, depth in frames for draw in draws], 0)
             lines.append(f"| {name} | {count:,} | " + " | ".join(f"{x:.5f}" for x in scores) + " |")
             print(lines[-1], flush=True)

@@ -35,12 +35,13 @@ KRIGED = 1000  # points up to which kriging takes part, whose time grows with th
 COARSE = 8  # pixels between those at which kriging is computed
 SHARPNESS = 8  # of many points: a candidate of twice the error at points left out weighs 2 ** -8 as much
 DOUBT = 10  # points of which the errors left out are believed by half
+PRIOR = (1, 1, 4, 4)  # what the nearest point, triangles and each kriging weigh before errors are known
 APPLIED = (0.25, 0.8)  # odds against the fitted map at which the blend begins to replace it, and has replaced it
-NOISE = 0.15  # errors of the fitted map under it may be noise of the points: the smaller, the more a blend must gain
+NOISE = 0.15  # an error of the fitted map that may as well be noise of the points; smaller ones are likelier noise
 SAME_CONTRAST = 0.1  # as the squares of log depth, the weight of the map's own contrast
 NEIGHBOURS = 16  # with which a point with noise shares its value, or that tell a point left out
-KRIGINGS = ((lambda r: r**1.5, True), (lambda r: -r, False))
-"""Generalised covariances over the diagonal of the image, and whether with a linear drift."""
+KRIGINGS = ((lambda r: r**2 * np.log(np.maximum(r, 1e-9)), True), (lambda r: -r, False))
+"""Generalised covariances over the diagonal of the image, and whether with a linear drift; the first: a thin plate."""
 LINEAR = 2  # the candidate that interpolates log depth linearly
 
 
@@ -139,7 +140,7 @@ def folds(points: MeasuredPoints) -> list[Int64[np.ndarray, " _"]]:
     order = np.lexsort((points.v, points.depth))[np.random.default_rng(0).permutation(count)]
     if count > KRIGED:
         return [order[: min(KRIGED, count // 10)]]
-    return np.array_split(order, min(count, 10 if count <= 200 else 5))
+    return np.array_split(order, min(count, max(5, KRIGED // count)))
 
 
 def contrasted(base: Map, sampled: Values, points: MeasuredPoints) -> Map:
@@ -235,13 +236,14 @@ class Kriging:
 
 def choose_weights(held: Held) -> Weights:
     """Return the share of each candidate, first the fitted map; see `fit_to_points`."""
-    power = SHARPNESS * len(held) / (len(held) + DOUBT)
-    errors = np.abs(np.expm1(held)).clip(1e-9, 3)
-    shares = errors[:, 1:].mean(0) ** -power
+    trust = len(held) / (len(held) + DOUBT)
+    power, errors = SHARPNESS * trust, np.abs(np.expm1(held)).clip(1e-9, 3)
+    prior = np.array(PRIOR[: (held.shape[1] - 1) // 3] * 3, np.float64)  # the three are depth and both errors of it
+    shares = prior ** (1 - trust) * errors[:, 1:].mean(0) ** -power
     shares /= shares.sum()
     blend = np.abs(np.expm1(held[:, 1:] @ shares)).clip(1e-9, 3).mean()
     fitted = errors[:, 0].mean()
-    against = 1 / (1 + (blend / fitted * (1 + max(0, 1 - fitted / NOISE))) ** power)
+    against = 1 / (1 + (blend / fitted) ** power * (NOISE / fitted) ** 4)
     applied = float(np.clip((against - APPLIED[0]) / (APPLIED[1] - APPLIED[0]), 0, 1))
     return np.concatenate([[1 - applied], applied * shares])
 
