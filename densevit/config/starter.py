@@ -69,7 +69,7 @@ def starter_config(name: str, facts: FolderFacts) -> str:
     if depth and labels:
         splits = [{**split, "require_depth": False, "require_labels": False} for split in splits]
     side = crop_side(facts)
-    model = segment_model(facts.segments, side) if facts.segments else DPT
+    model = segment_model(facts.segments, side) if facts.segments else ROOMS if depth else DPT
     steps = min(max(ceil(EPOCHS * facts.images / BATCH_SIZE), STEPS[0]), STEPS[1])
     lines = [
         f"# `densevit init` found {facts.images:,} images to train and {facts.val_images:,} to validate on.",
@@ -78,16 +78,20 @@ def starter_config(name: str, facts: FolderFacts) -> str:
         *model,
     ]
     if facts.depth_metres is not None:
+        farthest = max(ROOMS_RANGE[1], upper_end(1.1 * facts.depth_metres[2]))
         lines += [
-            f"    depth: {{type: metric, activation: sigmoid, max_depth: {upper_end(1.1 * facts.depth_metres[2]):g}}} "
-            f"# metres; 99% of the depth is below {facts.depth_metres[2]:.3g}"
+            f"    depth: {{type: metric, activation: log, min_depth: {ROOMS_RANGE[0]:g}, max_depth: {farthest:g}, "
+            f"hidden: 0}} # metres; 99% of the depth is below {facts.depth_metres[2]:.3g}"
         ]
     if labels:
         count = f", classes: {facts.classes}" if isinstance(facts.classes, int) else ""
         lines += [f"    labels: {{type: segmentation{count}}}"]
+    if depth and labels:
+        lines += ["  decoders: {labels: {type: linear}}"]
     lines += ["tasks:", *([f"  {facts.segments}: {{type: {facts.segments}}}"] if facts.segments else [])]
     if depth:
-        lines += ["  depth: {losses: [{type: silog, variance_focus: 0.85}, {type: gradient, weight: 0.5}]}"]
+        losses = "{type: silog, variance_focus: 0.85}, {type: log_l1, weight: 0.5}, {type: gradient, weight: 0.2}"
+        lines += [f"  depth: {{losses: [{losses}]}}"]
     if labels:
         lines += ["  labels: {type: segmentation}"]
     if depth and labels:
@@ -97,22 +101,33 @@ def starter_config(name: str, facts: FolderFacts) -> str:
         guess = f"; a guess: {facts.depth_guess}" if facts.depth_guess else ""
         lines += [f"  depth_scale: {facts.depth_scale:g} # stored units per metre{guess}"]
     lines += [f"  {split}: {flow(options)}" for split, options in zip(("train", "val"), splits, strict=True)]
-    lines += [
-        "  transforms:",
+    crops = [
         f"    - {{type: resize, short_side: {side}}}",
         *(["    - {type: random_scale, range: [0.5, 2.0], metric: intrinsics}"] if facts.segments else []),
         f"    - {{type: random_crop, size: [{side}, {side}]}} # multiples of the patch, {PATCH}",
+    ]
+    lines += [
+        "  transforms:",
+        *(["    - {type: random_resized_crop, size: [96, 128], range: [0.7, 1.0]}"] if model is ROOMS else crops),
         "    - {type: hflip}",
         "    - {type: color, p: 0.5}",
-        SEGMENT_OPTIM if facts.segments else "optim: {lr: 1e-4, encoder_lr_scale: 0.1, weight_decay: 0.01}",
+        *(ROOMS_OPTIM if model is ROOMS else (SEGMENT_OPTIM if facts.segments else OPTIM, "ema: 0.999")),
         f"steps: {steps} # of batch_size images: {steps * BATCH_SIZE / facts.images:.0f} epochs",
         f"batch_size: {BATCH_SIZE} # where memory runs out, grad_accum_steps: 2 halves what is in it",
-        "ema: 0.999",
         f"output: runs/{name}",
     ]
     return "\n".join(lines) + "\n"
 
 
+ROOMS = (
+    "# From the small model in the box: no download, minutes on a CPU. Recipe depth/folder tunes DINOv2 on a GPU.",
+    "model:",
+    "  init_from: densevit:rooms",
+    "  camera: none # the metres of your one camera",
+    "  heads:",
+)
+ROOMS_RANGE = (0.05, 40.0)  # metres that its head can tell
+ROOMS_OPTIM = ("optim: {lr: 2e-4, weight_decay: 0.05}", "schedule: {type: cosine, warmup: 20}")
 DPT = (
     "# DINOv2 ViT-S/14 + DPT, fine-tuned. `densevit list components` lists what else can stand here.",
     "model:",
@@ -120,6 +135,7 @@ DPT = (
     "  decoder: {type: dpt, channels: 64, hidden: [48, 96, 192, 384]}",
     "  heads:",
 )
+OPTIM = "optim: {lr: 1e-4, encoder_lr_scale: 0.1, weight_decay: 0.01}"
 SEGMENT_OPTIM = "optim: {lr: 1e-4, layer_decay: 0.8, weight_decay: 0.05, clip_grad: 0.01} # EoMT's"
 
 

@@ -72,11 +72,10 @@ def test_the_config_is_ready_to_train(
     out = shell("init", "mine", "--root", root).out
     assert "1000 stored units per metre" in out and "densevit train mine.yaml" in out
     assert ("ids 0 to 3" in out) == with_labels
-    plan = load_plan("mine.yaml", ["model.encoder={type: vit, dim: 32, depth: 4, heads: 2, image_size: 56}"]).open()
+    plan = load_plan("mine.yaml").open()  # with the weights of the model in the box: nothing is downloaded
     assert len(plan.train) + len(plan.val or ()) == 6 and len(plan.val or ()) > 0
-    largest = max(plan.train.depth_map(i).max() for i in range(len(plan.train)))
-    assert largest <= plan.run.model.heads["depth"]["max_depth"] <= 2 * largest
-    assert [step["type"] for step in plan.run.data.transforms] == ["resize", "random_crop", "hflip", "color"]
+    assert plan.run.model.init_from == "densevit:rooms" and plan.run.model.heads["depth"]["max_depth"] == 40
+    assert [step["type"] for step in plan.run.data.transforms] == ["random_resized_crop", "hflip", "color"]
     assert "is there already" in shell.refused("init", "mine", "--root", root)
 
 
