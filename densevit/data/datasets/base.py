@@ -116,6 +116,9 @@ class Dataset(ABC):
     annotate: Callable[[int, Sample], Sample] | None = None
     """Adds what a training objective needs to sample `index`, before its transforms."""
 
+    next_frames: Int64[np.ndarray, " n"] | None = None
+    """Index of the frame that follows each one in a clip, -1 where none does; None: the one `clip_stride` later."""
+
     version: str = ""
     """What changes with annotations that no file of a sample holds, for caches."""
 

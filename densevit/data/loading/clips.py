@@ -34,6 +34,7 @@ class Clips:
 
     Attributes:
         length: frames of a clip.
+        next: of each frame, the index of the one that follows it in a clip, or -1.
         by_source: of a mixture, the number of clips of each of its data sets; empty where there is none.
     """
 
@@ -41,29 +42,35 @@ class Clips:
         """Raises DataError if the data set's images do not follow one another in time, or its videos are too short.
 
         Args:
-            stride: a clip has every so many-th frame of its video.
+            stride: a clip has every so many-th frame of its video, unless the data set has `next_frames`.
         """
         check_video(data)
-        self.length, self.stride = length, stride
-        span = (length - 1) * stride + 1
+        self.length, span = length, (length - 1) * stride + 1
         runs = list(videos(data).values())
-        self.order = np.concatenate([np.array(frames) for frames in runs])
-        begins = np.cumsum([0, *(len(frames) for frames in runs)])
-        long_enough = [(begin, len(frames)) for begin, frames in zip(begins, runs, strict=False) if len(frames) >= span]
-        if not long_enough:
+        if data.next_frames is not None:
+            self.next = data.next_frames
+        else:
+            self.next = np.full(len(data), -1)
+            for frames in runs:
+                self.next[frames[: max(0, len(frames) - stride)]] = frames[stride:]
+        firsts = lasts = np.concatenate([np.array(frames) for frames in runs])
+        for _ in range(length - 1):
+            lasts = np.where(lasts < 0, -1, self.next[lasts])
+        self.starts = firsts[lasts >= 0]
+        if not len(self.starts) and data.next_frames is not None:
+            raise DataError(f"no clip of {length} frames: nowhere do so many move enough, each beside the one before.")
+        if not len(self.starts):
             longest = max(map(len, runs))
             raise DataError(
                 f"a clip of {length} frames, {stride} apart, spans {span} frames, and the longest of {len(runs)} "
                 f"videos has {longest}. "
                 + (f"At most {(longest - 1) // stride + 1} fit." if longest > stride else "Lower the stride.")
             )
-        if len(long_enough) < len(runs):
-            short = len(runs) - len(long_enough)
-            log.warning("%d of %d videos are shorter than a clip (%d frames) and left out.", short, len(runs), span)
-        self.starts = np.concatenate([np.arange(begin, begin + count - span + 1) for begin, count in long_enough])
+        begins = np.isin(np.arange(len(data)), self.starts)
+        if short := sum(not begins[frames].any() for frames in runs):
+            log.warning("%d of %d videos have no clip of %d frames and are left out.", short, len(runs), length)
         edges = np.cumsum([0, *(len(source.data) for source in data.sources)])
-        firsts = self.order[self.starts]
-        self.by_source = [int(((firsts >= low) & (firsts < high)).sum()) for low, high in pairwise(edges)]
+        self.by_source = [int(((self.starts >= low) & (self.starts < high)).sum()) for low, high in pairwise(edges)]
         if empty := [s.name for s, count in zip(data.sources, self.by_source, strict=True) if not count]:
             raise DataError(f"sources {', '.join(empty)}: no video of {span} frames, which a clip spans.")
 
@@ -83,8 +90,10 @@ class Clips:
 
     def frames(self, clip: int) -> list[int]:
         """The indices of a clip's frames in the data set."""
-        first = int(self.starts[clip])
-        return [int(i) for i in self.order[first : first + (self.length - 1) * self.stride + 1 : self.stride]]
+        frames = [int(self.starts[clip])]
+        while len(frames) < self.length:
+            frames.append(int(self.next[frames[-1]]))
+        return frames
 
 
 def check_video(data: Dataset) -> None:

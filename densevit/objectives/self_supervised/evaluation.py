@@ -54,14 +54,14 @@ class HeldOutVideos:
             yield as_clip([self.read(index) for index in indices], indices)
 
     def trajectories(self, motions: Callable[[Batch], Motion]) -> Iterator[Tracked]:
-        """Yield each video's name, its poses (camera to world, the first is the identity), and its samples; of every
-        `stride`-th frame.
+        """Yield each video's name, its poses (camera to world, the first is the identity), and its samples; of frames
+        that follow each other in clips.
 
         Args:
             motions: from each frame of a clip to the next.
         """
         for name, frames in videos(self.data).items():
-            samples = [self.read(index) for index in frames[:: self.stride]]
+            samples = [self.read(index) for index in self._path(frames)]
             if len({sample.image.shape for sample in samples}) > 1 or len(samples) < 3:
                 continue
             poses = [np.eye(4)]
@@ -70,6 +70,13 @@ class HeldOutVideos:
                 for motion in motions(as_clip(part, range(len(part)))).double().cpu().numpy():
                     poses.append(poses[-1] @ np.linalg.inv(motion))
             yield name, np.stack(poses), samples
+
+    def _path(self, frames: Sequence[int]) -> list[int]:
+        """Return the first frame of a video and those that follow it, `stride` later where no clip has a next one."""
+        path, number = [frames[0]], {index: i for i, index in enumerate(frames)}
+        while (following := int(self.clips.next[path[-1]])) >= 0 or number[path[-1]] + self.stride < len(frames):
+            path.append(following if following >= 0 else frames[number[path[-1]] + self.stride])
+        return path
 
 
 def as_clip(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:

@@ -18,7 +18,7 @@ from torch import Tensor
 from densevit.config.schema import NonNegative, Run
 from densevit.config.validation import TaskSpec
 from densevit.data.loading.workers import auto_workers
-from densevit.engine.objective import OBJECTIVES, AllReduceMean, TrainingSetup
+from densevit.engine.objective import OBJECTIVES, AllReduceMean, Runtime, TrainingSetup
 from densevit.engine.train_state import Scores
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
@@ -26,7 +26,8 @@ from densevit.objectives.self_supervised.evaluation import HeldOutVideos, mean_o
 from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane, inverse, rigid, scaled
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.odometry import MeasuredMotion, baseline_lengths
-from densevit.objectives.self_supervised.parallax import check_video
+from densevit.objectives.self_supervised.pairs import PairMeasurements
+from densevit.objectives.self_supervised.parallax import check_video, chosen_frames
 from densevit.objectives.self_supervised.photometric import smoothness
 from densevit.objectives.self_supervised.views import ViewOptions, compare
 from densevit.objectives.sources import evaluating
@@ -64,8 +65,9 @@ class SelfSupervised(Supervised):
         occlusion: bool = False,
         brightness: bool = False,
         similarity: Literal["ssim", "census"] = "ssim",
+        strides: tuple[Annotated[int, Field(ge=1)], ...] = (),
     ) -> None:
-        """Raises ConfigError if no head or several give depth, DataError if no motion can be measured.
+        """Raises ConfigError if no head or several give depth.
 
         Args:
             motion: of the camera: `poses` of the data (depth is in their metres), or `matches`: rotation and direction
@@ -82,9 +84,10 @@ class SelfSupervised(Supervised):
             brightness: match mean and contrast of each pair first, for cameras that change their exposure.
             similarity: of images: ssim and colours, or census: which neighbours are brighter, so that exposure, also
                 one that changes over the image, cancels out.
+            strides: frames that a frame may be compared with, so many later; for each one the nearest with enough
+                parallax is taken, and it is left out where none has any. Empty: every `data.clip_stride`-th.
         """
         super().__init__(setup)
-        run = setup.run
         self.head = depth_head(setup.task_specs, {name: task.output.kind for name, task in setup.tasks.items()})
         self.disparity = setup.tasks[self.head].output.kind == "disparity"
         self.measured, self.velocity = motion == "matches", velocity
@@ -92,13 +95,8 @@ class SelfSupervised(Supervised):
         self.ground_truth, self.pyramid = ground_truth, pyramid
         self.options = ViewOptions(auto_mask, occlusion, brightness, weighted=geometry > 0, similarity=similarity)
         self.monitor = Monitor()
-        val = setup.data.get("val")
-        frames = (run.data.clip, run.data.clip_stride)
-        self.held_out = HeldOutVideos(val, *frames, setup.card) if val is not None and val.video else None
-        if self.measured:
-            workers = auto_workers() if run.data.workers == "auto" else run.data.workers
-            for data in (setup.data["train"], *([self.held_out.data] if self.held_out else [])):
-                data.annotate = MeasuredMotion(data, run.data.clip_stride, workers)
+        self.strides = strides
+        self.held_out: HeldOutVideos | None = None
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
@@ -110,12 +108,30 @@ class SelfSupervised(Supervised):
         if run.objective.get("velocity") and run.objective.get("motion", "poses") == "poses":
             yield "objective.velocity: motion 'poses' has its distances already; set objective.motion=matches."
         if run.parallel == "fsdp":
-            yield "parallel: objective 'self_supervised' goes with ddp; set it."
+            yield "parallel: objective 'self_supervised' needs ddp: each process validates clips of its own."
+        if run.objective.get("strides") and run.data.clip_stride != 1:
+            yield "data.clip_stride: objective.strides chooses the distance of frames; set only one of the two."
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
         super().check_data(run, tasks, data)
         check_video(run, data["train"], poses=run.objective["motion"] == "poses" or run.objective["velocity"])
+
+    def attach(self, runtime: Runtime) -> None:
+        """Measure parallax and motion of the videos where they are needed. Raises DataError if there is none."""
+        super().attach(runtime)
+        run, world = self.setup.run, runtime.state.world
+        workers = auto_workers(world.local_size) if run.data.workers == "auto" else run.data.workers
+        measurements = PairMeasurements(run.output, world, workers)
+        val = self.setup.data.get("val")
+        val = val if val is not None and val.video else None
+        for data in (self.setup.data["train"], *([] if val is None else [val])):
+            if self.strides:
+                data.next_frames = chosen_frames(data, self.strides, measurements)
+            if self.measured:
+                data.annotate = MeasuredMotion(data, run.data.clip_stride, measurements)
+        if val is not None:
+            self.held_out = HeldOutVideos(val, run.data.clip, run.data.clip_stride, self.setup.card)
 
     def on_train_step(self, progress: float) -> None:
         super().on_train_step(progress)

@@ -11,20 +11,20 @@ from torch import Tensor
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.fields import FIELDS, Points, Whole
-from densevit.data.loading.clips import videos
-from densevit.data.loading.prefetch import ordered_parallel_map
+from densevit.data.loading.clips import Clips
 from densevit.data.transforms.affine import AffineStep
 from densevit.errors import DataError
 from densevit.objectives.self_supervised.geometry import Plane
+from densevit.objectives.self_supervised.pairs import PairMeasurements
+from densevit.objectives.self_supervised.parallax import SHORT_SIDE, Places, Rays, gray_view, off_rotation, rays
 from densevit.ops.flow import Gray, consistent, dense_flow
-from densevit.ops.geometry import Matrix, rolled, scale, transform_intrinsics
+from densevit.ops.geometry import Matrix, rolled, scale
 from densevit.ops.points import MeasuredPoints, points_as_map
 from densevit.structures import Sample
 
 log = logging.getLogger(__name__)
 
-SHORT_SIDE = 192  # pixels that frames have while they are matched; all pixels below are of this size
-MATCHES = 400
+MATCHES = 400  # all pixels below are of frames of `SHORT_SIDE`
 NEAR_LINE = 0.75  # pixels between a match and its epipolar line
 SOFT = 0.25  # pixels, scale of the Cauchy loss of the fit
 LEAST_SEEN = 0.1  # of the pixels are led there and back by the optical flow
@@ -33,7 +33,6 @@ LEAST_AGREEING = 0.7  # of the matches lie near their lines
 LEAST_IN_FRONT = 0.95  # of those see their point before both cameras
 SIMILAR = 0.5  # log ratios of depth this far from their median count for the length of a baseline
 
-Rays = Float64[np.ndarray, "n 3"]
 Measured = tuple[Float64[np.ndarray, "4 4"], MeasuredPoints]
 """The motion to the other frame with a translation of length 1, and the depth of some pixels in that unit."""
 
@@ -55,23 +54,15 @@ class MeasuredMotion:
     """Adds `next_motion` and `baselines` to each frame of a data set's videos where they can be measured.
 
     Args:
-        stride: the next frame of a clip is so many frames later.
-        workers: processes that measure.
+        stride: of clips.
     """
 
-    def __init__(self, data: Dataset, stride: int, workers: int) -> None:
+    def __init__(self, data: Dataset, stride: int, measurements: PairMeasurements) -> None:
         """Raises DataError if no motion can be measured."""
-        data = data.without_depth()
-        pairs = [pair for frames in videos(data).values() for pair in zip(frames, frames[stride:], strict=False)]
-
-        def measure(number: int) -> Measured | None:
-            try:
-                return relative_motion(*map(data.read, pairs[number]))
-            except DataError:  # an unreadable frame, which the loader reports or skips
-                return None
-
-        motions = ordered_parallel_map(measure, len(pairs), workers, lambda i: f"frame '{data.names[pairs[i][0]]}'")
-        self.motions = {pair[0]: one for pair, one in zip(pairs, motions, strict=True) if one is not None}
+        clips = Clips(data, 2, stride)
+        pairs = [(first, second) for first, second in map(clips.frames, range(len(clips)))]
+        rows = measurements(motion_and_points, 12 + 3 * MATCHES, data, pairs)
+        self.motions = {pair[0]: row for pair, row in zip(pairs, rows, strict=True) if np.isfinite(row[0])}
         summary = f"the motion of {len(self.motions):,} of {len(pairs):,} pairs of frames was measured by matches"
         if not self.motions:
             raise DataError(f"{summary}: film with more light, texture and parallax, or give poses.")
@@ -81,9 +72,21 @@ class MeasuredMotion:
         """Return a sample, before its transforms, with what was measured from it."""
         if index not in self.motions:
             return sample
-        motion, points = self.motions[index]
+        motion, points = np.split(self.motions[index][np.isfinite(self.motions[index])].astype(np.float64), [12])
         size = (sample.image.shape[0], sample.image.shape[1])
-        return sample.with_arrays({"next_motion": motion, "baselines": points_as_map(points, size)})
+        arrays = {
+            "next_motion": np.r_[motion, 0, 0, 0, 1].reshape(4, 4),
+            "baselines": points_as_map(MeasuredPoints(*points.reshape(3, -1)), size),
+        }
+        return sample.with_arrays(arrays)
+
+
+def motion_and_points(first: Sample, second: Sample) -> Float64[np.ndarray, " _"]:
+    """Return 12 numbers of the motion, and column, row and depth of the points; nothing where they are not measured."""
+    if (measured := relative_motion(first, second)) is None:
+        return np.zeros(0)
+    motion, points = measured
+    return np.concatenate([motion[:3].ravel(), points.u, points.v, points.depth])
 
 
 def relative_motion(first: Sample, second: Sample) -> Measured | None:
@@ -97,14 +100,11 @@ def relative_motion(first: Sample, second: Sample) -> Measured | None:
     if first.intrinsics is None or second.intrinsics is None or first.image.shape != second.image.shape:
         return None
     factor = SHORT_SIDE / min(first.image.shape[:2])
-    zoom = scale(factor, factor)
-    a, b = (resized_gray(sample, factor) for sample in (first, second))
-    cameras = [transform_intrinsics(camera, zoom) for camera in (first.intrinsics, second.intrinsics)]
+    (a, camera), (b, other) = (gray_view(sample, factor) for sample in (first, second))
     pixels, moved = matches(a, b)
     if len(pixels) < MATCHES:
         return None
-    x, y = (rays(places, camera) for places, camera in zip((pixels, moved), cameras, strict=True))
-    focal = float(cameras[1][0, 0])
+    x, y, focal = rays(pixels, camera), rays(moved, other), float(other[0, 0])
     flat_x, flat_y = (np.ascontiguousarray(part[:, :2]) for part in (x, y))
     essential, inliers = cv2.findEssentialMat(flat_x, flat_y, np.eye(3), cv2.RANSAC, 0.99, NEAR_LINE / focal)
     if essential is None or essential.shape != (3, 3):
@@ -116,24 +116,17 @@ def relative_motion(first: Sample, second: Sample) -> Measured | None:
     across, along = np.cross(y, turned), np.cross(y, direction)
     depth = -(across * along).sum(1) / np.maximum((across * across).sum(1), 1e-12)
     in_front = near & (depth > 0) & ((depth[:, None] * turned + direction)[:, 2] > 0)
-    parallax = focal * np.linalg.norm(turned[:, :2] / np.maximum(turned[:, 2:], 1e-6) - y[:, :2], axis=1)
     if near.mean() < LEAST_AGREEING or in_front.sum() < LEAST_IN_FRONT * near.sum():
         return None
-    if np.median(parallax) < LEAST_PARALLAX:
+    if np.median(off_rotation(turn, x, moved, other)) < LEAST_PARALLAX:
         return None
     motion = np.eye(4)
     motion[:3, :3], motion[:3, 3] = Rotation.from_matrix(turn).as_matrix(), direction
-    u, v = (np.linalg.inv(zoom) @ np.c_[pixels, np.ones(len(pixels))][in_front].T)[:2]
+    u, v = (np.linalg.inv(scale(factor, factor)) @ np.c_[pixels, np.ones(len(pixels))][in_front].T)[:2]
     return motion, MeasuredPoints(u, v, depth[in_front])
 
 
-def resized_gray(sample: Sample, factor: float) -> Gray:
-    gray = cv2.cvtColor(np.ascontiguousarray(sample.image), cv2.COLOR_RGB2GRAY)
-    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
-    return np.asarray(cv2.resize(gray, None, fx=factor, fy=factor, interpolation=how), np.uint8)
-
-
-def matches(a: Gray, b: Gray) -> tuple[Float64[np.ndarray, "n 2"], Float64[np.ndarray, "n 2"]]:
+def matches(a: Gray, b: Gray) -> tuple[Places, Places]:
     """Return pixels of a and where they are in b: some of the third with the strongest edges, of those that the
     optical flow leads there and back; none if these are few."""
     flow, back = dense_flow(a, b), dense_flow(b, a)
@@ -144,11 +137,6 @@ def matches(a: Gray, b: Gray) -> tuple[Float64[np.ndarray, "n 2"], Float64[np.nd
     selected = np.random.default_rng(0).permutation(strongest)[:MATCHES]
     pixels = np.stack([columns, rows], 1)[selected].astype(np.float64)
     return pixels, pixels + flow[rows, columns][selected]
-
-
-def rays(pixels: Float64[np.ndarray, "n 2"], camera: Matrix) -> Rays:
-    """Return the points at depth 1 that pixels show."""
-    return np.asarray(np.c_[pixels, np.ones(len(pixels))] @ np.linalg.inv(camera).T)
 
 
 def refined(turn: Matrix, direction: Any, x: Rays, y: Rays, focal: float) -> tuple[Matrix, Any]:

@@ -1,6 +1,7 @@
 """The motion between two frames, measured by matches: of a rendered room whose motion is known."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.transforms.geometric import HFlip
 from densevit.errors import DataError
 from densevit.objectives.self_supervised.odometry import MeasuredMotion, baseline_lengths, relative_motion
+from densevit.objectives.self_supervised.pairs import PairMeasurements
 from densevit.structures import Sample
 
 CAMERA = np.array([[110.0, 0, 63.5], [0, 110, 47.5], [0, 0, 1]])
@@ -70,7 +72,7 @@ def test_a_camera_that_only_turns_and_frames_of_two_places_have_no_measured_moti
 class Walk(Dataset):
     """Three frames of one video, the last of which cannot be read."""
 
-    names = ("walk/0", "walk/1", "walk/2")
+    names, video = ("walk/0", "walk/1", "walk/2"), True
 
     def read(self, index: int) -> Sample:
         if index == 2:
@@ -78,9 +80,9 @@ class Walk(Dataset):
         return frame(1.0 * index, (0.2 * index, 0.0, 0.1 * index), self.names[index])
 
 
-def test_a_frame_carries_its_motion_to_the_next_through_transforms() -> None:
+def test_a_frame_carries_its_motion_to_the_next_through_transforms(tmp_path: Path) -> None:
     walk = Walk()
-    measured = MeasuredMotion(walk, 1, 0)
+    measured = MeasuredMotion(walk, 1, PairMeasurements(tmp_path))
     first, second = (measured(index, walk.read(index)) for index in (0, 1))
     assert set(first.inputs) == {"next_motion", "baselines"} and not second.inputs
     mirrored = HFlip(p=1.0)(first, np.random.default_rng(0))
@@ -88,7 +90,7 @@ def test_a_frame_carries_its_motion_to_the_next_through_transforms() -> None:
     np.testing.assert_allclose(mirrored.inputs["next_motion"], sign @ first.inputs["next_motion"] @ sign, atol=1e-12)
     np.testing.assert_array_equal(mirrored.inputs["baselines"], first.inputs["baselines"][:, ::-1])
     with pytest.raises(DataError, match="the motion of 0 of 1 pairs of frames"):
-        MeasuredMotion(walk, 2, 0)
+        MeasuredMotion(walk, 2, PairMeasurements(tmp_path))
 
 
 def test_the_length_of_a_step_is_the_mean_log_ratio_of_depth_to_baselines_without_outliers() -> None:

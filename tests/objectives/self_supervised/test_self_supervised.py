@@ -202,7 +202,7 @@ def test_a_camera_that_stands_or_only_turns_is_refused(
             "objective.motion": "poses" if "pose" in columns else "matches",
         }
         with pytest.raises(
-            DataError, match=r"median parallax of 7 pairs .* is 0(\.\d+)? pixels at 48x64, .* only turns"
+            DataError, match=r"median parallax of 8 pairs .* is 0(\.\d+)? pixels at 48x64, .* only turns"
         ):
             run(config, "refused", **changes)
 
@@ -211,8 +211,9 @@ def test_what_teaches_nothing_is_refused_before_the_first_step(config: Path, tmp
     for changes, error, why in (
         ({"data.clip": 1}, ConfigError, r"data\.clip: objective 'self_supervised' compares neighbouring frames"),
         ({"data.transforms": [{"type": "random_scale"}]}, ConfigError, "RandomScale divides depth, as no camera does"),
+        ({"data.clip_stride": 2, "objective.strides": [1, 2]}, ConfigError, r"data\.clip_stride: objective\.strides"),
         ({"objective.velocity": 1.0}, ConfigError, r"objective\.velocity: motion 'poses' has its distances"),
-        ({"parallel": "fsdp"}, ConfigError, r"parallel: objective 'self_supervised' goes with ddp"),
+        ({"parallel": "fsdp"}, ConfigError, r"parallel: objective 'self_supervised' needs ddp"),
     ):
         with pytest.raises(error, match=why):
             run(config, "refused", **changes)
