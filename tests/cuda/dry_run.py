@@ -207,6 +207,7 @@ def dry_run(
         stack.enter_context(patch.object(training, "dataset_fingerprint", lambda data: ""))
         stack.enter_context(patch.object(self_supervised, "check_video", lambda *args, **kwargs: None))
         stack.enter_context(patch.object(self_supervised, "MeasuredMotion", lambda *args: None))
+        stack.enter_context(patch.object(self_supervised, "chosen_frames", lambda *args: None))
         for entry in without_numbers() if shapes_only else ():
             stack.enter_context(entry)
         world = DistributedContext(fake_gpu.DEVICE)

@@ -56,6 +56,8 @@ class Manifest:
 class PseudoLabels(Dataset):
     """Images with depth, labels or both from a teacher; the kind of depth is that of its head."""
 
+    video = True
+
     def __init__(
         self,
         *,

@@ -50,16 +50,19 @@ def check_video(run: Run, data: Any, *, poses: bool) -> None:
     stride = max(run.objective["strides"], default=run.data.clip_stride)
     clips = Clips(data, 2, stride)
     samples = AugmentedDataset(data, transform, run.seed)
-    found, posed = [], 0
+    found, posed, unknown = [], 0, []
     for clip in evenly_spaced(len(clips), PAIRS):
         first, second = (samples.read(index, (0, clip)) for index in clips.frames(clip))
-        if first.intrinsics is None or second.intrinsics is None:
-            raise DataError(
-                f"data.train: the camera of '{first.name}' is not known; write its focal length and centre into "
-                "intrinsics.json, or set the data set's `camera`."
-            )
-        posed += first.pose is not None and second.pose is not None
-        found.append(parallax(first, second))
+        if first.intrinsics is not None and second.intrinsics is not None:
+            posed += first.pose is not None and second.pose is not None
+            found.append(parallax(first, second))
+        elif first.depth is None or not run.objective["ground_truth"]:
+            unknown.append(first.name)
+    if unknown or not found:
+        raise DataError(
+            f"data.train: the camera of '{[*unknown, first.name][0]}' is not known; write its focal length and centre "
+            "into intrinsics.json, or set the data set's `camera`."
+        )
     if poses and not posed:
         raise DataError(
             f"data.train: objective.motion 'poses' and objective.velocity need the pose of each image, and none of "
@@ -93,10 +96,11 @@ def chosen_frames(data: Dataset, strides: Sequence[int], measurements: PairMeasu
         useful = min(pixels, ENOUGH) if pixels >= LEAST else 0.0
         if useful > most[first]:
             following[first], most[first] = second, useful
-    moving = int((following >= 0).sum())
-    told = f"{moving:,} of {len(data):,} frames move enough beside one of the frames {sorted(strides)} later"
+    moving, later = int((following >= 0).sum()), ", ".join(map(str, sorted(strides)))
+    told = f"{moving:,} of {len(data):,} frames have {LEAST} pixels of parallax beside the frame {later} later"
     if not moving:
-        raise DataError(f"{told}: parallax is {np.nanmedian(found):.2f} pixels. Film while you walk.")
+        middle = np.median(np.nan_to_num(found))
+        raise DataError(f"{told}; the median is {middle:.2f}. Film while you walk, or set larger objective.strides.")
     log.info("%s.", told)
     return following
 

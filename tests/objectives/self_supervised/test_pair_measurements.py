@@ -115,5 +115,5 @@ def test_slow_parts_of_a_walk_take_distant_frames_fast_ones_near_ones_and_standi
     clips = Clips(data, 3)
     assert [clips.frames(i) for i in range(len(clips))][:2] == [[0, 4, 8], [1, 5, 9]]
     assert max(max(clips.frames(i)) for i in range(len(clips))) == 13
-    with pytest.raises(DataError, match=r"0 of 6 frames move enough .* \[1, 2\] later: .* is 0\.\d\d pixels"):
+    with pytest.raises(DataError, match=r"0 of 6 frames have .* the frame 1, 2 later; the median is 0\.\d\d\."):
         chosen_frames(Places(*[0.0] * 6), [1, 2], PairMeasurements(tmp_path))

@@ -1,5 +1,6 @@
 """Depth from a video without ground truth: trained, resumed, shared by processes, scored; and what is refused."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ import pytest
 import torch
 from forked import ForkServer
 from scipy.spatial.transform import Rotation
-from small_video import small_video, video_config
+from small_video import FOCAL, SIZE, small_video, video_config
 from torch import Tensor
 
 import densevit
 from densevit.builder import plan as planning
 from densevit.builder import training
+from densevit.cli.main import main
 from densevit.config import parser
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
@@ -178,6 +180,53 @@ def test_a_mixture_may_have_a_source_without_depth(config: Path) -> None:
     output = run(config, "mix", **{"data.train": mix, "objective": objective, "steps": 2})
     row = read_csv(output / "train.csv")[-1]
     assert row["depth/silog"] > 0 and row["photometric"] > 0 and "video/silog" not in row
+
+
+PRIOR = {
+    "model.heads.depth": {"type": "disparity"},
+    "tasks.depth.losses": [{"type": "ssi"}, {"type": "ssi_gradient", "weight": 0.5}],
+}
+
+
+@pytest.fixture(scope="module")
+def pseudo_labels(config: Path) -> Path:
+    """The images, their camera and the disparity of a teacher, in one folder of images."""
+    teacher = run(config, "teacher", **PRIOR, **{"objective.type": "supervised", "best": None, "steps": 1})
+    root = small_video(config.parent / "labelled")
+    camera = {"fx": FOCAL, "fy": FOCAL, "cx": (SIZE[1] - 1) / 2, "cy": (SIZE[0] - 1) / 2}
+    (root / "intrinsics.json").write_text(json.dumps(camera))
+    assert main(["pseudo-label", str(teacher), str(root / "images"), "--output", str(root / "pseudo")]) == 0
+    return root
+
+
+@pytest.mark.parametrize("images", ["same", "others"])
+def test_a_published_model_is_a_prior_beside_the_photometric_loss(
+    config: Path, pseudo_labels: Path, images: str
+) -> None:
+    """Its maps stand beside the frames of the walk, or label images without camera in a source of their own."""
+    walk = {"type": "folder", "root": str(pseudo_labels), "require_depth": False}
+    sources = {
+        "same": [{"data": {**walk, "depths": "pseudo"}, "truth": "disparity"}],
+        "others": [
+            {"name": "walk", "data": walk, "truth": "none"},
+            {"name": "prior", "data": {"type": "pseudo_labels", "root": str(pseudo_labels / "pseudo")}},
+        ],
+    }[images]
+    changes = {
+        **PRIOR,
+        "data.train": {"type": "mix", "sources": sources},
+        "data.val": {"type": "mix", "sources": sources[:1]},
+        "objective": {**MATCHES["objective"], "ground_truth": 0.1},
+    }
+    trainer, batch = built(config, *(f"{key}={json.dumps(value)}" for key, value in changes.items()))
+    losses = trainer.objective.losses(batch, 0)
+    parameters = [p for p in trainer.model.parameters() if p.requires_grad]
+    for name in ("photometric", "ssi", "ssi_gradient"):
+        gradients = torch.autograd.grad(losses[name], parameters, retain_graph=True, allow_unused=True)
+        assert sum(float(g.abs().sum()) for g in gradients if g is not None) > 0, name
+    row = read_csv(run(config, f"prior-{images}", **changes, steps=3) / "train.csv")[-1]
+    assert row["photometric"] > 0 and row["ssi"] > 0 and row["ssi_gradient"] > 0
+    assert images == "same" or (row["prior/ssi"] > 0 and "walk/ssi" not in row)
 
 
 def test_a_disparity_head_learns_up_to_a_scale(config: Path) -> None:
