@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,7 @@ def pseudo_labels(config: Path) -> Path:
     """The images, their camera and the disparity of a teacher, in one folder of images."""
     teacher = run(config, "teacher", **PRIOR, **{"objective.type": "supervised", "best": None, "steps": 1})
     root = small_video(config.parent / "labelled")
+    shutil.rmtree(root / "depths")
     camera = {"fx": FOCAL, "fy": FOCAL, "cx": (SIZE[1] - 1) / 2, "cy": (SIZE[0] - 1) / 2}
     (root / "intrinsics.json").write_text(json.dumps(camera))
     assert main(["pseudo-label", str(teacher), str(root / "images"), "--output", str(root / "pseudo")]) == 0
