@@ -41,7 +41,7 @@ API = {
     ),
     "api/extend.md": (
         "Base classes",
-        "What a component of your own derives from; [Components of your own](../../plugins.md) shows one.",
+        "The base classes of custom components; see [Custom components](../../plugins.md).",
         [
             "densevit.structures", "densevit.models.encoders.base.Encoder", "densevit.models.decoders.base.Decoder",
             "densevit.models.heads.base.Head", "densevit.losses.depth", "densevit.data.datasets.base.Dataset",
