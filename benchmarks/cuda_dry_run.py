@@ -18,17 +18,22 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests/cuda"))
 
 import torch  # noqa: E402
+from compiled_recipes import compiled  # noqa: E402
 from dry_run import BUDGETS, IMAGES, RECIPES, budget, dry_run, image_size, plan_of  # noqa: E402
 
 HEADER = """# Every recipe on a stand-in of a GPU, {date}
 
 `python benchmarks/cuda_dry_run.py`, torch {torch}, bf16, no GPU. The second training step with {few} images of the
-recipe's size, on tensors without numbers: how often the host waits for the device, kernels that start, bytes copied up;
-and what autograd keeps of model and losses for {few} and {many} images, as slope and constant. Not a measurement of a
-GPU; what such a run cannot see stands in docs/cuda.md. EoMT's matching, which waits once in a real step, is replaced,
+recipe's size, on tensors without numbers: how often the host waits for the device, kernels that start, those of them
+that only cast a tensor to another type, bytes copied up; what autograd keeps of model and losses for {few} and {many}
+images, as slope and constant; and, with compiled blocks, graphs and their breaks. Not a measurement of a GPU; what such
+a run cannot see stands in docs/cuda.md. EoMT's matching, which waits once in a real step, is replaced,
 for there are no numbers to match.
 """
-HEADS = ("recipe", "image", "waits", "kernels", "MB copied up an image", "GB kept an image", "GB kept, constant")
+HEADS = (
+    *("recipe", "image", "waits", "kernels", "casts", "MB copied up an image", "GB kept an image", "GB kept, constant"),
+    *("graphs", "breaks"),
+)
 
 
 def main() -> None:
@@ -43,12 +48,14 @@ def main() -> None:
         plan = plan_of(recipe)
         with TemporaryDirectory() as folder:
             found = dry_run(plan, Path(folder), shapes_only=True, images=IMAGES)
-        budgets[recipe] = budget(found)
+        graphs = compiled(plan)
+        budgets[recipe] = budget(found) | graphs
         size = " x ".join(map(str, image_size(plan.run)))
         print(
-            f"| {recipe} | {size} | {sum(found.waits.values())} | {found.kernels:,} "
+            f"| {recipe} | {size} | {sum(found.waits.values())} | {found.kernels:,} | {found.casts:,} "
             f"| {found.bytes_up / IMAGES[0] / 1e6:.2f} | {found.kept_per_image / 2**30:.2f} "
-            f"| {max(0.0, found.constant) / 2**30:.2f} |",
+            f"| {max(0.0, found.constant) / 2**30:.2f} "
+            f"| {graphs['graphs']} | {graphs['graph_breaks']} |",
             flush=True,
         )
     if args.budgets:

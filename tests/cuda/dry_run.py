@@ -132,7 +132,7 @@ class Found:
     """What one run of `dry_run` took.
 
     Attributes:
-        waits, kernels, bytes_up: of a training step, the second of a run, which logs nothing.
+        waits, kernels, casts, bytes_up: of a training step, the second of a run, which logs nothing.
         prediction_waits, prediction_kernels: of the prediction of one image, the second of its size.
         float64: operations in float64 on the device, of all that ran.
         kept: bytes for the backward pass, by number of images.
@@ -140,6 +140,7 @@ class Found:
 
     waits: dict[tuple[str, str], int]
     kernels: int
+    casts: int
     bytes_up: int
     said: str
     float64: Counter[str]
@@ -217,7 +218,7 @@ def dry_run(
         float64 = Counter(counts.float64)
         counts.reset()
         values, _ = trainer.train_step(batches, stop, wait=False)
-        step = dict(counts.waits), counts.kernels, counts.bytes_up, counts.said()
+        step = dict(counts.waits), counts.kernels, counts.casts, counts.bytes_up, counts.said()
         kept = {number: bytes_kept(trainer, batch_of(plan, number, size)) for number in images}
         if not shapes_only:
             values, _ = trainer.train_step(batches, stop)
@@ -293,6 +294,7 @@ def budget(found: Found) -> dict[str, float]:
     return {
         "waits": sum(found.waits.values()),
         "kernels": found.kernels,
+        "casts": found.casts,
         "kept_mb": round(found.kept_per_image / 2**20, 1),
         "constant_mb": round(max(0.0, found.constant) / 2**20, 1),
         "prediction_waits": sum(found.prediction_waits.values()),

@@ -61,11 +61,13 @@ class Counts:
     Attributes:
         waits: (what, where) -> how often the host waited for the device.
         float64: operations with a float64 tensor on the device, by where.
+        casts: kernels that only copy a tensor into another dtype.
     """
 
     waits: Counter[tuple[str, str]] = field(default_factory=Counter)
     float64: Counter[str] = field(default_factory=Counter)
     kernels: int = 0
+    casts: int = 0
     bytes_up: int = 0
     launched: int = 0  # kernels since the beginning; not reset
 
@@ -81,7 +83,7 @@ class Counts:
     def reset(self) -> None:
         self.waits.clear()
         self.float64.clear()
-        self.kernels = self.bytes_up = 0
+        self.kernels = self.casts = self.bytes_up = 0
 
     def said(self) -> str:
         return "; ".join(f"{n} x {what} at {where}" for (what, where), n in self.waits.most_common())
@@ -230,6 +232,7 @@ def to_copy(op: Any, x: Tensor, kwargs: dict[str, Any]) -> GpuTensor:
     if not isinstance(x, GpuTensor):
         return upload(op(x, **options), asynchronous=bool(kwargs.get("non_blocking")) and is_pinned(x))
     COUNTS.launch()
+    COUNTS.casts += options.get("dtype", x.dtype) != x.dtype
     if torch.float64 in (x.dtype, options.get("dtype")):
         COUNTS.float64[place()] += 1
     return GpuTensor(computed(op, (x.inner,), options))
@@ -239,6 +242,7 @@ def copy_into(target: Tensor, source: Tensor) -> Tensor:
     if isinstance(target, GpuTensor) != isinstance(source, GpuTensor) and source.ndim:
         COUNTS.wait("copy_ between devices")
     COUNTS.launch()
+    COUNTS.casts += target.dtype != source.dtype
     to, given = inner(target), inner(source)
     if to.device == given.device:
         computed(aten.copy_.default, (to, given), {})

@@ -4,6 +4,8 @@
 """
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,13 @@ from dry_run import BUDGETS, IMAGES, RECIPES, Found, budget, dry_run, plan_of
 pytestmark = [pytest.mark.fake_cuda, pytest.mark.slow]
 
 MORE = 1.02  # of kernels and bytes: a change of timm's or torch's is no fault
-MB = 2**20
+PROGRAM = Path(__file__).with_name("compiled_recipes.py")
 
 
 def check(found: Found, allowed: dict[str, float]) -> None:
     now = budget(found)
     assert now["waits"] <= allowed["waits"], f"a step waits for the device: {found.said}"
+    assert now["casts"] <= allowed["casts"], f"{now['casts']} casts, where {allowed['casts']} are allowed"
     assert now["prediction_waits"] <= allowed["prediction_waits"], f"waits of a prediction: {found.prediction_waits}"
     for name in ("kernels", "kept_mb", "constant_mb", "prediction_kernels"):
         assert now[name] <= MORE * allowed[name] + 1, f"{name}: {now[name]}, where {allowed[name]} are allowed"
@@ -28,6 +31,15 @@ def test_the_recipe_stays_within_its_budget(recipe: str, tmp_path: Path) -> None
     allowed = json.loads(BUDGETS.read_text())
     found = dry_run(plan_of(recipe), tmp_path, shapes_only=True, images=IMAGES)
     check(found, allowed[recipe])
+
+
+def test_the_compiled_blocks_of_each_recipe_have_no_more_graphs_and_breaks_than_allowed() -> None:
+    done = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found, budgets = json.loads(done.stdout.splitlines()[-1]), json.loads(BUDGETS.read_text())
+    assert found.keys() == budgets.keys()
+    more = {recipe: now for recipe, now in found.items() if any(now[key] > budgets[recipe][key] for key in now)}
+    assert not more
 
 
 def test_a_number_that_is_read_in_a_step_exceeds_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,14 @@ def test_waits_are_counted(waiting, count: int) -> None:
         assert sum(counts.waits.values()) == count, counts.said()
 
 
+def test_casts_are_counted_among_the_kernels() -> None:
+    with fake_gpu.fake_gpu() as counts:
+        x, low = torch.rand(5, device="cuda"), torch.rand(5, device="cuda").bfloat16()
+        counts.reset()
+        x.bfloat16(), x.float(), x.clone(), x.copy_(low), low.copy_(low), x + low  # of the sum no kernel is a cast
+        assert (counts.kernels, counts.casts) == (5, 2)
+
+
 def test_an_event_is_waited_for_unless_work_stands_behind_it() -> None:
     with fake_gpu.fake_gpu() as counts:
         x, event = torch.rand(5, device="cuda"), torch.cuda.Event()
