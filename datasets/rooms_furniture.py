@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def catalogue(library: zipfile.ZipFile) -> Iterator[dict[str, str]]:
-    """The library's own list: one mapping per model, with its folder's name under `folder`."""
+    """Yield the library's own list: one mapping per model, with its folder's name under `folder`."""
     text = library.read("PluginFurnitureCatalog.properties").decode("latin-1")
     entries: dict[str, dict[str, str]] = {}
     for key, number, value in re.findall(r"^(\w+)#(\d+)=(.*?)\s*$", text, re.M):
@@ -111,7 +111,7 @@ def convert(library: zipfile.ZipFile, entry: dict[str, str], output: Path) -> di
 
 
 def surface_of(entry: dict[str, str]) -> float | None:
-    """The height in metres at which things can stand on it; the catalogue writes -1 for none."""
+    """Return the height in metres at which things can stand on it; the catalogue writes -1 for none."""
     centimetres = float(entry.get("dropOnTopElevation", entry["height"]))
     return round(centimetres / 100, 3) if centimetres > 0 else None
 
@@ -135,7 +135,7 @@ def read_obj(text: str) -> Wavefront:
 
 
 def corner(word: str, counts: list[int]) -> list[int]:
-    """`7/2/5`, `7//5` or `7` as indices from 0; negative ones count from the end (OBJ specification)."""
+    """Return `7/2/5`, `7//5` or `7` as indices from 0; negative ones count from the end (OBJ specification)."""
     given = [int(x) if x else 0 for x in [*word.split("/"), "", ""][:3]]
     return [i - 1 if i > 0 else count + i if i < 0 else -1 for i, count in zip(given, counts, strict=True)]
 
@@ -153,7 +153,7 @@ def read_mtl(text: str) -> dict[str, dict[str, str]]:
 
 
 def upright(mesh: Wavefront, size: np.ndarray) -> Wavefront:
-    """From OBJ axes (y up, front at +z) to ours (z up, front at +y), and to the catalogue's size."""
+    """Turn from OBJ axes (y up, front at +z) to ours (z up, front at +y), and to the catalogue's size."""
     turn = np.array([[-1, 0, 0], [0, 0, 1], [0, 1, 0]])
     points, normals = mesh.points @ turn.T, mesh.normals @ turn.T
     used = points[np.unique(mesh.corners[..., 0])]
@@ -185,7 +185,7 @@ def pack(mesh: Wavefront, materials: dict[str, dict[str, str]], size: np.ndarray
 
 
 def simplify(points: np.ndarray, corners: np.ndarray, material: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Merges points that share a cell, in the finest grid (2 cm at most) that leaves MAX_FACES triangles."""
+    """Merge points that share a cell, in the finest grid (2 cm at most) that leaves MAX_FACES triangles."""
     for cell in (1e-4, 0.004, 0.006, 0.008, 0.01, 0.013, 0.016, 0.02):
         grid, member = np.unique(np.round(points / cell).astype(int), axis=0, return_inverse=True)
         member = member.reshape(-1)
@@ -202,19 +202,19 @@ def simplify(points: np.ndarray, corners: np.ndarray, material: np.ndarray) -> t
 
 
 def first_of_its_kind(faces: np.ndarray) -> np.ndarray:
-    """False for a triangle that lies on an earlier one: a ray would meet now this, now that."""
+    """Return False for a triangle that lies on an earlier one: a ray would meet now this, now that."""
     first = np.zeros(len(faces), dtype=bool)
     first[np.unique(np.sort(faces, axis=1), axis=0, return_index=True)[1]] = True
     return first
 
 
 def padded(table: np.ndarray) -> np.ndarray:
-    """A table whose last row, which index -1 meets, is zero."""
+    """Return a table whose last row, which index -1 meets, is zero."""
     return np.concatenate([table, np.zeros((1, table.shape[1]))])
 
 
 def vertex_normals(mesh: Wavefront, points: np.ndarray, corners: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """The file's normals; where it has none, the faces'."""
+    """Return the file's normals; where it has none, the faces'."""
     a, b, c = points[corners[faces][..., 0]].transpose(1, 0, 2)
     flat = np.zeros((len(corners), 3))
     np.add.at(flat, faces.reshape(-1), np.repeat(np.cross(b - a, c - a), 3, axis=0))
@@ -237,7 +237,7 @@ def shrink(data: bytes) -> np.ndarray:
 
 
 def licence_of(library: zipfile.ZipFile, folder: PurePosixPath) -> str:
-    """The model's page, as its licence file gives it; fails where that file does not say CC0."""
+    """Return the model's page, as its licence file gives it; fails where that file does not say CC0."""
     for name in library.namelist():
         if name.startswith(f"{folder}/") and "license" in name.lower():
             text = library.read(name).decode("utf-8", "replace")

@@ -23,7 +23,7 @@ class Interval:
     data: str  # which these were
 
     def warning(self) -> str:
-        """What makes the level doubtful, or ""."""
+        """Return what makes the level doubtful, or ""."""
         if self.images >= FEW:
             return ""
         return (
@@ -52,7 +52,7 @@ class Calibration:
     gain: tuple[float, float] | None = None
 
     def describe(self) -> str:
-        """The formula, as `1.13 depth + 0.05`."""
+        """Return the formula, as `1.13 depth + 0.05`."""
         if self.form == "log_affine":
             return f"exp({self.a:.4g} log(depth) {self.b:+.4g})"
         return "depth" if self.form == "identity" else f"{self.a:.4g} depth" + (f" {self.b:+.4g}" if self.b else "")

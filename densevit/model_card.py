@@ -83,7 +83,7 @@ class HeadSpec:
 
 
 def uncertainty_of(head: str) -> str:
-    """The output that holds the uncertainty of a depth head."""
+    """Return the output that holds the uncertainty of a depth head."""
     return f"{head}/uncertainty"
 
 
@@ -139,11 +139,11 @@ class ModelCard:
         return next((name for name, spec in self.outputs.items() if spec.output_kind.estimates_camera), None)
 
     def heads_of(self, *kinds: Kind) -> list[str]:
-        """Names of the heads of these kinds."""
+        """Return the names of the heads of these kinds."""
         return [name for name, spec in self.outputs.items() if spec.kind in kinds]
 
     def head(self, name: str | None = None) -> str:
-        """The name of the head: the only one, `depth` among several, or the one that is given."""
+        """Return the name of the head: the only one, `depth` among several, or the one that is given."""
         heads = [head for head, spec in self.outputs.items() if not spec.output_kind.auxiliary]
         name = name or (heads[0] if len(heads) == 1 else "depth")
         if name not in self.outputs:
@@ -151,8 +151,8 @@ class ModelCard:
         return name
 
     def head_for(self, kinds: Collection[str], requested: Collection[str] = (), what: str = "this") -> str:
-        """The head of one of these kinds: the only one, the one that is requested, or `depth`. Raises ConfigError,
-        whose message begins with `what`, if there is none, several or no such head."""
+        """Return the head of one of these kinds: the only one, the one that is requested, or `depth`. Raises
+        ConfigError, whose message begins with `what`, if there is none, several or no such head."""
         for name in requested:
             if name not in self.outputs:
                 raise ConfigError(f"{what}: this model has no head '{name}'. It has: {', '.join(self.outputs)}.")
@@ -168,8 +168,8 @@ class ModelCard:
         raise ConfigError(f"{what}: there is no map to write or score, for this needs {meanings(kinds)}; {have}.")
 
     def label_head(self, name: str | None, what: str) -> str:
-        """The head that classifies pixels: the only one, or the one that is named. Raises ConfigError as `head_for`, or
-        if the named one gives something else."""
+        """Return the head that classifies pixels: the only one, or the one that is named. Raises ConfigError as
+        `head_for`, or if the named one gives something else."""
         head = self.head_for(("labels",), [name] if name else (), what)
         if name not in (None, head):
             meaning = self.outputs[name].output_kind.meaning

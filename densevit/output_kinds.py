@@ -188,5 +188,5 @@ def meanings(names: Iterable[str]) -> str:
 
 
 def argmax_or_ignore(logits: Float[Tensor, "b k h w"]) -> Int64[Tensor, "b h w"]:
-    """The class of each pixel; IGNORE where the logits are not all finite, as outside a window."""
+    """Return the class of each pixel; IGNORE where the logits are not all finite, as outside a window."""
     return torch.where(logits.isfinite().all(1), logits.argmax(1), IGNORE)

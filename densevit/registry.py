@@ -33,7 +33,7 @@ class ComponentSpec(Generic[T]):
         return self.component(*args, **self.options)
 
     def spec(self) -> ComponentConfig:
-        """The config that `check` accepts back, every default spelled out, in plain YAML types."""
+        """Return the config that `check` accepts back, every default spelled out, in plain YAML types."""
         plain = {name: TypeAdapter(Any).dump_python(value, mode="json") for name, value in self.options.items()}
         return {"type": self.name, **plain}
 
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
         return add
 
     def check(self, spec: Mapping[str, Any], key_path: str, *, partial: bool = False) -> ComponentSpec[T]:
-        """Checks name, options and types before anything is built. `partial`: missing options are no error, since a
+        """Check name, options and types before anything is built. `partial`: missing options are no error, since a
         checkpoint may hold them; the result is not for building. Raises ConfigError: naming every error of this
         component at once."""
         options = dict(spec)
@@ -103,7 +103,7 @@ class Registry(Generic[T]):
 
 @cache
 def schema(component: Callable[..., Any]) -> type[BaseModel]:
-    """The keyword-only parameters of a component, as a pydantic model that forbids anything else."""
+    """Return the keyword-only parameters of a component, as a pydantic model that forbids anything else."""
     keys: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default)
         for p in inspect.signature(component, eval_str=True).parameters.values()
@@ -114,13 +114,13 @@ def schema(component: Callable[..., Any]) -> type[BaseModel]:
 
 
 def choices(component: Callable[..., Any], option: str) -> tuple[Any, ...]:
-    """The values that a component's `Literal` option can take; none if it has no such option."""
+    """Return the values that a component's `Literal` option can take; none if it has no such option."""
     field = schema(component).model_fields.get(option)
     return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
 
 
 def default(component: Callable[..., Any], option: str) -> Any:
-    """The default of a component's option; None if it has no such option."""
+    """Return the default of a component's option; None if it has no such option."""
     field = schema(component).model_fields.get(option)
     return field.get_default() if field is not None else None
 
@@ -140,7 +140,8 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], key_path: str, 
 
 
 def _known_keys(model: type[BaseModel]) -> Callable[[Sequence[Any]], Iterable[str]]:
-    """The keys at a place of a component's options: its own, or those of the dataclass that one of them holds."""
+    """Return the keys at a place of a component's options: its own, or those of the dataclass that one of them
+    holds."""
 
     def keys_at(location: Sequence[Any]) -> Iterable[str]:
         field = model.model_fields.get(str(location[0])) if location else None
@@ -151,7 +152,7 @@ def _known_keys(model: type[BaseModel]) -> Callable[[Sequence[Any]], Iterable[st
 
 
 def check_bool_as_number(raw: Any, checked: Any, key_path: str) -> Iterator[str]:
-    """Errors for booleans where a number belongs; pydantic would take true for 1."""
+    """Yield the errors for booleans where a number belongs; pydantic would take true for 1."""
     if isinstance(raw, Mapping):
         for name, value in raw.items():
             below = checked.get(name) if isinstance(checked, Mapping) else getattr(checked, str(name), None)
@@ -173,7 +174,7 @@ def explain(
     key_path: str,
     keys_at: Callable[[Sequence[Any]], Iterable[str]],
 ) -> list[str]:
-    """Pydantic's errors as messages, one line per key: where, what came, what would fit."""
+    """Return Pydantic's errors as messages, one line per key: where, what came, what would fit."""
     expected: dict[str, list[str]] = {}
     got: dict[str, str] = {}
     for fault in faults:
@@ -193,7 +194,7 @@ def explain(
 
 
 def _real(loc: Sequence[Any], tree: Any, *, absent: bool) -> list[Any]:
-    """The keys of an error's location that the user wrote; pydantic adds the branches of unions it tried."""
+    """Return the keys of an error's location that the user wrote; pydantic adds the branches of unions it tried."""
     real = []
     for i, name in enumerate(loc):
         items = range(len(tree)) if isinstance(tree, list | tuple) else ()
@@ -222,7 +223,8 @@ FEW = 12  # known names that a hint lists
 
 
 def did_you_mean(word: str, choices: Iterable[str], section: str = "") -> str:
-    """The hint that ends an error message: the nearest known name, three of many that are least far, or all of few.
+    """Return the hint that ends an error message: the nearest known name, three of many that are least far, or all of
+    few.
 
     Args:
         section: of dotted names that end alike, the one in this section is meant.

@@ -99,14 +99,15 @@ class Batch:
         return len(self.names)
 
     def by_source(self) -> dict[str, list[int]]:
-        """The data sets of a mixture in this batch, each with the rows of its images; one without a name else."""
+        """Return the data sets of a mixture in this batch, each with the rows of its images; one without a name
+        else."""
         rows: dict[str, list[int]] = {}
         for row, source in enumerate(self.sources or ("",) * len(self)):
             rows.setdefault(source, []).append(row)
         return rows
 
     def take(self, rows: Sequence[int]) -> "Batch":
-        """The batch of some of the images, in this order."""
+        """Return the batch of some of the images, in this order."""
         if list(rows) == list(range(len(self))):
             return self
         lists: dict[str, Any] = {
@@ -115,11 +116,11 @@ class Batch:
         return replace(self._map_tensors(lambda t: t[list(rows)]), **lists)
 
     def to(self, device: torch.device) -> "Batch":
-        """On a device, in the types that models and losses take; the bytes are copied, and widened there."""
+        """Move to a device, in the types that models and losses take; the bytes are copied, and widened there."""
         return self._map_tensors(lambda t: widened(t.to(device, non_blocking=True)))
 
     def record_stream(self, stream: Any) -> None:
-        """Keeps the memory until this stream is done with it, too, as `Tensor.record_stream`."""
+        """Keep the memory until this stream is done with it, too, as `Tensor.record_stream`."""
         self._map_tensors(lambda t: (t.record_stream(stream), t)[1])
 
     def pin_memory(self) -> "Batch":  # called by DataLoader
@@ -189,12 +190,12 @@ class EncoderOutput:
     adapters: tuple[MapAdapter, ...] = ()  # what a decoder with levels applies to its maps, in this order
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "EncoderOutput":
-        """The function of every map and prefix."""
+        """Return the function of every map and prefix."""
         maps, prefix = (tuple(function(x) for x in tensors) for tensors in (self.maps, self.prefix))
         return replace(self, maps=maps, prefix=prefix)
 
 
 def crop(pixels: Pixels, box: Box) -> Pixels:
-    """The window of an image or map, contiguous."""
+    """Return the window of an image or map, contiguous."""
     y0, y1, x0, x1 = box
     return np.ascontiguousarray(pixels[y0:y1, x0:x1])  # type: ignore[return-value]

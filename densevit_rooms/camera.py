@@ -53,7 +53,7 @@ class Camera:
         return matrix
 
     def rays(self) -> Float32[np.ndarray, "n 3"]:
-        """World directions of all pixels, row by row, of length 1 along the optical axis.
+        """Return the world directions of all pixels, row by row, of length 1 along the optical axis.
 
         So the distance that a ray tracer counts in ray lengths is the depth itself.
         """
@@ -64,7 +64,8 @@ class Camera:
 
 
 def look_direction(yaw: float, pitch: float, roll: float) -> Float64[np.ndarray, "3 3"]:
-    """Camera axes (columns): `yaw` from the world's x towards y, `pitch` up, rolled by `roll`; all in radians."""
+    """Return the camera axes (columns): `yaw` from the world's x towards y, `pitch` up, rolled by `roll`; all in
+    radians."""
     forward = np.array([np.cos(pitch) * np.cos(yaw), np.cos(pitch) * np.sin(yaw), np.sin(pitch)])
     right = np.array([np.sin(yaw), -np.cos(yaw), 0.0])
     down = np.cross(forward, right)

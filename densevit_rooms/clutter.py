@@ -26,7 +26,7 @@ class Thing:
 def add_clutter(
     rng: np.random.Generator, build: Builder, floor: FreeFloor, pieces: Sequence[Placed], variety: Variety
 ) -> None:
-    """Adds what `variety` allows, on free floor and on furniture."""
+    """Add what `variety` allows, on free floor and on furniture."""
     pool = [material(rng, build, variety) for _ in range(POOL)]
     head = build.texture(textures.plain((255, 255, 255)))
     for _ in range(rng.integers(variety.people + 1)):
@@ -44,7 +44,7 @@ def add_clutter(
 
 
 def put(rng: np.random.Generator, build: Builder, floor: FreeFloor, thing: Thing) -> tuple[float, float] | None:
-    """Adds a thing at a random free place and returns that, or None where none is free."""
+    """Add a thing at a random free place and returns that, or None where none is free."""
     spot, angle = floor.spot(rng, max(thing.size[:2]) / 2), float(rng.uniform(0, 2 * np.pi))
     corners = footprint(spot, thing.size[:2], angle)
     if not floor.fits(corners):
@@ -55,7 +55,7 @@ def put(rng: np.random.Generator, build: Builder, floor: FreeFloor, thing: Thing
 
 
 def put_on(rng: np.random.Generator, build: Builder, piece: Placed, thing: Thing) -> None:
-    """Adds a small thing anywhere on a flat top; it may touch others."""
+    """Add a small thing anywhere on a flat top; it may touch others."""
     room = np.array(piece.model.size[:2]) * 0.8 - max(thing.size[:2])
     if (room > 0).all():
         turned = thing.mesh.transformed(float(rng.uniform(0, 6.3)), (*(rng.uniform(-0.5, 0.5, 2) * room), 0.0))
@@ -71,7 +71,8 @@ def material(rng: np.random.Generator, build: Builder, variety: Variety) -> int:
 
 
 def draw_thing(rng: np.random.Generator, pool: Sequence[int], scale: tuple[float, float]) -> Thing:
-    """A box, an open box, a board, a drum, a bottle or a ball; its sides within `scale` metres, boards are thinner."""
+    """Return a box, an open box, a board, a drum, a bottle or a ball; its sides within `scale` metres, boards are
+    thinner."""
     texture = int(rng.choice(pool))
     red, green, blue = rng.uniform(0.25, 1.0, 3).tolist()
     tint = (red, green, blue)
@@ -95,7 +96,7 @@ def draw_thing(rng: np.random.Generator, pool: Sequence[int], scale: tuple[float
 
 
 def open_box(w: float, d: float, h: float, texture: int, tint: Vector) -> Mesh:
-    """A box without its top."""
+    """Return a box without its top."""
     sides = [
         ((-w / 2, -d / 2, 0), (w, 0, 0), (0, 0, h)),
         ((-w / 2, d / 2, 0), (w, 0, 0), (0, 0, h)),
@@ -107,7 +108,7 @@ def open_box(w: float, d: float, h: float, texture: int, tint: Vector) -> Mesh:
 
 
 def person(rng: np.random.Generator, pool: Sequence[int], plain: int) -> Mesh:
-    """A standing figure: legs, trunk, arms and a plain head as bodies of revolution, 1.1 to 1.9 metres tall."""
+    """Return a standing figure: legs, trunk, arms and a plain head as bodies of revolution, 1.1 to 1.9 metres tall."""
     tall = float(rng.uniform(1.1, 1.9))
     legs, trunk = (int(rng.choice(pool)) for _ in range(2))
     cloth, shirt = rng.uniform(0.05, 0.9, (2, 3)).tolist()

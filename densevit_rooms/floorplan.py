@@ -25,7 +25,7 @@ class FloorPlan:
         return float(x), float(y)
 
     def inside(self, rng: np.random.Generator, margin: float) -> tuple[float, float]:
-        """A random point at least `margin` metres from all walls, or as far as possible."""
+        """Return a random point at least `margin` metres from all walls, or as far as possible."""
         return FreeFloor(self).spot(rng, margin)
 
     def walls(self) -> "list[Wall]":
@@ -50,7 +50,7 @@ class Wall:
         return float(np.arctan2(self.end[1] - self.start[1], self.end[0] - self.start[0]))
 
     def point(self, along: float, off: float) -> tuple[float, float]:
-        """The point at `along` metres from the start and `off` metres into the room."""
+        """Return the point at `along` metres from the start and `off` metres into the room."""
         cos, sin = np.cos(self.angle), np.sin(self.angle)
         return float(self.start[0] + along * cos - off * sin), float(self.start[1] + along * sin + off * cos)
 
@@ -61,8 +61,8 @@ def draw_plan(
     height: tuple[float, float],
     width: tuple[float, float] | None = None,
 ) -> FloorPlan:
-    """A room of a random shape, its longer side within `sides` and its height within `height` metres. `width`: range of
-    the shorter side of a corridor; None: from over half of the longer."""
+    """Return a room of a random shape, its longer side within `sides` and its height within `height` metres. `width`:
+    range of the shorter side of a corridor; None: from over half of the longer."""
     long = np.exp(rng.uniform(*np.log(sides)))
     short = max(long * rng.uniform(0.55, 1.0), min(1.7, long)) if width is None else rng.uniform(*width)
     w, d = (long, short) if rng.random() < 0.5 else (short, long)
@@ -88,7 +88,7 @@ def cut_corner(rng: np.random.Generator, w: float, d: float) -> list[tuple[float
 
 
 def niche(rng: np.random.Generator, w: float, d: float) -> list[tuple[float, float]]:
-    """A rectangle with a pier, such as a chimney, that projects from one wall."""
+    """Return a rectangle with a pier, such as a chimney, that projects from one wall."""
     left, right, y = w * rng.uniform(0.3, 0.4), w * rng.uniform(0.6, 0.7), d * rng.uniform(0.75, 0.9)
     return [(0, 0), (w, 0), (w, d), (right, d), (right, y), (left, y), (left, d), (0, d)]
 
@@ -115,19 +115,20 @@ class FreeFloor:
         self.free[self._covered(corners)] = 0
 
     def clearance(self) -> Float64[np.ndarray, "h w"]:
-        """Metres from the centre of each cell to the nearest one that is occupied or that a wall goes through."""
+        """Return the metres from the centre of each cell to the nearest one that is occupied or that a wall goes
+        through."""
         inside = cv2.polylines(self.free.copy(), [self.outline], True, 0)
         return np.asarray(cv2.distanceTransform(inside, cv2.DIST_L2, 5), dtype=np.float64) * CELL
 
     def spot(self, rng: np.random.Generator, margin: float) -> tuple[float, float]:
-        """A random point at least `margin` metres from walls and everything else, or as far as possible."""
+        """Return a random point at least `margin` metres from walls and everything else, or as far as possible."""
         clear = self.clearance()
         cells = np.argwhere(clear >= min(margin, float(clear.max())))
         y, x = (cells[rng.integers(len(cells))] + 0.5) * CELL
         return float(x), float(y)
 
     def spots_near(self, place: Float64[np.ndarray, "2"], reach: tuple[float, float], margin: float) -> Points:
-        """The centres of all cells within `reach` (low, high) metres of `place` that are free as for `spot`."""
+        """Return the centres of all cells within `reach` (low, high) metres of `place` that are free as for `spot`."""
         y, x = (np.indices(self.free.shape) + 0.5) * CELL
         away = np.hypot(x - place[0], y - place[1])
         cells = np.argwhere((self.clearance() >= margin) & (reach[0] <= away) & (away <= reach[1]))
@@ -140,7 +141,7 @@ class FreeFloor:
 
 
 def footprint(centre: Sequence[float], size: Sequence[float], angle: float) -> Points:
-    """The corners of a width x depth rectangle at `centre`, rotated by `angle`."""
+    """Return the corners of a width x depth rectangle at `centre`, rotated by `angle`."""
     w, d = size[0] / 2, size[1] / 2
     cos, sin = np.cos(angle), np.sin(angle)
     corners = np.array([(-w, -d), (w, -d), (w, d), (-w, d)])

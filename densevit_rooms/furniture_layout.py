@@ -82,7 +82,7 @@ ROOM_TYPES = {
 
 
 def furnish(rng: np.random.Generator, plan: FloorPlan, floor: FreeFloor, room_type: RoomType) -> Iterator[Placed]:
-    """Places the furniture of the room type as far as it fits, and marks its footprint as taken in `floor`."""
+    """Place the furniture of the room type as far as it fits, and marks its footprint as taken in `floor`."""
     for spec in room_type.furniture:
         for _ in range(rng.integers(spec.low, spec.high + 1)):
             model = models()[str(rng.choice(spec.names))]
@@ -120,7 +120,7 @@ def place_in_middle(rng: np.random.Generator, plan: FloorPlan, floor: FreeFloor,
 
 
 def hang(rng: np.random.Generator, plan: FloorPlan, floor: FreeFloor, model: Model) -> Placed | None:
-    """Under the ceiling, over the spot that is farthest from everything else."""
+    """Hang it under the ceiling, over the spot that is farthest from everything else."""
     spot = floor.spot(rng, np.inf)
     return Placed(model, (*spot, plan.height - model.size[2]), float(rng.uniform(0, 2 * np.pi)))
 
@@ -129,7 +129,7 @@ PLACES = {"wall": place_at_wall, "middle": place_in_middle, "ceiling": hang}
 
 
 def place(floor: FreeFloor, model: Model, spot: Sequence[float], angle: float, margin: float = 0.06) -> Placed | None:
-    """The model at `spot`, if nothing stands within `margin` metres of it."""
+    """Return the model at `spot`, if nothing stands within `margin` metres of it."""
     width, depth, _ = model.size
     if not floor.fits(footprint(spot, (width + 2 * margin, depth + 2 * margin), angle)):
         return None
@@ -138,7 +138,7 @@ def place(floor: FreeFloor, model: Model, spot: Sequence[float], angle: float, m
 
 
 def place_chairs(rng: np.random.Generator, floor: FreeFloor, table: Placed) -> Iterator[Placed]:
-    """Chairs of one kind along the long sides of a table, facing it; some are missing."""
+    """Yield the chairs of one kind along the long sides of a table, facing it; some are missing."""
     model = models()[str(rng.choice(CHAIRS if table.model.name not in DESKS else ("armchair", *CHAIRS)))]
     width, depth, _ = table.model.size
     per_side = max(1, int(width / 0.75))
@@ -155,12 +155,12 @@ def place_chairs(rng: np.random.Generator, floor: FreeFloor, table: Placed) -> I
 
 
 def has_flat_top(model: Model) -> bool:
-    """Whether its highest part is a surface for small objects, at a usual height."""
+    """Return whether its highest part is a surface for small objects, at a usual height."""
     return model.surface is not None and model.surface > model.size[2] - 0.05 and model.surface < 1.3
 
 
 def place_on_top(rng: np.random.Generator, below: Placed) -> Iterator[Placed]:
-    """Up to three small objects on a table or a chest, side by side."""
+    """Yield up to three small objects on a table or a chest, side by side."""
     count = int(rng.integers(0, 4))
     width, depth = (0.7 * side if below.model.name in ROUND else side for side in below.model.size[:2])
     assert below.model.surface is not None

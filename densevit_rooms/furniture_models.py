@@ -34,7 +34,7 @@ def models() -> dict[str, Model]:
 
 @cache
 def load(name: str) -> tuple[Mesh, tuple[Image, ...]]:
-    """A model's mesh and the textures that its `texture` counts; the format is datasets/rooms_furniture.py's."""
+    """Return a model's mesh and the textures that its `texture` counts; the format is datasets/rooms_furniture.py's."""
     data = (files("densevit_rooms") / "furniture" / f"{name}.npz").read_bytes()
     with np.load(io.BytesIO(data), allow_pickle=False) as stored:
         arrays = {key: stored[key] for key in stored.files}
@@ -57,5 +57,6 @@ def load(name: str) -> tuple[Mesh, tuple[Image, ...]]:
 def linear(
     srgb: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]",
 ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
-    """Light from sRGB bytes, by the power 2.2 that stands for its curve; no material reflects less than 2 %."""
+    """Return the light from sRGB bytes, by the power 2.2 that stands for its curve; no material reflects less than 2
+    %."""
     return np.maximum((srgb / 255) ** 2.2, 0.02).astype(np.float32)

@@ -64,7 +64,7 @@ def generate(
     movers: int = 2,
     variety: VarietyName = "demo",
 ) -> None:
-    """Makes the scenes that `root` does not hold yet; what comes out does not depend on the number of workers.
+    """Make the scenes that `root` does not hold yet; what comes out does not depend on the number of workers.
 
     So an interrupted call is resumed by the same call, and one for more scenes adds them. Raises DataError if `root`
     holds something else, the numbers make no sense, or embreex is not installed. Raises StorageError if the disk is
@@ -107,7 +107,7 @@ def generate(
 
 
 def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, Any]:
-    """The content of `dataset.json`."""
+    """Return the content of `dataset.json`."""
     # Only what was chosen, so that data sets made without these options stay what they were.
     chosen: dict[str, Any] = {} if config.fov is None else {"fov": list(config.fov)}
     chosen |= {"views": config.views} if config.views > 1 else {}
@@ -129,7 +129,7 @@ def dataset_json(config: RenderConfig, scenes: Mapping[str, int]) -> dict[str, A
 
 
 def write_scene(config: RenderConfig, split: str, scene: int) -> None:
-    """Renders one scene into its folder, which appears when it is complete."""
+    """Render one scene into its folder, which appears when it is complete."""
     options: dict[str, Any] = {"mount": config.mount, "fov": config.fov}
     place = (config.seed, split, scene, config.frames, config.size)
     walk: list[WalkFrame] = []
@@ -213,7 +213,7 @@ def check_walk(fps: float | None, movers: int, views: int, variety: str = "demo"
 
 
 def _prepare_root(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
-    """Checks that `root` is empty or holds a part of the same data set, and makes its folders."""
+    """Check that `root` is empty or holds a part of the same data set, and makes its folders."""
     if root.exists() and not root.is_dir():
         raise DataError(f"{root}: is a file; a data set needs a folder.")
     if root.is_dir() and any(root.iterdir()):
@@ -231,7 +231,7 @@ def _prepare_root(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
 
 
 def _difference(root: Path, meta: dict[str, Any]) -> str:
-    """How the data set at `root` differs from a part of the one that `meta` describes; empty if it does not."""
+    """Return how the data set at `root` differs from a part of the one that `meta` describes; empty if it does not."""
     try:
         there = read_meta(root)
         scenes = checked(Meta, there, root).scenes
@@ -244,7 +244,7 @@ def _difference(root: Path, meta: dict[str, Any]) -> str:
 
 
 def _remove(root: Path) -> None:
-    """Removes the files of a `rooms` data set and no others."""
+    """Remove the files of a `rooms` data set and no others."""
     (root / "dataset.json").unlink()
     for split in SPLITS:
         for folder in (root / split).glob("scene_*"):

@@ -32,20 +32,20 @@ SIZES: dict[str, tuple[int, int]] = {"nyu": (480, 640), "nyu_labeled": (480, 640
 
 
 def put(path: Path, data: bytes) -> None:
-    """Writes a file, making its folders."""
+    """Write a file, making its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, data)
 
 
 def measured(sample: Sample) -> Float32[np.ndarray, "h w"]:
-    """Metres, 0 where not valid."""
+    """Return the metres, 0 where not valid."""
     if sample.depth is None or sample.valid is None:
         raise ValueError(f"'{sample.name}' has no depth to write.")
     return np.where(sample.valid, sample.depth, np.float32(0))
 
 
 def number(name: str, position: int) -> int:
-    """The number that ends a sample's name, or its position."""
+    """Return the number that ends a sample's name, or its position."""
     digits = Path(name).name.rpartition("_")[2]
     return int(digits) if digits.isdigit() else position
 
@@ -57,7 +57,7 @@ def write_nyu_labeled(
     classes: Sequence[str] = (),
     chunks: Literal["frame", "across"] = "frame",
 ) -> None:
-    """Writes samples as `nyu_depth_v2_labeled.mat` has them; holes of `rawDepths` are filled in `depths`.
+    """Write samples as `nyu_depth_v2_labeled.mat` has them; holes of `rawDepths` are filled in `depths`.
 
     Args:
         classes: the class of each label id; label 255 becomes 0, unlabelled.
@@ -90,8 +90,8 @@ def write_nyu_labeled(
 
 
 def write_nyu_sync(root: Path, samples: Iterable[Sample], split: Literal["train", "test"] = "train") -> Path:
-    """The published NYU folders: `sync/SCENE/rgb_00045.jpg` to train, `official_splits/test/...` to test. Returns the
-    list of what was written, for the data set's `list_file`."""
+    """Return the published NYU folders: `sync/SCENE/rgb_00045.jpg` to train, `official_splits/test/...` to test.
+    Returns the list of what was written, for the data set's `list_file`."""
     home = Path("sync" if split == "train" else "official_splits/test")
     slash = "/" if split == "train" else ""  # as in the two published lists
     lines = []
@@ -106,7 +106,7 @@ def write_nyu_sync(root: Path, samples: Iterable[Sample], split: Literal["train"
 
 
 def _frame(sample: Sample) -> dict[str, np.ndarray]:
-    """One sample as the file's arrays, axes reversed."""
+    """Return one sample as the file's arrays, axes reversed."""
     if sample.depth is None or sample.valid is None:
         raise ValueError(f"'{sample.name}' has no depth to write.")
     raw = np.where(sample.valid, sample.depth, np.float32(0))
@@ -117,7 +117,8 @@ def _frame(sample: Sample) -> dict[str, np.ndarray]:
 
 
 def fill(depth: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
-    """Every hole (0) takes the value of the nearest pixel that has one; stands for the official file's inpainting."""
+    """Return every hole (0) takes the value of the nearest pixel that has one; stands for the official file's
+    inpainting."""
     holes = (depth == 0).astype(np.uint8)
     if holes.all():
         return depth
@@ -128,7 +129,7 @@ def fill(depth: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
 
 
 def _scene(name: str, position: int) -> tuple[str, str]:
-    """Folder and five-digit number of a sample: its own where its name has them."""
+    """Return the folder and five-digit number of a sample: its own where its name has them."""
     folder = Path(name).parent.as_posix().replace("/", "_")
     return ("scene_0001" if folder == "." else folder), f"{number(name, position):05d}"
 
@@ -142,8 +143,8 @@ def write_kitti(
     camera: Literal["image_02", "image_03"] = "image_02",
     part: Literal["train", "val"] = "train",
 ) -> Path:
-    """One KITTI drive: raw images, annotated depth, and the day's calibration from the first sample's intrinsics.
-    Returns the list of what was written, for the data set's `list_file`."""
+    """Return one KITTI drive: raw images, annotated depth, and the day's calibration from the first sample's
+    intrinsics. Returns the list of what was written, for the data set's `list_file`."""
     name = f"{date}_drive_{drive:04d}_sync"
     truth = root / "data_depth_annotated" / part / name / "proj_depth/groundtruth" / camera
     lines = []
@@ -160,7 +161,8 @@ def write_kitti(
 
 
 def write_kitti_selection(root: Path, samples: Iterable[Sample], *, truth: bool = True) -> None:
-    """The depth benchmark's cropped images: `val_selection_cropped`, or without truth the anonymous test images."""
+    """Write the depth benchmark's cropped images: `val_selection_cropped`, or without truth the anonymous test
+    images."""
     home = root / "depth_selection" / ("val_selection_cropped" if truth else "test_depth_prediction_anonymous")
     for i, sample in enumerate(samples):
         name = f"2011_09_26_drive_0002_sync_image_{i:010d}_image_02" if truth else f"{i:010d}"
@@ -210,7 +212,7 @@ def write_as(
     seed: int = 0,
     progress: bool = True,
 ) -> None:
-    """Renders into another data set's layout: one camera for all frames, and val written where that set keeps its test.
+    """Render into another data set's layout: one camera for all frames, and val written where that set keeps its test.
     Raises DataError if `root` is not empty, the numbers make no sense, or embreex is not installed.
 
     Args:

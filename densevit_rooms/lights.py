@@ -22,7 +22,7 @@ class Light:
 
 
 def direct(light: Light, points: Points, normals: Points, occluded: Occlusion, rng: np.random.Generator) -> Points:
-    """Irradiance of each point, of a surface with that normal; shadow rays decide visibility.
+    """Return the irradiance of each point, of a surface with that normal; shadow rays decide visibility.
 
     Each shadow ray ends at a random point of the light; `smooth_light` makes soft shadows of the noise.
     """
@@ -43,7 +43,7 @@ def direct(light: Light, points: Points, normals: Points, occluded: Occlusion, r
 def ambient(
     points: Points, normals: Points, occluded: Occlusion, rng: np.random.Generator, reach: float
 ) -> Float32[np.ndarray, " n"]:
-    """Ambient occlusion: the share of ambient light at each point, by one short random ray each."""
+    """Return the ambient occlusion: the share of ambient light at each point, by one short random ray each."""
     to_light = normals + _random_directions(rng, len(points))  # cosine-distributed about the normal
     length = np.sqrt(np.einsum("ij,ij->i", to_light, to_light))
     hidden = occluded(points, to_light * (reach / np.maximum(length, 1e-3))[:, None])
@@ -53,7 +53,7 @@ def ambient(
 def smooth_light(
     light: Float32[np.ndarray, "h w c"], normals: Float32[np.ndarray, "h w 3"], depth: Float32[np.ndarray, "h w"]
 ) -> Float32[np.ndarray, "h w c"]:
-    """Denoises light by a 5 x 5 filter over pixels of similar normal and depth."""
+    """Return the denoises light by a 5 x 5 filter over pixels of similar normal and depth."""
     for axis in (1, 0):
         total, weight = light.copy(), np.ones_like(depth)
         for step in (1, 2):

@@ -21,14 +21,14 @@ class Mesh:
     tint: Float32[np.ndarray, "f 3"]
 
     def transformed(self, angle: float, offset: Sequence[float]) -> "Mesh":
-        """Rotated about the z axis by `angle` radians, then translated by `offset`."""
+        """Return the rotated about the z axis by `angle` radians, then translated by `offset`."""
         cos, sin = np.cos(angle), np.sin(angle)
         rotation = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
         normals = (self.normals @ rotation.T).astype(np.float32)
         return replace(self, vertices=self.vertices @ rotation.T + np.asarray(offset), normals=normals)
 
     def scaled(self, x: float, y: float, z: float) -> "Mesh":
-        """Stretched along the axes, about the origin."""
+        """Return the stretched along the axes, about the origin."""
         factors = np.array([x, y, z])
         normals = self.normals / factors
         normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-9)
@@ -55,7 +55,7 @@ def quad(
     tint: Vector = (1.0, 1.0, 1.0),
     tile: float | tuple[float, float] | None = None,
 ) -> Mesh:
-    """A parallelogram, seen from where `across` points right and `up` points up. `tile`: metres that one texture
+    """Return a parallelogram, seen from where `across` points right and `up` points up. `tile`: metres that one texture
     covers, along both sides or (across, up); None stretches it over the whole."""
     a, b, c = (np.asarray(x, dtype=np.float64) for x in (corner, across, up))
     width, height = np.linalg.norm(b), np.linalg.norm(c)
@@ -79,7 +79,7 @@ def box(
     tint: Vector = (1.0, 1.0, 1.0),
     tile: float | None = 1.0,
 ) -> Mesh:
-    """An axis-aligned box; `tile` as in `quad`."""
+    """Return an axis-aligned box; `tile` as in `quad`."""
     (x0, y0, z0), (x1, y1, z1) = low, high
     w, d, h = x1 - x0, y1 - y0, z1 - z0
     sides = [
@@ -96,8 +96,8 @@ def box(
 def revolved(
     profile: Sequence[Sequence[float]], texture: int, tint: Sequence[float], *, flat: float = 1.0, sides: int = 14
 ) -> Mesh:
-    """A body of revolution about z through (radius, z) points from its bottom up; edges are smooth around, sharp along.
-    `flat`: its depth over its width."""
+    """Return a body of revolution about z through (radius, z) points from its bottom up; edges are smooth around, sharp
+    along. `flat`: its depth over its width."""
     points = np.asarray(profile, dtype=np.float64)
     turn = np.linspace(0, 2 * np.pi, sides + 1)
     around = np.stack([np.cos(turn), np.sin(turn), np.zeros_like(turn)], axis=1)

@@ -25,14 +25,14 @@ class RayTracer:
     def intersect(
         self, origin: Float[np.ndarray, "*n 3"], rays: Rays
     ) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, " n"], Float32[np.ndarray, "n 2"]]:
-        """The first hit of each ray. Returns the triangle, -1 for none; the distance in lengths of the ray; the
+        """Return the first hit of each ray. Returns the triangle, -1 for none; the distance in lengths of the ray; the
         barycentric coordinates of the triangle's second and third vertex."""
         origins = np.broadcast_to(origin.astype(np.float32), rays.shape).copy()
         hit = self.scene.run(origins, rays, output=1)
         return hit["primID"].astype(np.int64), hit["tfar"], np.stack([hit["u"], hit["v"]], axis=1)
 
     def occluded(self, origins: Rays, directions: Rays) -> Bool[np.ndarray, " n"]:
-        """Whether a triangle lies between `origin` and `origin + direction`."""
+        """Return whether a triangle lies between `origin` and `origin + direction`."""
         if not len(origins):  # embreex fails on no rays at all
             return np.zeros(0, dtype=bool)
         limit = np.full(len(origins), 0.999, dtype=np.float32)
@@ -40,7 +40,7 @@ class RayTracer:
 
 
 def require_embree() -> tuple[Any, Any]:
-    """The scene and mesh classes of embreex. Raises DataError if it is not installed."""
+    """Return the scene and mesh classes of embreex. Raises DataError if it is not installed."""
     try:
         from embreex.mesh_construction import TriangleMesh  # type: ignore[import-untyped]
         from embreex.rtcore_scene import EmbreeScene  # type: ignore[import-untyped]

@@ -45,7 +45,7 @@ def render_scene(
     baseline: tuple[float, float] = BASELINE,
     variety: str = "demo",
 ) -> Iterator[Frame]:
-    """The frames of one scene with depth, validity, labels (densevit.data.datasets.rooms.CLASSES) and intrinsics.
+    """Yield the frames of one scene with depth, validity, labels (densevit.data.datasets.rooms.CLASSES) and intrinsics.
     Raises DataError if embreex is not installed.
 
     Args:
@@ -76,7 +76,7 @@ def sample_camera(
     mount: Mount,
     fov: float | tuple[float, float] | None = None,
 ) -> Camera:
-    """A random camera pose on free floor: the first with the full rating, or the best of TRIES."""
+    """Return a random camera pose on free floor: the first with the full rating, or the best of TRIES."""
 
     def draw() -> tuple[float, Camera]:
         mean, reach = mount.height[0], mount.spread
@@ -100,7 +100,7 @@ def sample_camera(
 
 
 def aim(rng: np.random.Generator, scene: Scene, camera: Camera) -> Camera:
-    """The camera at a random distance from a random thing and from any side, looking at it but not quite.
+    """Return the camera at a random distance from a random thing and from any side, looking at it but not quite.
 
     Where TRIES find no place from which it is seen, the camera stays where it was.
     """
@@ -129,7 +129,7 @@ def aim(rng: np.random.Generator, scene: Scene, camera: Camera) -> Camera:
 def sample_view(
     rng: np.random.Generator, scene: Scene, first: Camera, mount: Mount, baseline: tuple[float, float] = BASELINE
 ) -> Camera:
-    """The same camera at another pose that looks at the place of the first: the best of TRIES.
+    """Return the same camera at another pose that looks at the place of the first: the best of TRIES.
 
     It is `baseline` (low, high) metres away; where no floor is free there, it only turns. Height and pitch stay within
     what the mount allows.
@@ -155,7 +155,7 @@ def sample_view(
 
 
 def best_of(draw: Callable[[], tuple[float, Camera]]) -> Camera:
-    """The first camera with the full rating, or the best of TRIES; `draw` gives rating and camera."""
+    """Return the first camera with the full rating, or the best of TRIES; `draw` gives rating and camera."""
     best = draw()
     for _ in range(TRIES - 1):
         if best[0] >= 1:
@@ -165,7 +165,7 @@ def best_of(draw: Callable[[], tuple[float, Camera]]) -> Camera:
 
 
 def shared_view(scene: Scene, first: Camera, second: Camera) -> float:
-    """The share of the second view that the first one shows, too."""
+    """Return the share of the second view that the first one shows, too."""
     small = preview(second)
     rays = small.rays()
     _, depth, _ = scene.tracer.intersect(second.position, rays)
@@ -183,7 +183,7 @@ def shared_view(scene: Scene, first: Camera, second: Camera) -> float:
 
 
 def preview(camera: Camera) -> Camera:
-    """The camera with an image a few rays wide."""
+    """Return the camera with an image a few rays wide."""
     h, w = camera.size
     return replace(camera, size=(max(round(PREVIEW_WIDTH * h / w), 2), PREVIEW_WIDTH))
 
@@ -197,7 +197,7 @@ def rate_view(
     furniture: float = 0.125,
     largest: float = 0.4,
 ) -> float:
-    """1 for a good view: an eighth furniture, no object over 40 %, nothing near, some depth; else less."""
+    """Return 1 for a good view: an eighth furniture, no object over 40 %, nothing near, some depth; else less."""
     triangle, depth, _ = scene.tracer.intersect(camera.position, preview(camera).rays())
     things = (scene.geometry.label[triangle] >= CLASSES.index("bed")).mean()
     share = np.bincount(scene.geometry.instance[triangle])[1:].max(initial=0) / len(triangle)
@@ -209,8 +209,8 @@ def rate_view(
 def render_frame(
     rng: np.random.Generator, scene: Scene, camera: Camera, name: str, look: np.random.Generator | None = None
 ) -> Frame:
-    """The image and the ground truth that a camera records. `look`: draws the camera's vignette, exposure and white
-    balance, so that several frames can share them."""
+    """Return the image and the ground truth that a camera records. `look`: draws the camera's vignette, exposure and
+    white balance, so that several frames can share them."""
     h, w = camera.size
     rays = camera.rays()
     triangle, distance, weights = scene.tracer.intersect(camera.position, rays)
@@ -236,7 +236,7 @@ def render_frame(
 def facing_normals(
     scene: Scene, camera: Camera, rays: Float32[np.ndarray, "n 3"], triangle: Int64[np.ndarray, " n"]
 ) -> Float32[np.ndarray, "n 3"]:
-    """Unit normals of the triangles themselves, in camera axes, on the side that the camera sees."""
+    """Return the unit normals of the triangles themselves, in camera axes, on the side that the camera sees."""
     flat = scene.geometry.flat[triangle]
     towards = -np.sign(np.einsum("ij,ij->i", flat, rays))
     return np.asarray((flat * towards[:, None]) @ camera.axes, dtype=np.float32)
@@ -251,7 +251,7 @@ def shade(
     distance: Float32[np.ndarray, " n"],
     weights: Float32[np.ndarray, "n 2"],
 ) -> Float32[np.ndarray, "n 3"]:
-    """Linear radiance of each pixel."""
+    """Return the linear radiance of each pixel."""
     geometry, mesh = scene.geometry, scene.geometry.mesh
     corners, share = mesh.faces[triangle], barycentric(weights)
     flat = geometry.flat[triangle].astype(np.float32)
@@ -280,7 +280,7 @@ def shade(
 
 
 def barycentric(weights: Float32[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 3"]:
-    """The share of each of a triangle's three vertices."""
+    """Return the share of each of a triangle's three vertices."""
     return np.column_stack([1 - weights[:, 0] - weights[:, 1], weights])
 
 
@@ -290,7 +290,7 @@ def albedo_of(
     weights: Float32[np.ndarray, "n 2"],
     footprint: Float32[np.ndarray, " n"],
 ) -> Float32[np.ndarray, "n 3"]:
-    """The share of light that points of triangles reflect; `footprint` is the side of a pixel in units of uv."""
+    """Return the share of light that points of triangles reflect; `footprint` is the side of a pixel in units of uv."""
     geometry, mesh = scene.geometry, scene.geometry.mesh
     uv = np.einsum("ijk,ij->ik", mesh.uv[mesh.faces[triangle]], barycentric(weights))
     texel = geometry.textures.sample(mesh.texture[triangle], uv, footprint)
@@ -305,7 +305,8 @@ def mirrored(
     normals: Float32[np.ndarray, "n 3"],
     mean: Float32[np.ndarray, "3"],
 ) -> Float32[np.ndarray, "n 3"]:
-    """What a polished floor adds: its surroundings in mean light, more the lower it is seen (Schlick's Fresnel)."""
+    """Return what a polished floor adds: its surroundings in mean light, more the lower it is seen (Schlick's
+    Fresnel)."""
     if not len(rays):
         return np.zeros_like(rays)
     cos = np.einsum("ij,ij->i", rays, normals)
@@ -321,7 +322,7 @@ def mirrored(
 def simulate_sensor(
     rng: np.random.Generator, light: Float32[np.ndarray, "h w 3"], look: np.random.Generator, sensor: Sensor
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """An 8-bit image: lens blur, vignette, exposure, noise, a filmic tone curve, sRGB gamma."""
+    """Return an 8-bit image: lens blur, vignette, exposure, noise, a filmic tone curve, sRGB gamma."""
     h, w, _ = light.shape
     soft = cv2.GaussianBlur(light, (0, 0), look.uniform(*sensor.blur) if sensor.blur else 0.55)
     if sensor.shake and rng.random() < 0.15:
@@ -341,7 +342,7 @@ def simulate_sensor(
 
 
 def streak(rng: np.random.Generator, most: float) -> Float32[np.ndarray, "s s"]:
-    """The kernel of a straight smear of random direction, up to `most` pixels long."""
+    """Return the kernel of a straight smear of random direction, up to `most` pixels long."""
     side = 2 * int(np.ceil(most / 2)) + 1
     kernel = np.zeros((side, side), dtype=np.float32)
     middle, turn, reach = side // 2, rng.uniform(0, np.pi), rng.uniform(0.5, most / 2)

@@ -36,7 +36,7 @@ class Passage:
 def build_shell(
     rng: np.random.Generator, build: Builder, plan: FloorPlan, variety: Variety = DEMO, passages: Sequence[Passage] = ()
 ) -> None:
-    """Floor, ceiling and bare walls, with the rooms behind their open passages."""
+    """Build floor, ceiling and bare walls, with the rooms behind their open passages."""
     w, d = plan.extent
     colour = variety.colour
     floor = build.texture(_pick(rng, variety.floors)(rng, colour(rng, (0.1, 0.65), (0.25, 0.85))))
@@ -74,7 +74,7 @@ def _walls(
 
 
 def draw_passages(rng: np.random.Generator, plan: FloorPlan, most: int) -> list[Passage]:
-    """Up to `most` openings, one a wall, where the room behind meets no other part of this one."""
+    """Return up to `most` openings, one a wall, where the room behind meets no other part of this one."""
     width, depth = plan.extent
     edges = np.array([(0, 0), (width, depth)])
     outer = [
@@ -96,7 +96,7 @@ def _draw_passage(rng: np.random.Generator, wall: Wall, height: float) -> Passag
 
 
 def solid_parts(passage: Passage | None, length: float, low: float, high: float) -> Iterator[tuple[float, ...]]:
-    """The rectangles (from, to, bottom, top) that an opening leaves of a wall between two heights."""
+    """Yield the rectangles (from, to, bottom, top) that an opening leaves of a wall between two heights."""
     if passage is None or passage.height <= low:
         yield 0.0, length, low, high
         return
@@ -107,7 +107,7 @@ def solid_parts(passage: Passage | None, length: float, low: float, high: float)
 
 
 def build_behind(rng: np.random.Generator, build: Builder, plan: FloorPlan, passage: Passage, variety: Variety) -> None:
-    """Adds the reveal, mostly a door that stands open, and a bare room with a light of its own or none."""
+    """Add the reveal, mostly a door that stands open, and a bare room with a light of its own or none."""
     wall, tall = passage.wall, plan.height
     left, right = passage.low - passage.margins[0], passage.high + passage.margins[1]
     near, far = -THICKNESS, -THICKNESS - passage.depth
@@ -148,7 +148,7 @@ def build_openings(
     variety: Variety = DEMO,
     passages: Sequence[Passage] = (),
 ) -> None:
-    """Doors, windows and framed pictures that do not overlap, and a light for each window."""
+    """Build doors, windows and framed pictures that do not overlap, and a light for each window."""
     colour = variety.colour
     walls = [wall for wall in plan.walls() if wall.length > 1.0]
     taken: dict[Wall, list[tuple[float, float]]] = {wall: [] for wall in walls}
@@ -173,7 +173,7 @@ def build_openings(
 
 
 def build_rug(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: FreeFloor) -> None:
-    """A rug in half of the rooms; furniture may stand on it."""
+    """Build a rug in half of the rooms; furniture may stand on it."""
     w, d = rng.uniform((0.9, 0.6), (2.6, 1.8)).tolist()
     angle = float(rng.integers(2) * np.pi / 2 + rng.normal(0, 0.1))
     spot = plan.inside(rng, d / 2)
@@ -186,7 +186,8 @@ def build_rug(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: 
 def _free_stretch(
     rng: np.random.Generator, taken: dict[Wall, list[tuple[float, float]]], width: float
 ) -> tuple[Wall, float] | None:
-    """A random wall and the centre of a free segment of `width` on it, which is marked as taken; None without any."""
+    """Return a random wall and the centre of a free segment of `width` on it, which is marked as taken; None without
+    any."""
     walls = [wall for wall in taken if wall.length > width + 0.1]
     for _ in range(6 if walls else 0):
         wall = walls[rng.integers(len(walls))]
@@ -261,7 +262,7 @@ def _between(width: float, pitch: float) -> list[float]:
 
 
 def _upright(wall: Wall, along: tuple[float, float], heights: tuple[float, float], texture: int, tile: float) -> Mesh:
-    """A rectangle of a wall; ends of the wall are taken as they are, so that its corners stay closed."""
+    """Return a rectangle of a wall; ends of the wall are taken as they are, so that its corners stay closed."""
     (x0, y0), (x1, y1) = (
         wall.start if at == 0 else wall.end if at == wall.length else wall.point(at, 0.0) for at in along
     )

@@ -30,13 +30,14 @@ class Scene:
 
 
 def scene_rng(seed: int, split: str, scene: int, frame: int | None = None, view: int = 0) -> np.random.Generator:
-    """The random generator of one scene, of one frame of it, or of a further view of that; all are independent."""
+    """Return the random generator of one scene, of one frame of it, or of a further view of that; all are
+    independent."""
     key = (seed, zlib.crc32(split.encode()), scene, 0 if frame is None else frame + 1)
     return np.random.default_rng(np.random.SeedSequence((*key, view) if view else key))
 
 
 def build_scene(seed: int, split: str, scene: int, variety: str = "demo") -> Scene:
-    """A room of one of VARIETIES; those of two have nothing in common."""
+    """Return a room of one of VARIETIES; those of two have nothing in common."""
     rng, chosen = scene_rng(seed, split, scene), VARIETIES[variety]
     room_type = chosen.rooms[str(rng.choice(list(chosen.rooms)))]
 
@@ -67,7 +68,7 @@ def build_scene(seed: int, split: str, scene: int, variety: str = "demo") -> Sce
 
 
 def add_furniture(rng: np.random.Generator, build: Builder, piece: Placed) -> None:
-    """Adds a model with a random tint, so that copies of a model differ in colour."""
+    """Add a model with a random tint, so that copies of a model differ in colour."""
     mesh, images = furniture_models.load(piece.model.name)
     numbers = np.array([build.texture(image) for image in images])
     tint = np.exp(rng.normal(0, 0.25)) * np.exp(rng.normal(0, 0.12, 3))
@@ -76,7 +77,7 @@ def add_furniture(rng: np.random.Generator, build: Builder, piece: Placed) -> No
 
 
 def add_panels(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> None:
-    """Adds one to three lit panels in the ceiling, alike, which light what is below them."""
+    """Add one to three lit panels in the ceiling, alike, which light what is below them."""
     w, d = rng.choice([(0.6, 0.6), (1.2, 0.3), (1.2, 0.6), (0.2, 0.2)]).tolist()
     power = rng.uniform(0.5, 2.5) * plan.height * rng.uniform((0.85, 0.9, 0.8), (1.0, 1.0, 1.1))
     white = build.texture(textures.plain((255, 255, 255)))
@@ -91,7 +92,7 @@ def add_panels(rng: np.random.Generator, build: Builder, plan: FloorPlan) -> Non
 def build_lights(
     rng: np.random.Generator, plan: FloorPlan, pieces: list[Placed], power: tuple[float, float]
 ) -> list[Light]:
-    """Lights of one colour temperature: the hanging lamps, and one or two spots under the ceiling."""
+    """Return the lights of one colour temperature: the hanging lamps, and one or two spots under the ceiling."""
     tone = rng.uniform((0.9, 0.75, 0.5), (1.0, 1.0, 1.05))
     total = float(rng.uniform(*power)) * plan.height
     spots = [p.centre for p in pieces if p.model.name == "lamp2"]

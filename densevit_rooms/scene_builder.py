@@ -39,7 +39,7 @@ class Builder:
         return len(self.images) - 1
 
     def add(self, label: str, meshes: Sequence[Mesh], *, thing: bool = True) -> None:
-        """Adds meshes as one thing with an instance number of its own, or as part of the room (0)."""
+        """Add meshes as one thing with an instance number of its own, or as part of the room (0)."""
         self.things += thing
         mesh = join(meshes)
         self.meshes.append(mesh)

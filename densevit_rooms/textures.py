@@ -41,8 +41,8 @@ class Textures:
     def sample(
         self, texture: Int64[np.ndarray, " n"], uv: Float32[np.ndarray, "n 2"], footprint: Float32[np.ndarray, " n"]
     ) -> Float32[np.ndarray, "n 3"]:
-        """Bilinear colours, 0 to 255, from the mip level at which a pixel covers about one texel. `footprint`: the side
-        of a pixel in units of uv."""
+        """Return the bilinear colours, 0 to 255, from the mip level at which a pixel covers about one texel.
+        `footprint`: the side of a pixel in units of uv."""
         side = footprint * self.sides[texture]
         level = np.clip(np.log2(np.maximum(side, 1e-6)) + 0.5, 0, LEVELS - 1).astype(np.int64)
         size, start = self.sizes[texture, level], self.starts[texture, level]
@@ -58,7 +58,7 @@ class Textures:
 
 @cache
 def photograph(name: str) -> Image:
-    """One of scikit-image's bundled photographs, its long side 256 pixels."""
+    """Return one of scikit-image's bundled photographs, its long side 256 pixels."""
     from skimage.data import data_dir  # not at the top: `import densevit.data` stays light
 
     suffix = "jpg" if name in ("hubble_deep_field", "retina", "rocket") else "png"
@@ -70,7 +70,7 @@ def photograph(name: str) -> Image:
 
 
 def colour(rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]) -> list[float]:
-    """An sRGB colour, 0 to 255, of a random hue; warm hues are more frequent."""
+    """Return an sRGB colour, 0 to 255, of a random hue; warm hues are more frequent."""
     hue = rng.uniform(0.02, 0.17) if rng.random() < 0.6 else rng.random()
     return [255 * x for x in colorsys.hsv_to_rgb(hue, rng.uniform(*saturation), rng.uniform(*value))]
 
@@ -80,7 +80,7 @@ def plain(colour: Sequence[float]) -> Image:
 
 
 def noise(rng: np.random.Generator, roughness: float) -> Float32[np.ndarray, "s s"]:
-    """Seamless noise of unit variance: a spectrum of 1 / f^roughness."""
+    """Return the seamless noise of unit variance: a spectrum of 1 / f^roughness."""
     f = np.hypot(np.fft.fftfreq(SIDE)[:, None], np.fft.rfftfreq(SIDE)[None])
     f[0, 0] = np.inf
     field = np.fft.irfft2(np.fft.rfft2(rng.standard_normal((SIDE, SIDE))) / f**roughness, (SIDE, SIDE))
@@ -88,7 +88,7 @@ def noise(rng: np.random.Generator, roughness: float) -> Float32[np.ndarray, "s 
 
 
 def coloured(colour: Sequence[float], brightness: Float32[np.ndarray, "s s"]) -> Image:
-    """One colour, times 1 + brightness."""
+    """Return one colour, times 1 + brightness."""
     shades = np.asarray(colour, np.float32) * (1 + brightness[..., None])
     return np.asarray(shades.clip(0, 255), dtype=np.uint8)
 
@@ -108,7 +108,7 @@ def stripes(rng: np.random.Generator, colour: Sequence[float]) -> Image:
 
 
 def wallpaper(rng: np.random.Generator, colour: Sequence[float]) -> Image:
-    """A symmetric pattern: the sum of three products of cosines."""
+    """Return a symmetric pattern: the sum of three products of cosines."""
     y, x = np.mgrid[:SIDE, :SIDE] / SIDE * 2 * np.pi
     waves = sum(np.cos(rng.integers(0, 7) * x) * np.cos(rng.integers(0, 7) * y) for _ in range(3))
     return coloured(colour, (rng.uniform(0.06, 0.16) * np.tanh(3 * waves) + 0.02 * noise(rng, 0.8)).astype(np.float32))
@@ -125,7 +125,7 @@ def tiles(rng: np.random.Generator, colour: Sequence[float]) -> Image:
 
 
 def planks(rng: np.random.Generator, colour: Sequence[float]) -> Image:
-    """Boards along the columns, with grain; tone and ends of each are random."""
+    """Return the boards along the columns, with grain; tone and ends of each are random."""
     count = int(rng.choice([4, 8]))
     width = SIDE // count
     grain = cv2.resize(noise(rng, 0.9)[:: SIDE // 16], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
@@ -138,7 +138,7 @@ def planks(rng: np.random.Generator, colour: Sequence[float]) -> Image:
 
 
 def sky(rng: np.random.Generator, colour: Sequence[float]) -> Image:
-    """The view from a window: a bright sky with clouds above darker land."""
+    """Return the view from a window: a bright sky with clouds above darker land."""
     row = np.linspace(0, 1, SIDE)[:, None]
     cloud = 0.5 + 0.5 * np.tanh(noise(rng, 1.6))[..., None]
     above = np.array([150, 185, 235]) * (1 - cloud) + 245 * cloud
@@ -148,7 +148,7 @@ def sky(rng: np.random.Generator, colour: Sequence[float]) -> Image:
 
 
 def stone(rng: np.random.Generator, colour: Sequence[float]) -> Image:
-    """A photograph of brick, gravel or grass, tinted with `colour`; these tile with a visible seam."""
+    """Return a photograph of brick, gravel or grass, tinted with `colour`; these tile with a visible seam."""
     grey = photograph(str(rng.choice(STONES))).mean(axis=2, dtype=np.float32)
     return coloured(colour, 0.8 * (grey / grey.mean() - 1))
 

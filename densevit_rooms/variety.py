@@ -52,7 +52,7 @@ class Variety:
 
 
 def any_colour(rng: np.random.Generator, saturation: Range, value: Range) -> list[float]:
-    """White and greys, as most real walls have, any colour at all, or those of `colour`."""
+    """Return the white and greys, as most real walls have, any colour at all, or those of `colour`."""
     kind = rng.random()
     if kind < 0.45:
         return colour(rng, (0.0, 0.12), (0.45, 1.0))
@@ -60,12 +60,12 @@ def any_colour(rng: np.random.Generator, saturation: Range, value: Range) -> lis
 
 
 def even(rng: np.random.Generator, colour: Sequence[float]) -> textures.Image:
-    """Paint or linoleum: an even colour with hardly any grain."""
+    """Return the paint or linoleum: an even colour with hardly any grain."""
     return textures.coloured(colour, 0.01 * textures.noise(rng, 1.6))
 
 
 def speckled(rng: np.random.Generator, colour: Sequence[float]) -> textures.Image:
-    """Terrazzo, concrete or marble: noise of one scale or of all."""
+    """Return the terrazzo, concrete or marble: noise of one scale or of all."""
     return textures.coloured(colour, rng.uniform(0.05, 0.25) * textures.noise(rng, rng.uniform(0.2, 1.5)))
 
 

@@ -53,7 +53,7 @@ class Mover:
     phase: float
 
     def pose(self, time: float) -> tuple[float, Float64[np.ndarray, "3"]]:
-        """Angle about z through the world's origin, and the offset after that."""
+        """Return the angle about z through the world's origin, and the offset after that."""
         wave = np.sin(2 * np.pi * time / self.period + self.phase) - np.sin(self.phase)
         angle = float(self.turn * wave)
         cos, sin = np.cos(angle), np.sin(angle)
@@ -74,7 +74,7 @@ def render_walk(
     mount: str = "hand",
     movers: int = 2,
 ) -> Iterator[WalkFrame]:
-    """The frames of one walk. Raises DataError if embreex is not installed.
+    """Yield the frames of one walk. Raises DataError if embreex is not installed.
 
     Args:
         size: (h, w) in pixels.
@@ -99,7 +99,7 @@ def render_walk(
 
 
 def walk_path(rng: np.random.Generator, scene: Scene, first: Camera, frames: int, fps: float) -> Iterator[Camera]:
-    """The camera at each frame: cubic splines through spots of the free floor, at one pace.
+    """Yield the camera at each frame: cubic splines through spots of the free floor, at one pace.
 
     Where no spot is in reach it turns where it stands.
     """
@@ -128,7 +128,7 @@ def walk_path(rng: np.random.Generator, scene: Scene, first: Camera, frames: int
 
 
 def view_angles(camera: Camera) -> tuple[float, float]:
-    """Yaw and pitch in radians."""
+    """Return the yaw and pitch in radians."""
     x, y, z = camera.axes[:, 2]
     return float(np.arctan2(y, x)), float(np.arcsin(np.clip(z, -1, 1)))
 
@@ -136,8 +136,8 @@ def view_angles(camera: Camera) -> tuple[float, float]:
 def reachable_spots(
     rng: np.random.Generator, scene: Scene, clear: Float64[np.ndarray, "h w"], here: Spot
 ) -> Iterator[Spot]:
-    """Random spots of the free floor a stride away, those that are farthest from everything first. `clear`: the floor's
-    clearance."""
+    """Yield random spots of the free floor a stride away, those that are farthest from everything first. `clear`: the
+    floor's clearance."""
     for margin in CLEAR:
         near = scene.floor.spots_near(here, STRIDE, margin)
         draws = (near[rng.integers(len(near))] for _ in range(12 if len(near) else 0))
@@ -145,7 +145,7 @@ def reachable_spots(
 
 
 def is_free(clear: Float64[np.ndarray, "h w"], here: Spot, there: Spot, margin: float) -> bool:
-    """Whether the straight way keeps clear of everything, as far as its beginning does."""
+    """Return whether the straight way keeps clear of everything, as far as its beginning does."""
     points = here + np.linspace(0, 1, 20)[:, None] * (there - here)
     cells = (points / CELL).astype(int).clip(0, np.array(clear.shape[::-1]) - 1)
     room = clear[cells[:, 1], cells[:, 0]]
@@ -153,7 +153,7 @@ def is_free(clear: Float64[np.ndarray, "h w"], here: Spot, there: Spot, margin: 
 
 
 def draw_movers(rng: np.random.Generator, scene: Scene, most: int) -> list[Mover]:
-    """Things that stay inside the room on their way."""
+    """Return the things that stay inside the room on their way."""
     geometry = scene.geometry
     movable = np.isin(geometry.label, [CLASSES.index(name) for name in MOVABLE])
     candidates = rng.permutation(np.unique(geometry.instance[movable])).tolist()
@@ -176,7 +176,7 @@ def draw_movers(rng: np.random.Generator, scene: Scene, most: int) -> list[Mover
 
 
 def moved_scene(scene: Scene, movers: Sequence[Mover], time: float) -> Scene:
-    """The scene with its moving things where they are at `time`, in seconds."""
+    """Return the scene with its moving things where they are at `time`, in seconds."""
     if not movers:
         return scene
     mesh = scene.geometry.mesh
@@ -196,7 +196,8 @@ def moved_scene(scene: Scene, movers: Sequence[Mover], time: float) -> Scene:
 def optical_flow(
     frame: Frame, camera: Camera, following: Camera, movers: Sequence[Mover], now: float, then: float
 ) -> Float32[np.ndarray, "h w 2"]:
-    """Where each pixel's point is in the next frame, less where it is now; NaN without depth or behind the camera."""
+    """Return where each pixel's point is in the next frame, less where it is now; NaN without depth or behind the
+    camera."""
     h, w = camera.size
     assert frame.sample.depth is not None
     depth = frame.sample.depth.reshape(-1)

@@ -138,7 +138,7 @@ def card_before_loading(model: Any) -> ModelCard | None:
 
 
 def refuse(options: Mapping[str, Any], owner: str) -> None:
-    """Raises ConfigError if some of the options are given, and what they belong to is not."""
+    """Raise ConfigError if some of the options are given, and what they belong to is not."""
     if stray := [name for name, value in options.items() if value not in (None, False, ())]:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in stray)
         raise ConfigError(f"{names}: {'belongs' if len(stray) == 1 else 'belong'} to {owner}.")

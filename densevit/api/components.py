@@ -65,7 +65,7 @@ def find_key(tree: Mapping[str, Any], dotted: str) -> list[str] | None:
 
 
 def load_schema(*, with_plugins: bool) -> dict[str, Any]:
-    """The shipped schema, which needs no torch; with plug-ins, that of all components."""
+    """Return the shipped schema, which needs no torch; with plug-ins, that of all components."""
     if not with_plugins:
         return dict(json.loads(json_schema.SHIPPED.read_text(encoding="utf-8")))
     from densevit.registries import REGISTRIES
@@ -74,14 +74,14 @@ def load_schema(*, with_plugins: bool) -> dict[str, Any]:
 
 
 def pick(table: Mapping[str, Any], name: str, what: str) -> Any:
-    """Raises ConfigError if there is none of that name."""
+    """Raise ConfigError if there is none of that name."""
     if name not in table:
         raise ConfigError(f"no {what} '{name}'.{did_you_mean(name, table)}")
     return table[name]
 
 
 def page(component: Mapping[str, Any]) -> Iterator[str]:
-    """A part and its options, each with type, default and meaning."""
+    """Yield a part and its options, each with type, default and meaning."""
     for paragraph in component["description"].splitlines():
         yield textwrap.fill(paragraph, WIDTH)
     for name, option in component["properties"].items():
@@ -103,7 +103,7 @@ def indented(text: str) -> str:
 
 
 def words(node: Mapping[str, Any]) -> str:
-    """A type of the schema.
+    """Return a type of the schema.
 
     >>> words({"type": "array", "prefixItems": [{"type": "integer", "exclusiveMinimum": 0}] * 2})
     '[integer > 0, integer > 0]'

@@ -129,7 +129,7 @@ def _checked(split: str, spec: ComponentConfig, *, optional: bool = False) -> Sp
 
 
 def recorded_run(checkpoint: str | Path) -> Mapping[str, Any]:
-    """The config that trained the checkpoint; empty where it records none."""
+    """Return the config that trained the checkpoint; empty where it records none."""
     if is_address(checkpoint):
         return {}
     try:
@@ -147,7 +147,7 @@ def validation_spec(
     split: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> ComponentConfig:
-    """What the checkpoint's training validated on, with the root, split and options that are given here. Raises
+    """Return what the checkpoint's training validated on, with the root, split and options that are given here. Raises
     ConfigError: it records none, or validated on objects."""
     recorded = (recorded_run(checkpoint).get("data") or {}).get("val")
     if not recorded:
@@ -163,7 +163,7 @@ def validation_spec(
 
 
 def recorded_protocol(checkpoint: str | Path, head: str | None = None) -> str | None:
-    """What the checkpoint's training was validated by."""
+    """Return what the checkpoint's training was validated by."""
     tasks: Mapping[str, Mapping[str, str]] = recorded_run(checkpoint).get("tasks") or {}
     task = tasks.get(head or "depth") or next(iter(tasks.values()), {})
     return task.get("protocol")

@@ -144,7 +144,7 @@ def options_of(scorer: Callable[..., Scored]) -> list[str]:
 def check_source(
     model: Any, predictions: Any, path: str | Path | None, changed: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
-    """Raises ConfigError: neither a model nor predictions, or both; or an option that is for the other."""
+    """Raise ConfigError: neither a model nor predictions, or both; or an option that is for the other."""
     if (model is None) == (predictions is None):
         raise ConfigError("evaluate: give either a MODEL or --predictions.")
     if options and path is None and predictions is None:
@@ -157,7 +157,7 @@ def check_source(
 
 
 def refuse_others(task: str | None, changed: Mapping[str, Any]) -> None:
-    """Raises ConfigError: options of other tasks."""
+    """Raise ConfigError: options of other tasks."""
     if task is None:
         return
     wrong = [name for name in changed if name not in options_of(SCORERS[task])]
@@ -360,7 +360,7 @@ def score_video(
 
 
 def video_protocol(name: str, data_name: str, depth_range: tuple[float, float]) -> VideoProtocol:
-    """Raises ConfigError: no such protocol, or it does not have this data set."""
+    """Raise ConfigError: no such protocol, or it does not have this data set."""
     if name == "plain":
         return VideoProtocol(range=(max(depth_range[0], 1e-3), depth_range[1]))
     if name != "video_depth_anything":

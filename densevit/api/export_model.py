@@ -87,7 +87,7 @@ def export(
 
 
 def format_of(path: Path) -> Format:
-    """Raises ConfigError: a suffix of none."""
+    """Raise ConfigError: a suffix of none."""
     formats: Mapping[str, Format] = {".onnx": "onnx", ".pt2": "pt2", "": "web"}
     if path.suffix.lower() not in formats and not path.is_dir():
         raise ConfigError(f"{path}: FILE.onnx, FILE.pt2 or a folder for a web page; or say which by --format.")
@@ -95,7 +95,7 @@ def format_of(path: Path) -> Format:
 
 
 def refuse_others(format: Format, options: Iterable[str]) -> None:
-    """Raises ConfigError: options that belong to another format."""
+    """Raise ConfigError: options that belong to another format."""
     for name in options:
         if name not in OPTIONS[format]:
             fits = " and ".join(other for other, names in OPTIONS.items() if name in names)
@@ -103,7 +103,7 @@ def refuse_others(format: Format, options: Iterable[str]) -> None:
 
 
 def fixed(value: Any, format: Format) -> Any:
-    """Raises ConfigError: any size or number, which only ONNX files take."""
+    """Raise ConfigError: any size or number, which only ONNX files take."""
     if value == "dynamic":
         raise ConfigError(f"dynamic: is for onnx, not for {format}.")
     return value

@@ -116,12 +116,12 @@ def predict(
 
 
 def is_picture(path: str | Path) -> bool:
-    """Whether a path names an image or a video, not a model."""
+    """Return whether a path names an image or a video, not a model."""
     return Path(path).suffix.lower() in IMAGE_SUFFIXES or is_video(str(path))
 
 
 def existing_rule(*, overwrite: bool, resume: bool) -> Existing:
-    """Raises ConfigError if both are asked for."""
+    """Raise ConfigError if both are asked for."""
     if overwrite and resume:
         raise ConfigError("--overwrite and --resume: choose one; resume writes only the files that are missing.")
     return "overwrite" if overwrite else "resume" if resume else "refuse"
@@ -144,7 +144,7 @@ def camera_of(
 
 
 def point_files(path: Any, scale: float | None, pose: Path | str | None) -> PointFiles | None:
-    """Raises ConfigError: options of points without any. Raises DataError: no such file."""
+    """Raise ConfigError: options of points without any. Raises DataError: no such file."""
     if path is None and (scale is not None or pose is not None):
         raise ConfigError("--points-scale and --points-pose belong to --points.")
     if path is None or isinstance(path, PointFiles):
@@ -157,7 +157,7 @@ def point_files(path: Any, scale: float | None, pose: Path | str | None) -> Poin
 
 
 def refuse_for_videos(camera: Any, points: Any, max_pixels: int | None) -> None:
-    """Raises ConfigError: options that are for images."""
+    """Raise ConfigError: options that are for images."""
     table = isinstance(camera, Path) and not is_one_camera(camera)
     problems = ["--intrinsics: a clip has one camera; give FX,FY,CX,CY or its calibration."] if table else []
     problems += ["--points: is for images."] if points is not None else []
@@ -203,8 +203,8 @@ def options_of_format(format: str) -> Collection[str]:
 
 
 def find_model(model: Predictor | str | Path, options: Mapping[str, Any]) -> tuple[Callable[[str], Predictor], str]:
-    """What makes the predictor of a process from its device, and the device that they ask for. Raises ConfigError:
-    options, and the model is loaded already."""
+    """Return what makes the predictor of a process from its device, and the device that they ask for. Raises
+    ConfigError: options, and the model is loaded already."""
     if isinstance(model, Predictor):
         if options:
             raise ConfigError(f"predict: {', '.join(options)}: options of a checkpoint's path; this is a Predictor.")
@@ -213,7 +213,7 @@ def find_model(model: Predictor | str | Path, options: Mapping[str, Any]) -> tup
 
 
 def device_for(options: Mapping[str, Any]) -> str:
-    """Of those that compute, only torch takes another device than the CPU by itself."""
+    """Return the device: of those that compute, only torch takes another device than the CPU by itself."""
     device = str(options.get("device", "auto"))
     return "cpu" if options.get("runtime", "torch") not in ("torch", "auto") and device == "auto" else device
 
@@ -226,7 +226,7 @@ def plan_export(
     existing: Existing = "refuse",
     points: PointFiles | None = None,
 ) -> OutputPlan:
-    """What to write where, checked before the model loads; see `densevit.predict`."""
+    """Return what to write where, checked before the model loads; see `densevit.predict`."""
     writers = {name: build_writer(name, options) for name, options in formats.items()}
     selection = find_items(images, [writer.suffix for writer in writers.values()], output)
     exif = any(writer.needs_intrinsics for writer in writers.values()) or points is not None

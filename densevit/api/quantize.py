@@ -51,7 +51,7 @@ class QuantizedModel:
 
 
 def check_int8(path: Path, *, overwrite: bool = False) -> None:
-    """Raises before a checkpoint is read where `export_int8` would fail. Raises ConfigError: see
+    """Raise before a checkpoint is read where `export_int8` would fail. Raises ConfigError: see
     `densevit.inference.onnx.export.check_output`; NNCF is not installed; a list of layers exists."""
     onnx.check_output(path, overwrite=overwrite)
     require_packages(*quantize.NEEDS, extra="int8")
@@ -70,7 +70,7 @@ def export_int8(
     *,
     protocol: str | None = None,
 ) -> QuantizedModel:
-    """Writes the fastest int8 file that loses no more than the budget, and the list of its layers in floating point.
+    """Write the fastest int8 file that loses no more than the budget, and the list of its layers in floating point.
     Raises ConfigError: no recipe keeps within the budget, and nothing is written; a metric that these heads and data do
     not have; images of a size that the file is not for; options that do not go together.
 
@@ -139,7 +139,7 @@ def export_int8(
 
 
 def head_for(metric: str, card: ModelCard) -> str:
-    """The first head that a metric is a score of."""
+    """Return the first head that a metric is a score of."""
     heads = [
         name
         for name, spec in card.outputs.items()
@@ -162,12 +162,12 @@ def split(data: Dataset) -> dict[str, Dataset]:
 
 
 def keeps(max_drop: Mapping[str, float], before: Scores, after: Scores) -> bool:
-    """Whether no score falls by more than its budget."""
+    """Return whether no score falls by more than its budget."""
     return all(drop(name, before, after) <= most for name, most in max_drop.items())
 
 
 def calibration_images(data: Dataset, options: OnnxExportOptions) -> list[np.ndarray]:
-    """As the file takes them."""
+    """Return the images as the file takes them."""
     images = [data.read(index).image for index in range(len(data))]
     for image in images:
         if options.size not in (None, image.shape[:2]):
@@ -188,7 +188,7 @@ def as_input(image: np.ndarray, options: OnnxExportOptions) -> np.ndarray:
 def predictor_of(
     run: Callable[..., list[np.ndarray]], card: ModelCard, head: str, options: OnnxExportOptions
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """An image -> the map h w of one head: depth, or ids of classes."""
+    """Return an image -> the map h w of one head: depth, or ids of classes."""
     index, ids = list(card.outputs).index(head), card.outputs[head].kind == "labels"
 
     def predict(image: np.ndarray) -> np.ndarray:
@@ -199,7 +199,7 @@ def predictor_of(
 
 
 def drop(metric: str, before: Scores, after: Scores) -> float:
-    """How much worse `after` is; infinite where it is no number."""
+    """Return how much worse `after` is; infinite where it is no number."""
     task = "segmentation" if metric in SEGMENTATION else "depth"
     larger = find_metric(task, metric).better == "max"
     worse = before[metric] - after[metric] if larger else after[metric] - before[metric]
@@ -219,7 +219,7 @@ def describe(model: QuantizedModel, max_drop: Mapping[str, float], data_name: st
 
 
 def layers_file(path: Path) -> Path:
-    """Beside the file: its scores, and the layers in floating point."""
+    """Return the path beside the file for its scores and the layers in floating point."""
     return path.with_name(f"{path.name}.json")
 
 

@@ -104,7 +104,7 @@ class Run:
 
 
 def run_training(draft: Draft, resume: str | None = None) -> Run:
-    """Trains a config that was read: plan, data sets, trainer, report. `resume`: None to start anew, `auto` for the
+    """Train a config that was read: plan, data sets, trainer, report. `resume`: None to start anew, `auto` for the
     newest good checkpoint of the run, or a path."""
     poll(NOT_STARTED)
     plan = planning.resolve_plan(draft)
@@ -151,7 +151,7 @@ def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> 
 
 
 def fit(plan: Plan, world: DistributedContext, resumed: Found | None, lock: FolderLock) -> Run:
-    """Trains a plan whose data sets are open, in a folder that is locked."""
+    """Train a plan whose data sets are open, in a folder that is locked."""
     trainer = build_trainer(plan, world)
     if resumed is not None:
         trainer.checkpointer.load(*resumed)
@@ -201,12 +201,12 @@ def fit(plan: Plan, world: DistributedContext, resumed: Found | None, lock: Fold
 
 
 def write_report(plan: Plan, trainer: Trainer, opening: str, device: torch.device | None) -> Path | None:
-    """Writes `report.html`; the other processes wait, for torchrun ends all as soon as one has failed."""
+    """Write `report.html`; the other processes wait, for torchrun ends all as soon as one has failed."""
     return trainer.world.on_main(lambda: write_training_report(plan, trainer.checkpointer.folder, opening, device))
 
 
 def overfit_one_batch(draft: Draft) -> str:
-    """Trains on the first batch only and writes nothing; returns the verdict. Raises Diverged if it is not learned."""
+    """Train on the first batch only and writes nothing; returns the verdict. Raises Diverged if it is not learned."""
     poll(NOT_STARTED)
     plan = planning.resolve_plan(draft)
     with distributed.process_group(plan.run.device) as world:
@@ -218,7 +218,8 @@ def overfit_one_batch(draft: Draft) -> str:
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
-    """The trainer, with the seeds set: one for the weights, then one for each process. Warns of what looks wrong."""
+    """Return the trainer, with the seeds set: one for the weights, then one for each process. Warns of what looks
+    wrong."""
     seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     for warning in world.on_main(lambda: run_sanity_checks(plan, trainer.card, trainer.tasks)):

@@ -27,7 +27,7 @@ COLORED = ("color", "mp4")  # formats that take the page's colours
 
 
 def formats_of(model: AppModel, options: ViewOptions, *, clip: bool = False) -> list[str]:
-    """The formats that the heads of a model can be written in, those of whole clips first."""
+    """Return the formats that the heads of a model can be written in, those of whole clips first."""
     return [
         name
         for registry in (CLIP_FORMATS, DEPTH_FORMATS, LABEL_FORMATS)[not clip :]
@@ -37,7 +37,8 @@ def formats_of(model: AppModel, options: ViewOptions, *, clip: bool = False) -> 
 
 
 def source_of(model: AppModel, format: str, options: ViewOptions) -> str | None:
-    """The head that a format is written from: the chosen one where several would fit; None where it is for none."""
+    """Return the head that a format is written from: the chosen one where several would fit; None where it is for
+    none."""
     card = model.predictor.card
     registry = next(r for r in (CLIP_FORMATS, DEPTH_FORMATS, LABEL_FORMATS) if format in r.components)
     for wanted in ([], [options.head]):
@@ -53,7 +54,7 @@ def source_of(model: AppModel, format: str, options: ViewOptions) -> str | None:
 
 
 def options_of(model: AppModel, format: str, options: ViewOptions) -> dict[str, Any]:
-    """What the page sets of a format."""
+    """Return what the page sets of a format."""
     if format in COLORED:
         low, high = options.limits
         return {"cmap": options.cmap, **({} if low is None or high is None else {"range": (low, high)})}
@@ -67,7 +68,7 @@ def options_of(model: AppModel, format: str, options: ViewOptions) -> dict[str, 
 def write_image_files(
     model: AppModel, given: GivenImage, formats: Sequence[str], options: ViewOptions, folder: Path
 ) -> list[Path]:
-    """Writes the formats of one image, with the camera that the page shows it by. Raises ConfigError, DataError,
+    """Write the formats of one image, with the camera that the page shows it by. Raises ConfigError, DataError,
     StorageError: see `densevit.export`."""
     lens, source = given.lens(model.predictor, options.fov)
     focal = lens.focal if source == "from EXIF" else None  # which the file of a reduced image no longer has
@@ -87,7 +88,7 @@ def write_image_files(
 def write_clip_files(
     model: AppModel, given: GivenClip, formats: Sequence[str], options: ViewOptions, folder: Path, end: float | None
 ) -> list[Path]:
-    """Writes the formats of a clip; those of single frames as one .zip. `end`: seconds of the clip after which it
+    """Write the formats of a clip; those of single frames as one .zip. `end`: seconds of the clip after which it
     stops. Raises ConfigError, DataError, StorageError: see `densevit.predict`."""
     asked: Formats = {name: options_of(model, name, options) for name in formats}
     try:
@@ -105,8 +106,8 @@ def write_clip_files(
 
 
 def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seconds: float) -> float | None:
-    """The second of the clip up to which its frames take no more than `seconds`; None if that is all of it. Raises
-    DataError: it cannot be read, or holds no frame."""
+    """Return the second of the clip up to which its frames take no more than `seconds`; None if that is all of it.
+    Raises DataError: it cannot be read, or holds no frame."""
     source = open_video(given.path)
     first = next(source.frames(Span()), None)
     if first is None:
@@ -124,13 +125,13 @@ def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seco
 
 
 def clip_fov(model: AppModel, options: ViewOptions) -> float | None:
-    """What is given or assumed; None where the model estimates it."""
+    """Return what is given or assumed; None where the model estimates it."""
     card = model.predictor.card
     return options.fov if options.fov is not None or card.camera_head else assumed_fov(card)
 
 
 def chosen_heads(model: AppModel, formats: Sequence[str], options: ViewOptions) -> list[str]:
-    """The chosen head, where one of the formats needs to be told."""
+    """Return the chosen head, where one of the formats needs to be told."""
     return [options.head] if options.head in {source_of(model, name, options) for name in formats} else []
 
 

@@ -49,7 +49,8 @@ class GivenImage:
     note: str = ""
 
     def lens(self, predictor: Predictor, fov: float | None) -> tuple[Lens, str]:
-        """The camera, and where it is from: the field of view that is given, EXIF, the model, or an assumption."""
+        """Return the camera, and where it is from: the field of view that is given, EXIF, the model, or an
+        assumption."""
         if fov is not None:
             return Lens(fov=fov), "given"
         if self.focal is not None:
@@ -65,7 +66,7 @@ class GivenClip:
 
 
 def open_given(path: Path, limits: Limits, folder: Path) -> GivenImage | GivenClip:
-    """Reads an image, or the beginning of a clip. `folder`: for a reduced image, and a clip that is named otherwise.
+    """Read an image, or the beginning of a clip. `folder`: for a reduced image, and a clip that is named otherwise.
     Raises DataError: neither of them, damaged, or too large; the message names the file without its folder."""
     try:
         return open_clip(path, folder) if is_clip(path) else open_image(path, limits, folder)

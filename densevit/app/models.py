@@ -71,7 +71,8 @@ class AppModel:
         return {name: spec for name, spec in self.predictor.card.outputs.items() if not spec.output_kind.auxiliary}
 
     def about(self) -> list[str]:
-        """What the model is, in two lines: outputs, size and origin; data, licence, and limits of the packaged one."""
+        """Return what the model is, in two lines: outputs, size and origin; data, licence, and limits of the packaged
+        one."""
         card = self.predictor.card
         heads = ", ".join(spec.output_kind.meaning for spec in self.heads.values())
         parameters = sum(p.numel() for p in self.predictor.model.parameters())
@@ -81,12 +82,12 @@ class AppModel:
         return [f"{self.name}: {heads}{size}; {card.source}.", trained]
 
     def head(self, wanted: str, kinds: Sequence[str] = ()) -> str | None:
-        """The wanted head, else `depth`, else the first; of these kinds, if any are given."""
+        """Return the wanted head, else `depth`, else the first; of these kinds, if any are given."""
         fitting = [name for name, spec in self.heads.items() if not kinds or spec.kind in kinds]
         return next((name for name in (wanted, "depth", *fitting) if name in fitting), None)
 
     def predict(self, given: GivenImage, fov: float | None) -> dict[str, Any]:
-        """The maps of all heads; of classes of pixels their ids, h w, instead of logits, and of segments a
+        """Return the maps of all heads; of classes of pixels their ids, h w, instead of logits, and of segments a
         `PanopticPrediction`."""
         camera = None
         if self.predictor.card.needs_camera:
@@ -105,7 +106,7 @@ class AppModel:
         return classes_of(PredictedMap(values=plain, image=given.image, spec=spec))
 
     def cloud(self, given: GivenImage, maps: Mapping[str, Any], options: ViewOptions) -> str:
-        """The page of its point cloud, as format `viewer` writes it. Raises ConfigError: no head gives depth."""
+        """Return the page of its point cloud, as format `viewer` writes it. Raises ConfigError: no head gives depth."""
         head = self.head(options.head, DEPTH_KINDS)
         if head is None:
             kinds = ", ".join(self.heads)
@@ -120,7 +121,7 @@ class AppModel:
             return path.read_text(encoding="utf-8")
 
     def attention(self, given: GivenImage, at: tuple[float, float], layer: int, what: str) -> ShownAttention:
-        """The attention of the patch at a pixel. Raises ConfigError: the encoder is no ViT.
+        """Return the attention of the patch at a pixel. Raises ConfigError: the encoder is no ViT.
 
         Args:
             layer: from 1; larger than there are is the last.

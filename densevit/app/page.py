@@ -114,7 +114,7 @@ class Page:
         on(ui.write.click, self.save, [self.visit, ui.source, ui.formats, *ui.choices], offered)
 
     def guarded(self, handler: Callable[..., Updates]) -> Callable[..., Updates]:
-        """A handler whose errors become a sentence on the page, which keeps what it showed before."""
+        """Return a handler whose errors become a sentence on the page, which keeps what it showed before."""
         import gradio
 
         @wraps(handler)
@@ -227,7 +227,7 @@ class Page:
         return self.views(visit, options_from(*choices))
 
     def refresh(self, visit: Visit | None, *choices: Any) -> Updates:
-        """After a change that may concern predictions and clouds, too."""
+        """Renew the views after a change that may concern predictions and clouds, too."""
         if visit is None or isinstance(visit.given, GivenClip):
             return {}
         options = options_from(*choices)
@@ -264,7 +264,7 @@ class Page:
         return f"Field of view: {', '.join(words)}."
 
     def attend(self, visit: Visit | None, layer: float, shown: str) -> Updates:
-        """The attention of the patch that was clicked."""
+        """Return the attention of the patch that was clicked."""
         import gradio
 
         if visit is None or visit.clicked is None or isinstance(visit.given, GivenClip):
@@ -289,7 +289,7 @@ class Page:
         return {**updates, **({ui.status: paragraphs(lines)} if lines else {})}
 
     def offer(self, visit: Visit | None, source: str, *choices: Any) -> Updates:
-        """The formats of the chosen checkpoint."""
+        """Return the formats of the chosen checkpoint."""
         import gradio
 
         if visit is None:
@@ -328,7 +328,8 @@ def options_from(
     far: str | None,
     stabilize: bool,
 ) -> ViewOptions:
-    """The values of the controls, in the order of `Layout.choices`. Raises DataError: numbers that do not fit."""
+    """Return the values of the controls, in the order of `Layout.choices`. Raises DataError: numbers that do not
+    fit."""
     limits, angle = (number(low, "from"), number(high, "to")), number(fov, "field of view")
     ends = (number(near, "near") or 0.0, number(far, "far") or 0.0)
     if limits[0] is not None and limits[1] is not None and not limits[0] < limits[1]:
@@ -341,7 +342,7 @@ def options_from(
 
 
 def number(text: str | None, name: str) -> float | None:
-    """None of an empty field."""
+    """Return None of an empty field."""
     if text is None or not text.strip():
         return None
     try:

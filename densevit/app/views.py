@@ -30,7 +30,7 @@ Predictions = Sequence[Mapping[str, Any]]
 def map_views(
     models: Sequence[AppModel], given: GivenImage, predictions: Predictions, options: ViewOptions
 ) -> list[Markup]:
-    """One view for each model; maps in metres share one scale, so that their colours can be compared."""
+    """Return one view for each model; maps in metres share one scale, so that their colours can be compared."""
     heads = [model.head(options.head) for model in models]
     shown = [
         (model.heads[head], depth_of(maps[head], model.heads[head]))
@@ -51,13 +51,13 @@ def map_views(
 
 
 def metres_of(model: AppModel, maps: Mapping[str, Any]) -> np.ndarray | None:
-    """The map of the model's metric head."""
+    """Return the map of the model's metric head."""
     head = model.head("", ("metric",))
     return None if head is None else depth_of(maps[head], model.heads[head])
 
 
 def depth_of(values: Any, spec: HeadSpec) -> Any:
-    """Of a teacher's depth and confidence, the depth."""
+    """Return the depth out of a teacher's depth and confidence."""
     return values[0] if spec.output_kind.is_depth and values.ndim == 3 else values
 
 
@@ -69,7 +69,7 @@ def map_view(
     options: ViewOptions,
     usual: tuple[float, float] | None = None,
 ) -> Markup:
-    """One map over its image.
+    """Return one map over its image.
 
     Args:
         values: h w; 3 h w of normals, ids h w of classes, k of the classes of an image.
@@ -101,7 +101,7 @@ def map_view(
 def segments_view(
     title: str, image: Rgb, found: PanopticPrediction, spec: HeadSpec, depth: np.ndarray | None
 ) -> Markup:
-    """Segments over their image, and a table of them, the largest first.
+    """Return the segments over their image, and a table of them, the largest first.
 
     Args:
         depth: in metres, for the distances of the objects.
@@ -141,13 +141,13 @@ def _view(
 
 
 def is_coloured(spec: HeadSpec) -> bool:
-    """Whether a colour map shows it."""
+    """Return whether a colour map shows it."""
     kind = spec.output_kind
     return kind.channels == 1 and not spec.classes and not kind.image_level
 
 
 def scale_of_video(path: Path) -> Markup:
-    """The colours of a video and their unit, as its format notes them."""
+    """Return the colours of a video and their unit, as its format notes them."""
     with open_container(path) as container:
         cmap, _, ends = container.metadata.get("comment", "").partition(": ")
     low, _, high = ends.partition(" to ")
@@ -155,7 +155,7 @@ def scale_of_video(path: Path) -> Markup:
 
 
 def legend_of(ids: np.ndarray, spec: HeadSpec) -> list[tuple[tuple[int, int, int], str]]:
-    """Colour, and name with its share of the pixels, of the classes that occur, the largest first."""
+    """Return the colour, and name with its share of the pixels, of the classes that occur, the largest first."""
     found, counts = np.unique(ids, return_counts=True)
     shares = sorted(zip((counts / ids.size).tolist(), found.tolist(), strict=True), reverse=True)
     palette = palette_for(spec)
@@ -164,5 +164,5 @@ def legend_of(ids: np.ndarray, spec: HeadSpec) -> list[tuple[tuple[int, int, int
 
 
 def small(pixels: np.ndarray) -> np.ndarray:
-    """At most `WIDTH` pixels wide, and never blended: the value under the pointer is one that the model gave."""
+    """Return at most `WIDTH` pixels wide, and never blended: the value under the pointer is one that the model gave."""
     return shrink(pixels, cv2.INTER_NEAREST, WIDTH)

@@ -23,7 +23,7 @@ HINT = "Name the file of its encoder by the option base: --family-options base=F
 
 
 def write_adapter(path: Path, opened: ConvertedCheckpoint) -> None:
-    """Writes a checkpoint without the frozen weights of its encoder. Raises CheckpointError if it has no low-rank
+    """Write a checkpoint without the frozen weights of its encoder. Raises CheckpointError if it has no low-rank
     updates, or its encoder began with random weights. Raises StorageError if the disk is full or read-only."""
     if opened.card is None or lora_of(opened.model) is None:
         raise CheckpointError(f"{opened.path}: its encoder has no low-rank updates (model.encoder.lora) to write.")
@@ -34,7 +34,7 @@ def write_adapter(path: Path, opened: ConvertedCheckpoint) -> None:
 
 
 def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
-    """Writes the encoder alone, under the names of the model in it (timm's, for ViT and Swin), updates merged. Raises
+    """Write the encoder alone, under the names of the model in it (timm's, for ViT and Swin), updates merged. Raises
     StorageError if the disk is full or read-only."""
     tensors = merged_checkpoint(opened).tensors
     state = {name: tensor for name, tensor in tensors.items() if name.startswith(ENCODER) and name not in KEPT}
@@ -45,7 +45,7 @@ def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
 
 
 def frozen_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The encoder's weights apart from its updates."""
+    """Return the encoder's weights apart from its updates."""
     return {
         name: tensor
         for name, tensor in tensors.items()
@@ -54,7 +54,7 @@ def frozen_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _source(card: ModelCard, path: str) -> dict[str, Any]:
-    """Where the encoder's weights were before the training, by the keys of its config."""
+    """Return where the encoder's weights were before the training, by the keys of its config."""
     model = card.config.get("model", {})
     encoder = model.get("encoder") or {}
     if model.get("init_from"):
@@ -69,8 +69,8 @@ def _source(card: ModelCard, path: str) -> dict[str, Any]:
 def complete(
     adapter: ConvertedCheckpoint, initial: ConvertedCheckpoint | None, weights: Path | None
 ) -> ConvertedCheckpoint:
-    """An adapter with the weights of its encoder. Raises CheckpointError if these are not the weights that it was
-    trained on.
+    """Return an adapter with the weights of its encoder. Raises CheckpointError if these are not the weights that it
+    was trained on.
 
     Args:
         initial: the checkpoint that the encoder is from, without updates; None where it is from a file of its own.

@@ -15,7 +15,7 @@ from densevit.models.dense import DenseModel
 
 
 def describe_data(data: Mapping[str, Any]) -> str:
-    """A data set in a line, for those who get the model: of the folder that it lies in only the last part.
+    """Return a data set in a line, for those who get the model: of the folder that it lies in only the last part.
 
     >>> describe_data({"type": "folder", "root": "/home/me/garden", "split": "train", "depth_scale": 1000})
     'folder garden, split train'

@@ -42,8 +42,8 @@ PRETRAINED_OPTIONS = ("pretrained", "weights")
 def restore(
     path: str | Path, family: str | None = None, encoder: nn.Module | None = None, /, **options: Any
 ) -> tuple[DenseModel, ModelCard]:
-    """Model and card of a checkpoint; see `open_checkpoint`. Raises CheckpointError: also of components that are not
-    registered here, or weights that do not fit them; with counts and the first five names.
+    """Return the model and card of a checkpoint; see `open_checkpoint`. Raises CheckpointError: also of components that
+    are not registered here, or weights that do not fit them; with counts and the first five names.
 
     Args:
         encoder: of a model that was trained with an object as its encoder; a copy of it takes the weights.
@@ -53,7 +53,7 @@ def restore(
 
 
 def open_checkpoint(path: str | Path, family: str | None = None, **options: Any) -> ConvertedCheckpoint:
-    """Reads a checkpoint, densevit's own or a published one; nothing is built yet. Raises CheckpointError: missing,
+    """Read a checkpoint, densevit's own or a published one; nothing is built yet. Raises CheckpointError: missing,
     damaged, or of several possible families. Raises ConfigError: no such family, or no such option of it.
 
     Args:
@@ -95,8 +95,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
 
 
 def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -> ConvertedCheckpoint:
-    """An adapter with the weights of its encoder, which its card names unless `base` does. Raises CheckpointError if
-    they are missing, or not those that it was trained on."""
+    """Return an adapter with the weights of its encoder, which its card names unless `base` does. Raises
+    CheckpointError if they are missing, or not those that it was trained on."""
     assert adapter.card is not None
     recorded = adapter.card.base
     if "init_from" not in recorded:
@@ -112,8 +112,8 @@ def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -
 
 
 def read_as(family: ComponentSpec[Family], raw: RawCheckpoint) -> ConvertedCheckpoint:
-    """A published file in densevit's terms; whatever goes wrong is an error of the file. Raises CheckpointError if it
-    is damaged, or of another family."""
+    """Return a published file in densevit's terms; whatever goes wrong is an error of the file. Raises CheckpointError
+    if it is damaged, or of another family."""
     try:
         return family.build().read(raw)
     except DensevitError:
@@ -126,13 +126,13 @@ def read_as(family: ComponentSpec[Family], raw: RawCheckpoint) -> ConvertedCheck
 
 
 def describe(path: str | Path) -> dict[str, Any]:
-    """What a checkpoint is, without building it; plain values. Raises CheckpointError: missing, or damaged."""
+    """Return what a checkpoint is, without building it; plain values. Raises CheckpointError: missing, or damaged."""
     local = hub.fetch(str(path)) if is_address(path) else Path(path)
     return describe_densevit(local) if is_ours(local) else describe_third_party(detect.read_raw(local))
 
 
 def is_ours(path: str | Path) -> bool:
-    """Whether densevit wrote it; a path that holds nothing counts, so that the message is about checkpoints."""
+    """Return whether densevit wrote it; a path that holds nothing counts, so that the message is about checkpoints."""
     path = Path(path)
     if path.is_dir():
         held = [path / name for name in detect.IN_FOLDER if (path / name).is_file()]
@@ -143,7 +143,7 @@ def is_ours(path: str | Path) -> bool:
 
 
 def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None) -> tuple[DenseModel, ModelCard]:
-    """Builds an opened checkpoint and loads it strictly; low-rank updates are merged into the weights. Raises
+    """Build an opened checkpoint and loads it strictly; low-rank updates are merged into the weights. Raises
     CheckpointError: also if a weight is NaN."""
     if bad := [name for name, tensor in opened.tensors.items() if tensor.is_floating_point() and tensor.isnan().any()]:
         raise CheckpointError(f"{opened.path}: {len(bad)} of its tensors hold NaN: {', '.join(bad[:5])}.")
@@ -175,7 +175,7 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
 
 
 def build_uninitialized(spec: ModelSpec) -> DenseModel:
-    """The network with arbitrary weights, quicker than with random ones; all of them are in the file."""
+    """Return the network with arbitrary weights, quicker than with random ones; all of them are in the file."""
     options = {key: value for key, value in spec.encoder.options.items() if key not in PRETRAINED_OPTIONS}
     with SkipInit():
         return build_model(replace(spec, encoder=replace(spec.encoder, options=options)))
@@ -188,7 +188,7 @@ def parse_model(
     card: ModelCard | None = None,
     encoder: nn.Module | None = None,
 ) -> ModelSpec:
-    """Checks the components that a checkpoint names. Raises CheckpointError: components that are not registered here (a
+    """Check the components that a checkpoint names. Raises CheckpointError: components that are not registered here (a
     plugin's), or options that they do not have.
 
     Args:
@@ -217,7 +217,7 @@ def parse_model(
 
 
 def encoder_spec(spec: Mapping[str, Any], source: str | Path, encoder: nn.Module | None) -> ComponentSpec[Any]:
-    """The encoder that a checkpoint names, or a copy of the object that it was trained with."""
+    """Return the encoder that a checkpoint names, or a copy of the object that it was trained with."""
     if spec["type"] != OBJECT:
         return ENCODERS.check(spec, "model.encoder")
     if encoder is None:
@@ -229,7 +229,7 @@ def encoder_spec(spec: Mapping[str, Any], source: str | Path, encoder: nn.Module
 
 
 def _unregistered(model: Mapping[str, Any]) -> list[str]:
-    """The components of a model that are not registered here, as `decoder 'mine'`."""
+    """Return the components of a model that are not registered here, as `decoder 'mine'`."""
     specs: list[tuple[Registry[Any], Mapping[str, Any]]] = [(ENCODERS, model["encoder"]), (DECODERS, model["decoder"])]
     specs += [(DECODERS, spec) for spec in model.get("decoders", {}).values()]
     specs += [(HEADS, spec) for spec in model["heads"].values()]
@@ -248,7 +248,7 @@ def _plugin_hint(card: ModelCard | None) -> str:
 
 
 def without_weights(opened: ConvertedCheckpoint) -> ConvertedCheckpoint:
-    """What is known of a checkpoint apart from its weights, and from where its encoder's first ones came."""
+    """Return what is known of a checkpoint apart from its weights, and from where its encoder's first ones came."""
     encoder = {key: value for key, value in opened.model["encoder"].items() if key not in PRETRAINED_OPTIONS}
     return replace(opened, model={**opened.model, "encoder": encoder}, tensors={}, unused={})
 
@@ -261,7 +261,7 @@ class InitCheckpoint:
     """
 
     def __init__(self, model: schema.Model) -> None:
-        """Raises CheckpointError, ConfigError: see `open_checkpoint`."""
+        """Raise CheckpointError, ConfigError: see `open_checkpoint`."""
         self.model = model
         self.opened: ConvertedCheckpoint | None = self._open()
         self.info = without_weights(self.opened)
@@ -275,7 +275,7 @@ class InitCheckpoint:
         return open_checkpoint(self.model.init_from, **options)
 
     def load_into(self, model: DenseModel, spec: ModelSpec) -> str:
-        """Loads what fits into a new model; says what was taken and what is new.
+        """Load what fits into a new model; says what was taken and what is new.
 
         The weights are let go, so that training does not hold them twice; a second model reads them anew. Raises
         CheckpointError: see `PartialLoader`.

@@ -42,7 +42,7 @@ SAME_SCALE_NOTES = {"heads.depth.scale": PADDED_NOTE, "heads.depth.interpolation
 
 
 def convert(source: str, target: Path, to: str, family: str | None = None, **options: Any) -> list[str]:
-    """Writes a checkpoint in another layout. Raises CheckpointError if the layout cannot hold this model, or something
+    """Write a checkpoint in another layout. Raises CheckpointError if the layout cannot hold this model, or something
     stands at `target`. Raises ConfigError: no such layout, or a target with a suffix that is not written. Returns what
     will differ, one sentence each; the tensors are always equal.
 
@@ -90,7 +90,7 @@ BUFFERS = ("encoder.mean", "encoder.std")
 
 
 def verify(layout: Family, raw: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
-    """Checks that the layout, read again, gives the same model with the same tensors. Raises CheckpointError if it
+    """Check that the layout, read again, gives the same model with the same tensors. Raises CheckpointError if it
     cannot hold this model; naming every option. Returns harmless differences, one sentence each."""
     again = layout.read(raw)
     mine = flat(card.model)
@@ -113,14 +113,14 @@ def verify(layout: Family, raw: RawCheckpoint, tensors: Mapping[str, Tensor], ca
 
 
 def dpt_output_scale(spec: Mapping[str, Any]) -> float | None:
-    """How much the depth head enlarges the map of decoder `dpt`, which has 8 pixels a patch."""
+    """Return how much the depth head enlarges the map of decoder `dpt`, which has 8 pixels a patch."""
     to_network = spec.get("encoder.patch_size", 0) / 8
     scale: float | None = spec.get("heads.depth.scale")
     return to_network if scale is None else scale
 
 
 def with_resolved_options(model: DenseModel, card: ModelCard, unused: Mapping[str, Tensor]) -> ModelCard:
-    """The card with the values that presets and defaults stand for, for layouts without them."""
+    """Return the card with the values that presets and defaults stand for, for layouts without them."""
     encoder, decoder = dict(card.model["encoder"]), dict(card.model["decoder"])
     if encoder["type"] == "vit":
         vit: Any = model.encoder.vit
@@ -136,7 +136,7 @@ def with_resolved_options(model: DenseModel, card: ModelCard, unused: Mapping[st
 
 
 def with_published_head(card: ModelCard) -> ModelCard:
-    """The card of a model with one head, which published layouts call `depth`, or by its kind."""
+    """Return the card of a model with one head, which published layouts call `depth`, or by its kind."""
     if len(card.model["heads"]) != 1:
         return card  # the families themselves refuse it
     ((name, head),), published = card.model["heads"].items(), published_head(card)
@@ -160,7 +160,7 @@ def _config_files(configs: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str
 
 
 def save(target: Path, write: Any, configs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Writes a file, or a folder with its configs; whole or not at all."""
+    """Write a file, or a folder with its configs; whole or not at all."""
     if target.suffix:
         write(target)
         return

@@ -48,7 +48,7 @@ View = tuple[str, UInt8[np.ndarray, "h w 3"] | None]
 
 
 def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: int) -> FeatureCache:
-    """The outputs of the frozen encoder for all views of the training images, as `data.cache_features` says.
+    """Return the outputs of the frozen encoder for all views of the training images, as `data.cache_features` says.
 
     Says first how many gigabytes they take. Raises ConfigError: a decoder runs blocks of the encoder itself. Raises
     StorageError if the disk has no room for them. Raises Preempted: a signal came; what was written stays.
@@ -74,7 +74,7 @@ def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: in
 
 
 def encoder_key(plan: Plan, model: DenseModel, options: CacheFeatures, world: DistributedContext) -> str:
-    """Of everything that an output depends on besides the image."""
+    """Return a key of everything that an output depends on besides the image."""
     spec = {key: value for key, value in plan.model.encoder.spec().items() if key not in ("weights", "pretrained")}
     weights, precision = fingerprint(model.encoder.state_dict()), resolve(plan.run.precision, world.device)
     content = (weights, spec, precision, options.dtype, LAYOUT)
@@ -82,7 +82,7 @@ def encoder_key(plan: Plan, model: DenseModel, options: CacheFeatures, world: Di
 
 
 def views_key(plan: Plan, options: CacheFeatures) -> str:
-    """Of the views of a data set: which images, and how they are augmented."""
+    """Return a key of the views of a data set: which images, and how they are augmented."""
     transforms = [transform.spec() for transform in plan.transforms]
     content = (dataset_fingerprint(plan.train), plan.datasets["train"].spec(), transforms, plan.run.seed, options.views)
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -97,7 +97,7 @@ def _fill(
     world: DistributedContext,
     workers: int,
 ) -> list[str]:
-    """Encodes this process's share of the views; returns the hashes of all of its share."""
+    """Encode this process's share of the views; returns the hashes of all of its share."""
     options = plan.run.data.cache_features
     assert options is not None
     keys = [(view, index) for view in range(options.views) for index in range(len(samples.dataset))]
@@ -128,7 +128,7 @@ def _fill(
 
 
 def _check_room(cache: FeatureCache, missing: int, size: int, world: DistributedContext) -> None:
-    """Says how much will be written, and refuses where the disk cannot hold it."""
+    """Say how much will be written, and refuses where the disk cannot hold it."""
     if world.is_main:
         what = f"{missing:,} views, {size * missing / 1e9:.2f} GB in {cache.dtype}"
         print(f"data.cache_features: {what}, under {cache.folder}", file=sys.stderr, flush=True)
@@ -161,7 +161,7 @@ class _Shard:
 def _read(
     samples: AugmentedDataset, cache: FeatureCache, keys: Sequence[SampleKey], plan: Plan, workers: int
 ) -> Iterator[list[View]]:
-    """The views in order, some at a time."""
+    """Return the views in order, some at a time."""
     progress = Progress(workers)
     jobs = [keys[i : i + BATCH] for i in range(0, len(keys), BATCH)]
     return run_jobs(

@@ -34,7 +34,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 
 
 def build_model(spec: ModelSpec) -> DenseModel:
-    """The network, with the encoder's weights where the config names a file of them."""
+    """Return the network, with the encoder's weights where the config names a file of them."""
     encoder = build_encoder(spec.encoder, "model.encoder")
     if encoder.lora is not None:
         _add_lora(encoder, encoder.lora)
@@ -70,7 +70,7 @@ def build_model(spec: ModelSpec) -> DenseModel:
 
 
 def build_encoder(spec: ComponentSpec[Encoder], key_path: str) -> Encoder:
-    """An encoder with the weights of the file that its options name."""
+    """Return an encoder with the weights of the file that its options name."""
     encoder: Encoder = build_component("encoder", spec, key_path)
     weights: Path | None = spec.options.get("weights")
     if weights is not None:
@@ -79,7 +79,7 @@ def build_encoder(spec: ComponentSpec[Encoder], key_path: str) -> Encoder:
 
 
 def set_canonical_focal(heads: Mapping[str, Head], focal: float | None) -> None:
-    """Raises ConfigError if no head gives metres."""
+    """Raise ConfigError if no head gives metres."""
     assert focal is not None
     metric = [head for head in heads.values() if head.output.kind == "metric" and head.output.focal is None]
     if not metric:
@@ -96,8 +96,8 @@ def _add_lora(encoder: Encoder, options: Lora) -> None:
 
 
 def build_component(kind: str, spec: ComponentSpec[Any], key_path: str, *args: Any) -> Any:
-    """An encoder, decoder or head; errors name the place of the config that it stands at. Raises ConfigError: options
-    that do not go together, or a component that lacks what its interface asks for."""
+    """Return an encoder, decoder or head; errors name the place of the config that it stands at. Raises ConfigError:
+    options that do not go together, or a component that lacks what its interface asks for."""
     try:
         built = spec.build(*args)
     except ConfigError as error:
@@ -115,7 +115,7 @@ def build_component(kind: str, spec: ComponentSpec[Any], key_path: str, *args: A
 
 
 def prefix_error(problem: str, key_path: str) -> str:
-    """An error of a component, which begins with its kind, with its place in the config instead."""
+    """Return an error of a component, which begins with its kind, with its place in the config instead."""
     name = next((name for name in REQUIRED if problem.startswith((f"{name}.", f"{name}:"))), None)
     return f"{key_path}: {problem}" if name is None else key_path + problem.removeprefix(name)
 
@@ -158,7 +158,7 @@ def build_card(
 
 
 def to_float_tuple(values: Tensor) -> tuple[float, ...]:
-    """0.485, where `tolist` would give the float32's exact value: 0.48500001430511475."""
+    """Return 0.485, where `tolist` would give the float32's exact value: 0.48500001430511475."""
     return tuple(float(str(value)) for value in values.cpu().numpy().flatten())
 
 
@@ -167,8 +167,8 @@ def _with_palette(output: HeadSpec, palette: Palette) -> HeadSpec:
 
 
 def as_component(key_path: str, value: Any) -> ComponentSpec[Any]:
-    """The object as a component of a plan; building it returns the object. `key_path`: its key in the config, one of
-    `densevit.config.parser.PLACES`. Raises ConfigError, DataError if it is of no kind that may stand there."""
+    """Return the object as a component of a plan; building it returns the object. `key_path`: its key in the config,
+    one of `densevit.config.parser.PLACES`. Raises ConfigError, DataError if it is of no kind that may stand there."""
     try:
         built = as_encoder(value) if key_path == "model.encoder" else as_dataset(value)
     except DataError as error:

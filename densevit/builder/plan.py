@@ -109,7 +109,7 @@ class Plan:
             raise DataError(self.locate(f"{key}: {error}")) from error
 
     def resolved(self, length: int) -> Run:
-        """The run with every default spelled out, for `length` training samples."""
+        """Return the run with every default spelled out, for `length` training samples."""
         run = self.run
         steps = run.steps or ceil((run.epochs or 1) * length / run.batch_size)
         validate_every = run.validate_every or max(1, ceil(steps / 10))
@@ -138,7 +138,7 @@ class Plan:
 
 
 def _under(key: str, problem: str) -> str:
-    """A problem of a data set, whose own keys continue the key that it stands at."""
+    """Return a problem of a data set, whose own keys continue the key that it stands at."""
     return problem if not key else f"{key}.{problem}" if problem.startswith("sources") else f"{key}: {problem}"
 
 

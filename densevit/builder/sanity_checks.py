@@ -24,7 +24,7 @@ from densevit.tasks.base import Task
 
 
 def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:
-    """Looks at some samples before the first step, for what would otherwise be found out after the last. Raises
+    """Look at some samples before the first step, for what would otherwise be found out after the last. Raises
     DataError: nothing to learn from; all of the depth lies outside the range of a head; a protocol that is not defined
     at its size. Returns warnings: ground truth outside of a head's range, labels of a single class, images in both
     splits, a batch larger than the data, images whose camera is not known where the model needs it."""

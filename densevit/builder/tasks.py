@@ -81,7 +81,7 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
 
 
 def best_score(plan: Plan, tasks: Mapping[str, Task]) -> BestScore:
-    """The score that picks the best checkpoint, by its name in `val.csv`.
+    """Return the score that picks the best checkpoint, by its name in `val.csv`.
 
     Without `best` it is that of the first task, on the first source that it is scored on. Raises ConfigError if `best`
     is no such score.

@@ -78,7 +78,7 @@ def _build_model(plan: Plan) -> DenseModel:
 
 
 def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str, Protocol]) -> Predict:
-    """How validation runs the model: on the input window of the (source's) protocol, at the card's size."""
+    """Return how validation runs the model: on the input window of the (source's) protocol, at the card's size."""
 
     def predict(model: nn.Module, batch: Batch, precision: Precision) -> dict[str, Tensor]:
         h, w = batch.image.shape[-2:]
@@ -93,7 +93,7 @@ def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str,
 def train_batches(
     plan: Plan, world: DistributedContext, features: FeatureCache | None = None
 ) -> Callable[[int], TrainLoader]:
-    """Images already seen -> the endless micro-batches from there on."""
+    """Return the images already seen -> the endless micro-batches from there on."""
     run = plan.run
     transform = compose([choice.build() for choice in plan.transforms])
     clips = Clips(plan.train, run.data.clip, run.data.clip_stride) if run.data.clip > 1 else None

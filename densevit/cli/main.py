@@ -22,7 +22,7 @@ from densevit.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; user errors become one message and an exit code, never a traceback."""
+    """Run one command; user errors become one message and an exit code, never a traceback."""
     with open_standard_streams():
         try:
             words = list(sys.argv[1:] if argv is None else argv)
@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
 
 
 def no_command(argv: list[str]) -> NoReturn:
-    """Answers --help and --version, or says what was mistyped."""
+    """Return the answers --help and --version, or says what was mistyped."""
     parser = argparse.ArgumentParser("densevit", usage="densevit COMMAND ...", add_help=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--version", action="version", version=__version__)
@@ -90,7 +90,7 @@ def no_command(argv: list[str]) -> NoReturn:
 
 
 def near_option(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
-    """What the first mistyped option may have meant."""
+    """Return what the first mistyped option may have meant."""
     options = [option for action in parser._actions for option in action.option_strings]
     words = (word.partition("=")[0] for word in unknown if word.startswith("-"))
     close = next((near for word in words if (near := difflib.get_close_matches(word, options, n=3))), [])
@@ -98,7 +98,7 @@ def near_option(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
 
 
 def overview() -> str:
-    """All commands in their groups, a line each."""
+    """Return all commands in their groups, a line each."""
     lines = ["usage: densevit COMMAND ...", "", "Dense-prediction Vision Transformers: depth and segmentation."]
     for group in dict.fromkeys(command.group for command in COMMANDS.values()):
         lines += ["", f"{group}:"]

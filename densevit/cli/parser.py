@@ -53,7 +53,7 @@ def parameters(function: Function) -> dict[str, Parameter]:
 
 
 def is_object(parameter: Parameter) -> bool:
-    """Whether a parameter takes a Python object alone."""
+    """Return whether a parameter takes a Python object alone."""
     return isinstance(parameter.annotation, str) and not is_argument(parameter)
 
 

@@ -51,7 +51,7 @@ PLACES = {
 
 
 def to_json_schema(registries: Registries) -> Tree:
-    """The JSON Schema of a config that chooses from these registries."""
+    """Return the JSON Schema of a config that chooses from these registries."""
     tree = TypeAdapter(Run).json_schema()
     nodes: Tree = tree["$defs"]
     for registry in _all_registries(registries):
@@ -87,7 +87,7 @@ def to_json_schema(registries: Registries) -> Tree:
 
 
 def _untitled(tree: Any) -> Any:
-    """The tree without the titles that pydantic derives from names."""
+    """Return the tree without the titles that pydantic derives from names."""
     if isinstance(tree, dict):
         return {key: _untitled(value) for key, value in tree.items() if key != "title"}
     return [_untitled(value) for value in tree] if isinstance(tree, list) else tree
@@ -116,7 +116,7 @@ def _kind(registry: Registry[Any]) -> str:
 
 
 def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
-    """The schemas of a registry's components, then that of any one of them."""
+    """Yield the schemas of a registry's components, then that of any one of them."""
     kind = _kind(registry)
     for name, component in registry.components.items():
         tree, descriptions = inlined(schema(component).model_json_schema()), arguments(component)
@@ -138,7 +138,8 @@ def _definitions(registry: Registry[Any]) -> Iterator[tuple[str, Tree]]:
 
 
 def inlined(tree: Tree) -> Tree:
-    """The tree with each reference to its own `$defs` replaced by what is there; `x-class` keeps the class's name."""
+    """Return the tree with each reference to its own `$defs` replaced by what is there; `x-class` keeps the class's
+    name."""
     nodes = tree.get("$defs", {})
 
     def visit(node: Any) -> Any:
@@ -160,7 +161,7 @@ def inlined(tree: Tree) -> Tree:
 
 
 def _with_component(field: Tree, kind: str) -> Tree:
-    """A field's schema with that of its component, which pydantic only knows as an object."""
+    """Return a field's schema with that of its component, which pydantic only knows as an object."""
     reference = {"$ref": f"#/$defs/{kind}"}
     if field.get("type") == "array":
         return {**field, "items": reference}
@@ -176,12 +177,12 @@ def _with_component(field: Tree, kind: str) -> Tree:
 
 @cache
 def load_shipped_schema() -> Registries:
-    """The package's own registries, with signatures in place of components; none can be built."""
+    """Return the package's own registries, with signatures in place of components; none can be built."""
     return read(json.loads(SHIPPED.read_text(encoding="utf-8")))
 
 
 def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
-    """Kind -> name -> the schema of a component, from a config's definitions."""
+    """Return the kind -> name -> the schema of a component, from a config's definitions."""
     components: dict[str, dict[str, Tree]] = {}
     for key, node in nodes.items():
         kind, dot, name = key.partition(".")
@@ -191,7 +192,8 @@ def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
 
 
 def read(tree: Tree) -> Registries:
-    """Registries that check as those that `to_json_schema` was given, apart from what only their own code checks."""
+    """Return the registries that check as those that `to_json_schema` was given, apart from what only their own code
+    checks."""
     kinds = by_kind(tree["$defs"])
     registries: dict[str, Registry[Any]] = {kind: Registry(kind.replace("_", " ")) for kind in kinds}
     for kind, registry in registries.items():
@@ -244,7 +246,7 @@ BOUNDS = {
 
 
 def annotation(node: Tree) -> Any:
-    """The Python type for a node of JSON Schema; the inverse of pydantic's schema.
+    """Return the Python type for a node of JSON Schema; the inverse of pydantic's schema.
 
     >>> annotation({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "integer"}]})
     tuple[int, int]
@@ -272,7 +274,7 @@ def annotation(node: Tree) -> Any:
 
 
 def _dataclass(node: Tree) -> type:
-    """The options of a component's option, as the dataclass that they are."""
+    """Return the options of a component's option, as the dataclass that they are."""
     fields = [
         (name, annotation(option), dataclasses.field(default=_hashable(option.get("default"))))
         for name, option in node["properties"].items()

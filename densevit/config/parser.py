@@ -34,8 +34,8 @@ class Draft:
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Draft":
-        """`path`: a file, or the name of a recipe. Raises ConfigError if what does not fit leaves no run; every error
-        at once."""
+        """Return `path`: a file, or the name of a recipe. Raises ConfigError if what does not fit leaves no run; every
+        error at once."""
         file = find_config(path)
         document = YamlDocument.read(file)
         for item in overrides:
@@ -46,7 +46,7 @@ class Draft:
     def from_python(
         cls, config: str | Path | Mapping[str, Any], overrides: Mapping[str, Any], words: Sequence[str] = ()
     ) -> "Draft":
-        """Raises ConfigError if what does not fit leaves no run; every error at once.
+        """Raise ConfigError if what does not fit leaves no run; every error at once.
 
         Args:
             config: a file, the name of a recipe, or the tree itself.
@@ -73,12 +73,12 @@ class Draft:
         return cls(run, document, [*problems, *run.problems()] if complete else problems, folder, objects, auto)
 
     def locate(self, problem: str) -> str:
-        """Puts file and line of its key in front of a problem."""
+        """Put file and line of its key in front of a problem."""
         return self.document.locate(problem)
 
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocument]:
-    """Reads a config and checks its own tree. Raises ConfigError: every error at once."""
+    """Read a config and checks its own tree. Raises ConfigError: every error at once."""
     document = YamlDocument.read(find_config(path))
     for item in overrides:
         document.override(item)
@@ -126,7 +126,7 @@ def _settle_batch_size(document: YamlDocument) -> None:
 
 
 def _share_data_options(document: YamlDocument) -> None:
-    """Moves `data.root` and `data.depth_scale` into the data sets of `data`, unless these have their own.
+    """Move `data.root` and `data.depth_scale` into the data sets of `data`, unless these have their own.
 
     On the command line they replace what the file says there.
     """
@@ -145,7 +145,7 @@ def _share_data_options(document: YamlDocument) -> None:
 
 
 def _leave_out_tasks(document: YamlDocument) -> None:
-    """Removes the tasks that are null, each with its head and the head's own decoder."""
+    """Remove the tasks that are null, each with its head and the head's own decoder."""
     tasks, model = document.tree.get("tasks"), document.tree.get("model")
     left_out = [name for name, task in tasks.items() if task is None] if isinstance(tasks, dict) else []
     sections = [model.get("heads"), model.get("decoders")] if isinstance(model, dict) else []
@@ -156,7 +156,7 @@ def _leave_out_tasks(document: YamlDocument) -> None:
 
 
 def without(tree: dict[str, Any], key_paths: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """A copy of the tree that lacks some of its keys; a list is removed as a whole."""
+    """Return a copy of the tree that lacks some of its keys; a list is removed as a whole."""
     left = deepcopy(tree)
     for key_path in key_paths:
         node: Any = left
@@ -171,7 +171,7 @@ def without(tree: dict[str, Any], key_paths: Sequence[Sequence[Any]]) -> dict[st
 
 
 def dump(run: Run) -> str:
-    """The run as YAML that `read` accepts."""
+    """Return the run as YAML that `read` accepts."""
     return yaml.safe_dump(to_dict(run), sort_keys=False)
 
 
@@ -183,7 +183,7 @@ _adapter = cache(partial(TypeAdapter, Run))
 
 
 def keys_at(loc: Sequence[Any]) -> list[str]:
-    """The keys that may stand at a place of the tree, then the full paths of all keys."""
+    """Return the keys that may stand at a place of the tree, then the full paths of all keys."""
     schema: Any = Run
     for name in loc:
         schema = _below(schema, str(name))
@@ -192,7 +192,7 @@ def keys_at(loc: Sequence[Any]) -> list[str]:
 
 
 def _below(schema: Any, name: str) -> Any:
-    """The type of a key: of a node's field, or of any entry of a mapping."""
+    """Return the type of a key: of a node's field, or of any entry of a mapping."""
     if get_origin(schema) is dict:
         return get_args(schema)[-1]
     hint = get_type_hints(schema).get(name) if dataclasses.is_dataclass(schema) else None
@@ -214,21 +214,21 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def folder() -> Path:
-    """`densevit/configs` in an installed package, `configs` beside the package in a clone."""
+    """Return `densevit/configs` in an installed package, `configs` beside the package in a clone."""
     installed = PACKAGE / "configs"
     return installed if installed.is_dir() else PACKAGE.parent / "configs"
 
 
 def recipes() -> dict[str, Path]:
-    """Name -> file; with its folder, `depth/rooms`, where several files have the name."""
+    """Return the name -> file; with its folder, `depth/rooms`, where several files have the name."""
     files = sorted(folder().rglob("*.yaml"))
     stems = [path.stem for path in files]
     return {path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}/{path.stem}": path for path in files}
 
 
 def find_config(path: str | Path) -> Path:
-    """A config file, or else the recipe of that name, with or without its folder and suffix. Raises ConfigError if
-    there is neither; with the files in its folder, and the recipes."""
+    """Return a config file, or else the recipe of that name, with or without its folder and suffix. Raises ConfigError
+    if there is neither; with the files in its folder, and the recipes."""
     path = Path(path)
     if path.exists():
         return path
@@ -268,7 +268,7 @@ PLACES = {
 
 
 def assignments(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted keys that nested mappings set. A mapping with a `type` is a component, and set as a whole.
+    """Yield the dotted keys that nested mappings set. A mapping with a `type` is a component, and set as a whole.
 
     >>> list(assignments({"optim": {"lr": 0.1}, "data.root": "mine", "model": {"decoder": {"type": "dpt"}}}))
     [('optim.lr', 0.1), ('data.root', 'mine'), ('model.decoder', {'type': 'dpt'})]
@@ -282,8 +282,8 @@ def assignments(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 
 def to_plain(value: Any, key: str, objects: dict[str, Any]) -> Any:
-    """The value as YAML could hold it; objects are put aside under their keys. Raises ConfigError: an object where none
-    may stand."""
+    """Return the value as YAML could hold it; objects are put aside under their keys. Raises ConfigError: an object
+    where none may stand."""
     if key in PLACES and not (value is None or isinstance(value, Mapping)):
         objects[key] = value
         return {"type": OBJECT, "name": describe_object(value)}

@@ -24,7 +24,7 @@ def trusted() -> list[Path]:
 
 
 def load(paths: Sequence[Path], folder: Path = Path()) -> list[Path]:
-    """Runs Python files that register components, each once; relative paths are of `folder`, or of the working folder.
+    """Run Python files that register components, each once; relative paths are of `folder`, or of the working folder.
     Raises ConfigError: no such file, no Python file, or what went wrong in it and where. Returns the absolute paths."""
     loaded = []
     for path in paths:
@@ -48,7 +48,7 @@ def load(paths: Sequence[Path], folder: Path = Path()) -> list[Path]:
 
 
 def blamed(error: Exception, plugin: Path) -> str:
-    """The plugin and its line that failed."""
+    """Return the plugin and its line that failed."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(plugin)]

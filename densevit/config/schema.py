@@ -183,7 +183,7 @@ class Schedule:
     """Factor before the first step of the warm-up."""
 
     def warmups(self, steps: int) -> tuple[int, int]:
-        """The steps of the warm-up, and of the encoder's own behind it."""
+        """Return the steps of the warm-up, and of the encoder's own behind it."""
         shares = (self.warmup, self.encoder_warmup or 0)
         first, own = (round(share * steps if share < 1 else share) for share in shares)
         return first, own
@@ -262,7 +262,7 @@ class Run:
         return self.compile in ("reduce-overhead", "max-autotune")
 
     def problems(self) -> list[str]:
-        """What the types cannot say."""
+        """Return what the types cannot say."""
         found = []
         if (self.steps is None) == (self.epochs is None):
             found.append(f"steps: give either steps or epochs, got {'neither' if self.steps is None else 'both'}.")

@@ -38,7 +38,7 @@ class FolderFacts:
     facts: Sequence[str] = ()  # further lines about it
 
     def lines(self) -> Iterator[str]:
-        """What was found, for a terminal."""
+        """Yield what was found, for a terminal."""
         hs, ws = zip(*self.sizes, strict=True)
         size = f"{hs[0]} x {ws[0]}" if len(set(self.sizes)) == 1 else f"{min(hs)} x {min(ws)} to {max(hs)} x {max(ws)}"
         yield f"images   {self.images:,} to train, {self.val_images:,} to validate, {size} (h x w)"
@@ -60,7 +60,7 @@ class FolderFacts:
 
 
 def starter_config(name: str, facts: FolderFacts) -> str:
-    """The config as YAML with comments."""
+    """Return the config as YAML with comments."""
     depth, labels = facts.depth_metres is not None, facts.classes is not None and not facts.segments
     data = {"type": facts.type, **facts.options}
     splits: list[dict[str, Any]] = [{**data, "split": split} for split in ("train", "val")]
@@ -140,7 +140,7 @@ SEGMENT_OPTIM = "optim: {lr: 1e-4, layer_decay: 0.8, weight_decay: 0.05, clip_gr
 
 
 def segment_model(kind: str, side: int) -> Sequence[str]:
-    """The lines of a model for segments."""
+    """Return the lines of a model for segments."""
     return (
         "# EoMT: 100 queries in the last three blocks of DINOv2 ViT-S/14, fine-tuned (docs/panoptic.md).",
         "model:",
@@ -152,13 +152,13 @@ def segment_model(kind: str, side: int) -> Sequence[str]:
 
 
 def crop_side(facts: FolderFacts) -> int:
-    """The side of training crops: the short side of the images, a multiple of the patch."""
+    """Return the side of training crops: the short side of the images, a multiple of the patch."""
     short = min(min(size) for size in facts.sizes)
     return max(PATCH, min(short, LARGEST_CROP) // PATCH * PATCH)
 
 
 def upper_end(metres: float) -> float:
-    """A round number of metres above: 1, 1.5, 2, 3, 5 or 8 times a power of ten.
+    """Return a round number of metres above: 1, 1.5, 2, 3, 5 or 8 times a power of ten.
 
     >>> upper_end(7.2), upper_end(79.0), upper_end(0.9)
     (8.0, 80.0, 1.0)
@@ -168,7 +168,7 @@ def upper_end(metres: float) -> float:
 
 
 def flow(options: Mapping[str, Any]) -> str:
-    """A mapping on one line of YAML."""
+    """Return a mapping on one line of YAML."""
     return "{" + ", ".join(f"{key}: {quoted(value)}" for key, value in options.items()) + "}"
 
 

@@ -39,7 +39,7 @@ class ModelSpec:
         return max((component.options.get("frames") or 1 for component in self.conditioning.values()), default=1)
 
     def spec(self) -> dict[str, Any]:
-        """The components as the `model` section of a config, every option spelled out."""
+        """Return the components as the `model` section of a config, every option spelled out."""
         conditioning = {name: options_of(component) for name, component in self.conditioning.items()}
         return {
             "encoder": self.encoder.spec(),
@@ -52,8 +52,8 @@ class ModelSpec:
         }
 
     def for_classes(self, names: Sequence[str], things: Sequence[int] = ()) -> "ModelSpec":
-        """Heads and decoders whose config leaves the classes open, or gives only their number, take these names; and
-        heads whose config leaves it open these as things."""
+        """Return the heads and decoders whose config leaves the classes open, or gives only their number, take these
+        names; and heads whose config leaves it open these as things."""
         classes = tuple(names), tuple(things)
         return replace(
             self,
@@ -113,7 +113,7 @@ class ComponentChecker:
         self.objects = objects or {}
 
     def raise_problems(self, locate: Callable[[str], str]) -> None:
-        """Raises ConfigError: every error, with file and line; nothing where there is none."""
+        """Raise ConfigError: every error, with file and line; nothing where there is none."""
         if self.problems:
             raise ConfigError(*map(locate, self.problems))
 
@@ -123,7 +123,7 @@ class ComponentChecker:
         }
 
     def decoders(self, model: Model) -> dict[str, ComponentSpec[Any]]:
-        """The decoders of single heads."""
+        """Return the decoders of single heads."""
         registry = self.registries.decoders
         return {name: self._check(registry, spec, f"model.decoders.{name}") for name, spec in model.decoders.items()}
 
@@ -149,14 +149,14 @@ class ComponentChecker:
         return self.conditioning(configs)
 
     def encoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
-        """`stored`: that of the checkpoint of `model.init_from`, updated with the config; None where it was not read,
-        so that what it would fill in is unknown."""
+        """Return `stored`: that of the checkpoint of `model.init_from`, updated with the config; None where it was not
+        read, so that what it would fill in is unknown."""
         encoder = self._check_stored(self.registries.encoders, "encoder", model, stored)
         self._check_file(encoder.options.get("weights"), "model.encoder.weights")
         return encoder
 
     def decoder(self, model: Model, stored: ComponentConfig | None = None) -> ComponentSpec[Any]:
-        """The decoder of every head without one of its own; `stored` as for `encoder`."""
+        """Return the decoder of every head without one of its own; `stored` as for `encoder`."""
         return self._check_stored(self.registries.decoders, "decoder", model, stored)
 
     def init_file(self, model: Model) -> None:
@@ -171,7 +171,7 @@ class ComponentChecker:
         return [self._check(registry, spec, f"data.transforms.{i}") for i, spec in enumerate(data.transforms)]
 
     def datasets(self, data: Data) -> dict[str, ComponentSpec[Any]]:
-        """`train`, and `val` and `probe` where the config has them."""
+        """Return `train`, and `val` and `probe` where the config has them."""
         configs = {"train": data.train, "val": data.val, "probe": data.probe}
         return {name: self._dataset(spec, f"data.{name}") for name, spec in configs.items() if spec}
 
@@ -255,7 +255,7 @@ class ComponentChecker:
 
 
 def check(draft: Draft) -> None:
-    """Checks names, options and types against the shipped signatures; what only the components can tell comes later.
+    """Check names, options and types against the shipped signatures; what only the components can tell comes later.
     Raises ConfigError: every error at once, with file and line."""
     run = draft.run
     checker = ComponentChecker(load_shipped_schema(), draft.problems)

@@ -42,7 +42,7 @@ class YamlDocument:
 
     @classmethod
     def read(cls, path: str | Path) -> "YamlDocument":
-        """Reads a file. Raises ConfigError if it is no YAML, no mapping, has a duplicate key or an alias."""
+        """Read a file. Raises ConfigError if it is no YAML, no mapping, has a duplicate key or an alias."""
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ class YamlDocument:
         return document
 
     def override(self, item: str) -> None:
-        """Applies `key.sub=value`; the value is read as YAML, list items are numbered from 0. Raises ConfigError: no
+        """Apply `key.sub=value`; the value is read as YAML, list items are numbered from 0. Raises ConfigError: no
         `=`, or a key below something that has no keys."""
         dotted, sep, text = item.partition("=")
         names = tuple(dotted.strip().split("."))
@@ -70,7 +70,7 @@ class YamlDocument:
         self.origin[names] = f"'{item}'"
 
     def assign(self, key: str, value: Any) -> None:
-        """Sets `key.sub` to a value of plain types; the same as an override, without YAML. Raises ConfigError if a key
+        """Set `key.sub` to a value of plain types; the same as an override, without YAML. Raises ConfigError if a key
         below something that has no keys."""
         item, names = f"{key}={str(value)[:60]}", tuple(key.split("."))
         node, leaf = self._parent(names, item)
@@ -78,18 +78,18 @@ class YamlDocument:
         self.origin[names] = f"'{item}'"
 
     def _parent(self, names: Key, item: str) -> tuple[Any, Any]:
-        """The mapping or list that holds a key, made where it is missing, and the key or index in it."""
+        """Return the mapping or list that holds a key, made where it is missing, and the key or index in it."""
         node: Any = self.tree
         for depth, name in enumerate(names[:-1]):
             node = _child(node, name, item, names[: depth + 1])
         return _container(node, names[-1], item)
 
     def is_override(self, *names: str) -> bool:
-        """Whether a key was set on the command line, by itself or with what is above it."""
+        """Return whether a key was set on the command line, by itself or with what is above it."""
         return any(self.origin.get(names[:depth], "").startswith("'") for depth in range(len(names), 0, -1))
 
     def locate(self, problem: str) -> str:
-        """Puts the origin of its key in front of a problem that starts with `key.sub: `."""
+        """Put the origin of its key in front of a problem that starts with `key.sub: `."""
         names = tuple(problem.partition(":")[0].split("."))
         while names:
             if names in self.origin:
@@ -118,7 +118,7 @@ class YamlDocument:
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree of options as one table, `encoder.out_indices` and so on; lists and tuples are the same."""
+    """Return a tree of options as one table, `encoder.out_indices` and so on; lists and tuples are the same."""
     table: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):

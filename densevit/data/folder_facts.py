@@ -27,7 +27,7 @@ SPARSE = 0.4  # share of valid pixels below which depth is a laser scanner's
 
 
 def look_at_folder(root: Path) -> FolderFacts:
-    """Pairs the files and decodes some of them. Raises DataError: no folder of images, images without maps, or files
+    """Pair the files and decode some of them. Raises DataError: no folder of images, images without maps, or files
     that cannot be read."""
     root = root.expanduser().absolute()
     if not root.is_dir():
@@ -84,12 +84,12 @@ def look_at_folder(root: Path) -> FolderFacts:
 
 
 def looked_at(data: Folder) -> list[SampleFiles]:
-    """Some samples of a folder, evenly spaced."""
+    """Return some samples of a folder, evenly spaced."""
     return [data.samples[i] for i in evenly_spaced(len(data), LOOKED_AT)]
 
 
 def segments_of_classes(data: Dataset) -> Literal["panoptic", "instances"]:
-    """What is learned of a data set's segments: objects alone, where no class is stuff."""
+    """Return what is learned of a data set's segments: objects alone, where no class is stuff."""
     return "panoptic" if len(data.things) < len(data.classes) else "instances"
 
 
@@ -98,7 +98,8 @@ def with_map(samples: Sequence[SampleFiles], kind: MapKind | Literal["segments"]
 
 
 def guesses(data: Folder) -> Iterator[tuple[str, str]]:
-    """What `init` guesses of a folder, for `check-data`: types of issues and reasons; nothing of damaged files."""
+    """Yield what `init` guesses of a folder, for `check-data`: types of issues and reasons; nothing of damaged
+    files."""
     sampled = looked_at(data)
     depths, labels = with_map(sampled, "depth"), with_map(sampled, "labels")
     with suppress(DataError):
@@ -112,7 +113,7 @@ def guesses(data: Folder) -> Iterator[tuple[str, str]]:
 
 
 def look_at_recording(root: Path) -> FolderFacts:
-    """Opens a recording and decodes some of its frames."""
+    """Open a recording and decodes some of its frames."""
     train, val = (Recording(root=root, split=split) for split in ("train", "val"))
     sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
     depths = np.concatenate([s.depth[s.valid][::50] for s in sampled if s.depth is not None and s.valid is not None])
@@ -132,7 +133,7 @@ def look_at_recording(root: Path) -> FolderFacts:
 
 
 def look_at_annotations(root: Path, kind: str) -> FolderFacts:
-    """Opens the annotation files of COCO or YOLO, and decodes some of the images."""
+    """Open the annotation files of COCO or YOLO, and decodes some of the images."""
     spec: dict[str, Any] = {"type": kind, "root": str(root), **({"background": False} if kind == "yolo" else {})}
     whole = kind == "coco" and not split_folders(spec)
     train = open_dataset(spec if whole else {**spec, "split": "train"})
@@ -159,7 +160,7 @@ def look_at_annotations(root: Path, kind: str) -> FolderFacts:
 
 
 def val_fraction(names: Sequence[str]) -> float:
-    """The smallest share from a tenth on that gives some validation images, by the hash that draws them."""
+    """Return the smallest share from a tenth on that gives some validation images, by the hash that draws them."""
     shares = sorted(hash_fraction(name) for name in names)
     last = min(FEWEST, max(1, len(names) // 2)) - 1
     needed = np.ceil(100 * (shares[last] + 1e-9)) / 100
@@ -167,8 +168,8 @@ def val_fraction(names: Sequence[str]) -> float:
 
 
 def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tuple[float, float, float]]:
-    """Units per metre (None where files hold metres or say it), why it is a guess, percentiles in metres. Raises
-    DataError if no depth is valid in any of them."""
+    """Return the units per metre (None where files hold metres or say it), why it is a guess, percentiles in metres.
+    Raises DataError if no depth is valid in any of them."""
     values, share = [], []
     for files in samples:
         assert files.depth is not None
@@ -189,7 +190,7 @@ def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tupl
 
 
 def text_scale(path: Path) -> float | None:
-    """The scale in a PNG's own text chunk."""
+    """Return the scale in a PNG's own text chunk."""
     if file_format(path) in READERS:
         return None
     text = Raster.open(path).text(SCALE_KEY)
@@ -197,7 +198,7 @@ def text_scale(path: Path) -> float | None:
 
 
 def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | None, str]:
-    """Units per metre of a kind of file; whole numbers do not say theirs, so that is a guess."""
+    """Return the units per metre of a kind of file; whole numbers do not say theirs, so that is a guess."""
     stored = np.asarray(percentiles)
     whole = file_format(path) not in ("PFM", "EXR") and bool((read_values(path) % 1 == 0).all())
     if text_scale(path) is not None:
@@ -219,8 +220,8 @@ def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | 
 
 
 def class_facts(data: Folder, samples: Sequence[SampleFiles]) -> tuple[tuple[str, ...] | int, str]:
-    """Names of the classes, or how many ids occur where no file names them, and which one looks like void. Raises
-    DataError if the maps hold colours that no file explains, or one class only."""
+    """Return the names of the classes, or how many ids occur where no file names them, and which one looks like void.
+    Raises DataError if the maps hold colours that no file explains, or one class only."""
     if data.classes:
         return tuple(data.classes), ""
     largest, ignored, border = 0, False, Counter[int]()

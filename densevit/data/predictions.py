@@ -78,7 +78,7 @@ class SavedMaps(SavedFiles):
         self.kind, self.scale = kind, scale
 
     def read(self, name: str) -> Float32[np.ndarray, "h w"]:
-        """The map. No value is 0 in metric maps and NaN in others. Metres may be infinite."""
+        """Return the map. No value is 0 in metric maps and NaN in others. Metres may be infinite."""
         path = self.paths[name]
         return read_depth(path, self.scale, infinite=True) if self.kind == "metric" else read_values(path)
 
@@ -98,7 +98,7 @@ class SavedLabels(SavedFiles):
         self.table = table
 
     def read(self, name: str) -> Int64[np.ndarray, "h w"]:
-        """Class ids; what is no class of the data counts as wrong."""
+        """Return the class ids; what is no class of the data counts as wrong."""
         return read_label_map(self.paths[name], self.table)
 
 
@@ -117,7 +117,7 @@ class SavedNormals(SavedFiles):
         self.axes = axes
 
     def read(self, name: str) -> Float32[np.ndarray, "h w 3"]:
-        """Unit normals in OpenCV's axes; 0 where there is none."""
+        """Return the unit normals in OpenCV's axes; 0 where there is none."""
         return read_normals(self.paths[name], self.axes)
 
 
@@ -150,7 +150,7 @@ class GivenValues:
             )
 
     def value(self, name: str) -> np.ndarray:
-        """Raises DataError if it is no array h w."""
+        """Raise DataError if it is no array h w."""
         if callable(self.values):
             array = np.asarray(self.values(self.data.read(self.indices[name]).image))
         elif isinstance(self.values, Mapping):
@@ -172,7 +172,7 @@ class GivenMaps(GivenValues):
         self.kind = kind
 
     def read(self, name: str) -> Float32[np.ndarray, "h w"]:
-        """The map. No value is 0 in metric maps and NaN in others. Metres may be infinite."""
+        """Return the map. No value is 0 in metric maps and NaN in others. Metres may be infinite."""
         values = self.value(name).astype(np.float32)
         if self.kind == "metric":
             return np.where(values > 0, values, np.float32(0))
@@ -183,7 +183,7 @@ class GivenLabels(GivenValues):
     """Label maps from Python: positions of the classes."""
 
     def read(self, name: str) -> Int64[np.ndarray, "h w"]:
-        """Class ids; what is no class of the data counts as wrong."""
+        """Return the class ids; what is no class of the data counts as wrong."""
         ids = self.value(name)
         if ids.dtype.kind not in "iu":
             raise DataError(f"prediction for '{name}': {ids.dtype} values; class ids are whole numbers.")
@@ -256,8 +256,8 @@ def _check_unique(folder: Path, names: Sequence[str], matched: Mapping[str, str]
 
 
 def _by_ending(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
-    """The one key whose path ends as the name does, compared from the file up; None if none or several do. `keys`: by
-    their last part."""
+    """Return the one key whose path ends as the name does, compared from the file up; None if none or several do.
+    `keys`: by their last part."""
     parts = PurePosixPath(name).parts[::-1]
     shared = {key: _common_length(parts, PurePosixPath(key).parts[::-1]) for key in keys.get(parts[0], ())}
     best = [key for key, length in shared.items() if length == max(shared.values())]
@@ -265,7 +265,8 @@ def _by_ending(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
 
 
 def _by_folder_in_name(name: str, keys: Mapping[str, Sequence[str]]) -> str | None:
-    """The one key whose file is named by folders, too: `bathroom_rgb_00045`, as bts saves, or with `__`, as AdaBins."""
+    """Return the one key whose file is named by folders, too: `bathroom_rgb_00045`, as bts saves, or with `__`, as
+    AdaBins."""
     *folders, stem = PurePosixPath(name).parts
     tails = [(*folders[i:], stem) for i in range(len(folders))]
     spelled = {sign.join(words) for sign in ("_", "__") for words in (*tails, *((folder, stem) for folder in folders))}

@@ -33,7 +33,7 @@ MIXED_UNITS = 100
 
 
 def check_ground_truth(dataset: Dataset, *, depth: bool, labels: bool, on_corrupt: OnError = "raise") -> None:
-    """Reads samples until one has a valid pixel of depth, or of a class. Raises DataError: none of all has."""
+    """Read samples until one has a valid pixel of depth, or of a class. Raises DataError: none of all has."""
     for index in range(len(dataset)):
         if (depth and _depth(dataset, index, on_corrupt).size) or (labels and _ids(dataset, index, on_corrupt)):
             return
@@ -44,7 +44,7 @@ def check_ground_truth(dataset: Dataset, *, depth: bool, labels: bool, on_corrup
 def check_depth_range(
     dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise", source: str = "data.train"
 ) -> list[str]:
-    """Compares the depth of some samples, spread over the data set, with a head's range in metres. Raises DataError:
+    """Compare the depth of some samples, spread over the data set, with a head's range in metres. Raises DataError:
     all of the depth lies outside the range. `on_corrupt`: skip ignores unreadable samples; the loader counts them;
     `source`: what messages call the data set. Returns warnings, each with what to do."""
     indices = evenly_spaced(len(dataset), NUM_SAMPLES)
@@ -74,7 +74,7 @@ def check_depth_range(
 
 
 def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", source: str = "data.train") -> list[str]:
-    """Checks that the label maps of some samples, spread over the data set, have two classes or more. Raises DataError
+    """Check that the label maps of some samples, spread over the data set, have two classes or more. Raises DataError
     if a label map is bad, and may not be skipped. Returns warnings, each with what to do."""
     indices = evenly_spaced(len(dataset), NUM_SAMPLES)
     looked = f"{len(indices)} samples looked at, of {len(dataset)}"
@@ -90,7 +90,7 @@ def check_labels(dataset: Dataset, *, on_corrupt: OnError = "raise", source: str
 
 
 def check_cameras(dataset: Dataset, source: str, *, on_corrupt: OnError = "raise") -> list[str]:
-    """Checks that the cameras of some samples, spread over the data set, are known. Raises DataError if none is.
+    """Check that the cameras of some samples, spread over the data set, are known. Raises DataError if none is.
     Returns a warning, where some are not."""
     indices = evenly_spaced(len(dataset), NUM_SAMPLES)
     has_camera = [view is not None for view in (camera_view(dataset, index, on_corrupt) for index in indices)]
@@ -106,15 +106,16 @@ def check_cameras(dataset: Dataset, source: str, *, on_corrupt: OnError = "raise
 
 
 def fields_of_view(dataset: Dataset, *, on_corrupt: OnError = "raise") -> tuple[float, float] | None:
-    """The smallest and the largest horizontal field of view among some samples, in degrees; None of unknown cameras."""
+    """Return the smallest and the largest horizontal field of view among some samples, in degrees; None of unknown
+    cameras."""
     views = (camera_view(dataset, index, on_corrupt) for index in evenly_spaced(len(dataset), NUM_SAMPLES))
     angles = [field_of_view(width, focal) for width, focal in filter(None, views)]
     return (round(min(angles), 2), round(max(angles), 2)) if angles else None
 
 
 def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrupt: OnError = "raise") -> float:
-    """The median focal length of some samples as the network sees them, in pixels; rounded to three digits. Raises
-    DataError if no camera is known."""
+    """Return the median focal length of some samples as the network sees them, in pixels; rounded to three digits.
+    Raises DataError if no camera is known."""
     focals = []
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
         sample = _attempted(dataset.read, dataset, index, on_corrupt)
@@ -128,7 +129,7 @@ def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrup
 
 
 def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int, float] | None:
-    """Width and horizontal focal length of a sample, in pixels."""
+    """Return the width and horizontal focal length of a sample, in pixels."""
     sample = _attempted(dataset.read, dataset, index, on_corrupt)
     if sample is None or sample.intrinsics is None or not is_camera(sample.intrinsics):
         return None
@@ -136,7 +137,7 @@ def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int,
 
 
 def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise") -> None:
-    """Checks that some samples have normals, or depth with intrinsics, from which they follow. `name`: of the data set
+    """Check that some samples have normals, or depth with intrinsics, from which they follow. `name`: of the data set
     in the config, `train` say. Raises DataError if none has."""
     samples = [
         _attempted(dataset.read, dataset, index, on_corrupt) for index in evenly_spaced(len(dataset), NUM_SAMPLES)
@@ -151,8 +152,8 @@ def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise")
 
 
 def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
-    """(h, w) of the depth of some samples, spread over the data set, each with the name of one that has it. Raises
-    DataError if a sample is bad."""
+    """Return (h, w) of the depth of some samples, spread over the data set, each with the name of one that has it.
+    Raises DataError if a sample is bad."""
     sizes: dict[tuple[int, int], str] = {}
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
         with with_sample_name(dataset, index):
@@ -163,7 +164,7 @@ def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
 
 
 def check_train_val_overlap(train: Dataset, val: Dataset) -> list[str]:
-    """Checks by file name that no validation image is trained on. Returns a warning, with what to do; none of data sets
+    """Check by file name that no validation image is trained on. Returns a warning, with what to do; none of data sets
     that do not tell their files."""
     train_images = {path for i in range(len(train)) if (path := _image(train, i))}
     shared = [val.names[i] for i in range(len(val)) if _image(val, i) in train_images]
@@ -176,7 +177,8 @@ def check_train_val_overlap(train: Dataset, val: Dataset) -> list[str]:
 
 
 def selected_sources(dataset: Dataset, names: Collection[str] = ()) -> list[tuple[str, MixtureSource]]:
-    """The sources of a mixture (those of these names, or all), each with what messages call it; else the data set."""
+    """Return the sources of a mixture (those of these names, or all), each with what messages call it; else the data
+    set."""
     if not dataset.sources:
         return [("", MixtureSource("", dataset, 1.0))]
     return [(f", source '{s.name}'", s) for s in dataset.sources if not names or s.name in names]
@@ -188,7 +190,8 @@ def _image(dataset: Dataset, index: int) -> str:
 
 
 def check_licences(dataset: Dataset) -> list[str]:
-    """Warnings of teachers whose licence forbids commercial use, which may hold for what learns from them, too."""
+    """Return the warnings of teachers whose licence forbids commercial use, which may hold for what learns from them,
+    too."""
     return [
         f"data.train: its teacher '{teacher.name}' has the licence {teacher.licence}, which is not for commercial use; "
         "the card of this model names it."
@@ -198,7 +201,7 @@ def check_licences(dataset: Dataset) -> list[str]:
 
 
 def found_truths(source: MixtureSource) -> frozenset[str]:
-    """The ground truth that a source is said to have, or that some of its images have."""
+    """Return the ground truth that a source is said to have, or that some of its images have."""
     if source.truths is not None:
         return frozenset(source.truths)
     kinds: set[str] = set()
@@ -212,7 +215,7 @@ def found_truths(source: MixtureSource) -> frozenset[str]:
 
 
 def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrupt: OnError) -> T | None:
-    """What `read` gives; None for a sample that is unreadable and may be skipped."""
+    """Return what `read` gives; None for a sample that is unreadable and may be skipped."""
     try:
         with with_sample_name(dataset, index):
             return read(index)
@@ -236,7 +239,7 @@ def _depth(dataset: Dataset, index: int, on_corrupt: OnError) -> Float32[np.ndar
 
 
 def _mixed(medians: Mapping[str, float], source: str) -> list[str]:
-    """A warning about samples whose depth is likely in different units."""
+    """Return a warning about samples whose depth is likely in different units."""
     near, far = (pick(medians, key=lambda name: medians[name]) for pick in (min, max))
     if medians[far] < MIXED_UNITS * medians[near]:
         return []
@@ -248,7 +251,7 @@ def _mixed(medians: Mapping[str, float], source: str) -> list[str]:
 
 
 def _unit(middle: float, low: float, high: float) -> str:
-    """The likely unit of the values, as a sentence."""
+    """Return the likely unit of the values, as a sentence."""
     factor = next((factor for factor in UNITS if low <= middle / factor <= high), None)
     if factor is None:
         return " Set the head's max_depth, or the unit of the data (depth_scale)."

@@ -64,7 +64,7 @@ class SavedSegments:
             raise DataError(f"{path}: no map for {len(missing):,} of {len(data):,} images:{first_five(missing)}")
 
     def read(self, name: str, size: Size) -> PanopticPrediction | InstancePrediction:
-        """Raises DataError naming what does not fit: a missing PNG, an id without an entry, a mask of another size."""
+        """Raise DataError naming what does not fit: a missing PNG, an id without an entry, a mask of another size."""
         rows = self.rows.get(name, [])
         if self.task == "panoptic":
             return self._panoptic(name, rows[-1])
@@ -100,7 +100,7 @@ class SavedSegments:
 
 
 def category_places(data: Dataset, tree: Mapping[str, Any]) -> Mapping[int, int]:
-    """Class id by category."""
+    """Return the class id by category."""
     if isinstance(data, Coco):
         return data.id_map
     if "categories" not in tree:
@@ -110,7 +110,7 @@ def category_places(data: Dataset, tree: Mapping[str, Any]) -> Mapping[int, int]
 
 
 def image_names(data: Dataset, tree: Mapping[str, Any]) -> Mapping[str, str]:
-    """Name in the data set by `image_id`."""
+    """Return the name in the data set by `image_id`."""
     names = {name: name for name in data.names}
     if isinstance(data, Coco):
         return names | {str(entry["id"]): name for name, entry in data.entries.items() if name in names}

@@ -71,7 +71,7 @@ class Checkpointer:
         self._writing: Future[None] | None = None
 
     def save(self) -> None:
-        """Writes a checkpoint that any number of processes can resume from; all processes must call it together. A
+        """Write a checkpoint that any number of processes can resume from; all processes must call it together. A
         sharded one is written in the background, once the one before it is there; see `close`. Raises CheckpointError
         if a weight is not finite, or what came back from the disk is not what was written. Raises StorageError if the
         disk is full or read-only."""
@@ -100,7 +100,7 @@ class Checkpointer:
         self.saved_at = self.state.step
 
     def close(self) -> None:
-        """Waits for the checkpoint that is being written, and raises what went wrong with it."""
+        """Wait for the checkpoint that is being written, and raises what went wrong with it."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
@@ -132,7 +132,7 @@ class Checkpointer:
         world.on_main(lambda: self.folder.add(path, manifest, hashes))
 
     def load(self, path: Path, manifest: Manifest) -> None:
-        """Loads a verified checkpoint, and says where data or config differ from those that wrote it. Raises
+        """Load a verified checkpoint, and says where data or config differ from those that wrote it. Raises
         CheckpointError if it is of another model, or lacks something."""
         if self.state.world.is_main:
             if manifest.data != self.data:
@@ -155,7 +155,7 @@ class Checkpointer:
 
     @contextmanager
     def save_on_exception(self, *, undo: bool = False) -> Iterator[None]:
-        """If the work inside fails, saves the last completed step first; for work that leaves the weights as they are.
+        """Save the last completed step first if the work inside fails; for work that leaves the weights as they are.
 
         Only in a run of one process: the others do not know of the error, and would wait for this one. `undo`: the work
         is part of a step; random states and running statistics are set back to its beginning.
@@ -181,7 +181,7 @@ class Checkpointer:
 
 
 def changed(folder: Path, run: Run) -> list[str]:
-    """Options that differ between a run and the one that saved this checkpoint: `key was this, is that`."""
+    """Return the options that differ between a run and the one that saved this checkpoint: `key was this, is that`."""
     saved = migrate_config(YamlDocument.read(folder / checkpoint.CONFIG).tree)
     before, now = flat(saved), flat(parser.to_dict(run))
     differing = [key for key in {**before, **now} if before.get(key) != now.get(key) and key not in IGNORED_KEYS]
@@ -203,7 +203,7 @@ class CheckpointFolder:
     def save(
         self, weights: Mapping[str, Tensor], card: ModelCard, config: str, state: Mapping[str, Any], manifest: Manifest
     ) -> Path:
-        """Writes a checkpoint, reads it back, moves the links, then prunes, so that a crash loses no earlier one.
+        """Write a checkpoint, reads it back, moves the links, then prunes, so that a crash loses no earlier one.
         Raises CheckpointError if a weight is not finite, or what came back from the disk is not what was written.
         Raises StorageError if the disk is full or read-only."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ class CheckpointFolder:
         return self.folder / f"step-{step:08d}"
 
     def add(self, path: Path, manifest: Manifest, verified: Collection[str] = ()) -> None:
-        """Reads a new checkpoint back, moves the links, then prunes. `verified`: files that were read back already."""
+        """Read a new checkpoint back, moves the links, then prunes. `verified`: files that were read back already."""
         checkpoint.verify(path, verified)
         self._link("last", path)
         if self._is_best(manifest):

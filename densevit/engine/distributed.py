@@ -33,7 +33,7 @@ class DistributedContext(ProcessGroup):
     local_size: int = 1  # processes on this machine, which share its cores
 
     def check(self, run: Run, precision: Precision) -> None:
-        """Raises ConfigError: the processes of this context cannot train the run together."""
+        """Raise ConfigError: the processes of this context cannot train the run together."""
         if run.parallel == "fsdp" and precision == "fp16":
             raise ConfigError(
                 "parallel: fsdp cannot be combined with precision fp16, whose loss scale would differ; take bf16."
@@ -49,7 +49,7 @@ class DistributedContext(ProcessGroup):
             )
 
     def all_reduce_flags(self, ok: bool, stop: bool = False) -> tuple[bool, bool]:
-        """Whether all processes are ok, and whether any is to stop; the same on each."""
+        """Return whether all processes are ok, and whether any is to stop; the same on each."""
         if self.size == 1:
             return ok, stop
         flags = torch.tensor([not ok, stop], dtype=torch.int32, device=self.device)
@@ -58,19 +58,19 @@ class DistributedContext(ProcessGroup):
         return not any_failed, bool(any_stop)
 
     def all_reduce_max(self, values: Tensor) -> Tensor:
-        """The largest of all processes, element by element and in place; the host does not wait for it."""
+        """Return the largest of all processes, element by element and in place; the host does not wait for it."""
         if self.size > 1:
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return values
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes, element by element and in place; the host does not wait for it."""
+        """Return the sum over all processes, element by element and in place; the host does not wait for it."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def all_reduce_mean(self, values: dict[str, float]) -> dict[str, float]:
-        """Each value averaged over the processes; all must name the same."""
+        """Return each value averaged over the processes; all must name the same."""
         if self.size == 1:
             return values
         summed = torch.tensor(list(values.values()), dtype=torch.float64, device=self.device)
@@ -78,7 +78,7 @@ class DistributedContext(ProcessGroup):
         return dict(zip(values, (summed / self.size).tolist(), strict=True))
 
     def all_reduce_gradients(self, module: nn.Module) -> None:
-        """Averages the gradients of a module that is not part of the parallel model."""
+        """Average the gradients of a module that is not part of the parallel model."""
         if self.size > 1:
             for parameter in filter(lambda p: p.requires_grad, module.parameters()):
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
@@ -86,19 +86,20 @@ class DistributedContext(ProcessGroup):
                 parameter.grad = gradient / self.size
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Copies rank 0's values to every process, in place."""
+        """Copy rank 0's values to every process, in place."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
     def background(self) -> "DistributedContext":
-        """The same processes with a group of their own, for what a thread exchanges; all must call it together."""
+        """Return the same processes with a group of their own, for what a thread exchanges; all must call it
+        together."""
         if self.size == 1:
             return self
         return replace(self, objects=cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=PATIENCE)))
 
     def parallelize(self, model: nn.Module, run: Run, precision: Precision) -> nn.Module:
-        """Wraps the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
+        """Wrap the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
         if self.size == 1:
             return model
         cuda = self.device.type == "cuda"
@@ -120,7 +121,8 @@ class DistributedContext(ProcessGroup):
 
 @contextmanager
 def no_sync(model: nn.Module) -> Iterator[None]:
-    """The backward pass inside accumulates gradients without averaging them over the processes, as torch's no_sync."""
+    """Let the backward pass inside accumulate gradients without averaging them over the processes, as torch's
+    no_sync."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(False)
     try:
@@ -133,7 +135,7 @@ def no_sync(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def process_group(device: str = "auto", patience: timedelta = PATIENCE) -> Iterator[DistributedContext]:
-    """Joins the process group that torchrun describes; alone without torchrun. Raises ConfigError: no such device here,
+    """Join the process group that torchrun describes; alone without torchrun. Raises ConfigError: no such device here,
     or one GPU for several processes. `patience`: of the processes with what one of them does alone."""
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))

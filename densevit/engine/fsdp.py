@@ -13,10 +13,10 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def shard(model: M, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> M:
-    """Shards each transformer block by itself, and the rest together; gradients are averaged over the mesh, in fp32.
-    `gathered`: the blocks' weights are gathered as this, at half of the traffic in bf16. Autocast alone would make
-    copies of them that the backward pass keeps: the whole model, on every process. The rest is gathered in fp32, so
-    that the tokens between blocks are fp32 as without FSDP."""
+    """Return the shards each transformer block by itself, and the rest together; gradients are averaged over the mesh,
+    in fp32. `gathered`: the blocks' weights are gathered as this, at half of the traffic in bf16. Autocast alone would
+    make copies of them that the backward pass keeps: the whole model, on every process. The rest is gathered in fp32,
+    so that the tokens between blocks are fp32 as without FSDP."""
     policy = MixedPrecisionPolicy(
         param_dtype=gathered,
         reduce_dtype=torch.float32,
@@ -33,7 +33,7 @@ def shard(model: M, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> M:
 
 
 def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """The blocks of a transformer: the members of the outermost module lists whose members have one class."""
+    """Yield the blocks of a transformer: the members of the outermost module lists whose members have one class."""
     for child in module.children():
         members = list(child.children())
         alike = isinstance(child, nn.ModuleList | nn.Sequential) and len({type(member) for member in members}) == 1
@@ -44,12 +44,12 @@ def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The shard of this process; the tensor itself where it is not sharded."""
+    """Return the shard of this process; the tensor itself where it is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full_state_dict(tree: Any, *, keep: bool) -> Any:
-    """The same tree with every sharded tensor whole and on the CPU; all processes must call it together. `keep`:
+    """Return the same tree with every sharded tensor whole and on the CPU; all processes must call it together. `keep`:
     whether this process keeps them; others get None in their place, which saves memory."""
     if isinstance(tree, DTensor):
         tensor = tree.full_tensor()
@@ -62,7 +62,7 @@ def full_state_dict(tree: Any, *, keep: bool) -> Any:
 
 
 def distribute_like(value: Any, model: Tensor) -> Any:
-    """A whole tensor in the layout of `model`: sharded over the same mesh, or in the same memory format.
+    """Return a whole tensor in the layout of `model`: sharded over the same mesh, or in the same memory format.
 
     A value of another shape is returned as it is, and one that is sharded already.
     """

@@ -54,11 +54,11 @@ class Tracker(ABC):
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Values by name, as `train/loss`."""
+        """Log values by name, as `train/loss`."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Ends the run."""
+        """End the run."""
 
 
 TRACKERS = Registry[Tracker]("tracker")
@@ -166,7 +166,7 @@ class Trackers:
     """All trackers of a run. One that fails is left out from then on, with a warning."""
 
     def __init__(self, choices: Iterable[str | ComponentConfig]) -> None:
-        """Raises ConfigError: no such tracker or option, or its package is not installed."""
+        """Raise ConfigError: no such tracker or option, or its package is not installed."""
         named = [{"type": choice} if isinstance(choice, str) else choice for choice in choices]
         specs = [TRACKERS.check(choice, f"trackers.{i}") for i, choice in enumerate(named)]
         self.active = {spec.name: spec.build() for spec in specs}
@@ -198,7 +198,7 @@ class Trackers:
 
 
 def start_trackers(run: Run, folder: Path | None) -> Trackers | None:
-    """The trackers of a run, started; None where there are none, and on the processes that write nothing."""
+    """Return the trackers of a run, started; None where there are none, and on the processes that write nothing."""
     if folder is None or not run.trackers:
         return None
     trackers = Trackers(run.trackers)
@@ -236,11 +236,11 @@ class MetricLogger:
             self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
 
     def advance(self) -> None:
-        """Counts a step."""
+        """Count a step."""
         self.bar.update()
 
     def train(self, step: int, values: Mapping[str, float | None], scores: Mapping[str, float]) -> None:
-        """Logs the values of a step, and shows its loss; on a terminal beside the first score of the last validation.
+        """Log the values of a step, and shows its loss; on a terminal beside the first score of the last validation.
 
         A value is None where the step had no image that it is of; its cell stays empty.
         """
@@ -261,7 +261,7 @@ class MetricLogger:
             )
 
     def scalars(self, name: str, step: int, values: Mapping[str, float | None]) -> None:
-        """Adds a row to `name.csv` and points to the curves `name/...`."""
+        """Add a row to `name.csv` and points to the curves `name/...`."""
         if self.folder is None or self.board is None:
             return
         _append(self.folder / f"{name}.csv", {"step": step, **values})
@@ -278,7 +278,7 @@ class MetricLogger:
             self.board.add_image(name, image, step, dataformats="HWC")
 
     def print(self, text: str) -> None:
-        """Writes a line to stdout, above the progress bar."""
+        """Write a line to stdout, above the progress bar."""
         if self.folder is not None:
             tqdm.write(text)
             sys.stdout.flush()
@@ -311,7 +311,7 @@ def format_scores(scores: Mapping[str, float]) -> str:
 
 
 def describe_run(run: Run, state: TrainState, precision: str, train_images: int, val_images: int) -> str:
-    """What is about to run, and where to look at it."""
+    """Return what is about to run, and where to look at it."""
     world, parameters = state.world, list(state.model.parameters())
     total, trainable = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
     device = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else str(world.device)
@@ -330,17 +330,17 @@ def describe_run(run: Run, state: TrainState, precision: str, train_images: int,
 
 
 def read_csv(path: Path) -> list[dict[str, float]]:
-    """The rows of a log, as numbers; also while it is being written."""
+    """Return the rows of a log, as numbers; also while it is being written."""
     return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(_lines(path))]
 
 
 def _lines(path: Path) -> list[str]:
-    """The complete lines of a log that may still be growing."""
+    """Return the complete lines of a log that may still be growing."""
     return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines() if path.is_file() else []
 
 
 def _append(path: Path, row: Mapping[str, float | None]) -> None:
-    """Adds a row, and to the file the columns that it lacks, as after a resume on another device."""
+    """Add a row, and to the file the columns that it lacks, as after a resume on another device."""
     head: list[str] = []
     if path.exists():
         with open(path, newline="") as file:
@@ -355,7 +355,7 @@ def _append(path: Path, row: Mapping[str, float | None]) -> None:
 
 
 def _cut(path: Path, step: int) -> None:
-    """Keeps the rows up to `step`."""
+    """Keep the rows up to `step`."""
     if path.exists():
         head, *rows = list(csv.reader(_lines(path))) or [[]]
         if remaining := [row for row in rows if row and float(row[0]) <= step]:

@@ -40,7 +40,7 @@ class LossSpikeMonitor:
         self.in_row = 0
 
     def __call__(self, loss: float) -> str | None:
-        """The warning about this loss, if any."""
+        """Return the warning about this loss, if any."""
         usual = median(self.recent) if self.recent else 0.0
         reach = max([x - usual for x in self.recent] + [abs(usual) / 10])
         if len(self.recent) < self.least or loss <= usual + self.factor * reach or self.in_row >= self.least:
@@ -91,7 +91,7 @@ HINTS = {"fp16": "try precision=bf16"}
 
 
 def check_max_skipped(in_row: int, limit: int | None, step: int, precision: str) -> None:
-    """Raises Diverged: more skipped steps in a row than the limit."""
+    """Raise Diverged: more skipped steps in a row than the limit."""
     if in_row > (limit or MAX_SKIPPED[precision]):
         hint = HINTS.get(precision, "try a lower optim.lr or a longer schedule.warmup")
         raise Diverged(
@@ -101,7 +101,7 @@ def check_max_skipped(in_row: int, limit: int | None, step: int, precision: str)
 
 
 def first_names(names: Sequence[str]) -> str:
-    """The first eight of them."""
+    """Return the first eight of them."""
     return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
 
 
@@ -111,7 +111,7 @@ SPARE = 0.9  # share of the memory that tensors can fill before fragments of it 
 
 @contextmanager
 def explain_out_of_memory(run: Run, world: ProcessGroup) -> Iterator[None]:
-    """Raises ConfigError: the step inside does not fit into memory; which options to change, and to what."""
+    """Raise ConfigError: the step inside does not fit into memory; which options to change, and to what."""
     cuda = world.device.type == "cuda"
     fixed = 0
     if cuda:
@@ -130,7 +130,7 @@ def explain_out_of_memory(run: Run, world: ProcessGroup) -> Iterator[None]:
 
 
 def memory_advice(run: Run, processes: int, *, total: int, fixed: int, used: int) -> str:
-    """What to change so that a step fits.
+    """Return what to change so that a step fits.
 
     Args:
         total: bytes of the device; 0 where they are not known.

@@ -32,7 +32,7 @@ class CountsDraws(Protocol):
     """Batches of a mixture, which know how often each of its data sets was drawn."""
 
     def drawn(self, samples: int) -> Mapping[str, int]:
-        """Of the first so many samples of the run, over all processes."""
+        """Return how many of the run's first samples each source gave, over all processes."""
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class Scheduled(Protocol):
     """A part of a model that changes over a run; nothing of it is saved, a resumed run calls it anew."""
 
     def on_train_step(self, progress: float) -> None:
-        """Called before each step with the share of the run's steps that is done, from 0 to 1."""
+        """Receive, before each step, the share of the run's steps that is done, from 0 to 1."""
 
 
 AllReduceMean = Callable[[dict[str, float]], dict[str, float]]

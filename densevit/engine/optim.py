@@ -59,7 +59,7 @@ def training_groups(model: nn.Module, objective: nn.Module, run: Run) -> list[di
 def parameter_groups(
     model: nn.Module, encoder: LayeredEncoder | None, optim: Optim, *, split: bool = False
 ) -> list[dict[str, Any]]:
-    """One group per learning rate and weight decay; `scale` is a group's factor of the scheduled learning rate.
+    """Return one group per learning rate and weight decay; `scale` is a group's factor of the scheduled learning rate.
 
     No weight decay for biases, norms and gains (one dimension or less), and for `encoder.no_weight_decay()`. `encoder`:
     of the model; None where it has none; `split`: the encoder has a schedule of its own; then its groups are marked by
@@ -94,7 +94,8 @@ def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.O
 
 
 def clipping_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
-    """The parameters whose gradients are clipped by one norm: each module that is `clipped_alone`, and all others."""
+    """Return the parameters whose gradients are clipped by one norm: each module that is `clipped_alone`, and all
+    others."""
     separate = [list(module.parameters()) for module in model.modules() if getattr(module, "clipped_alone", False)]
     apart = {parameter for group in separate for parameter in group}
     others = [p for group in optimizer.param_groups for p in group["params"] if p not in apart]
@@ -102,7 +103,7 @@ def clipping_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[
 
 
 def step_unless(optimizer: torch.optim.Optimizer, failed: Float[Tensor, ""]) -> None:
-    """Takes a step unless `failed` is 1. A fused optimiser reads that on the device, so that the host does not wait."""
+    """Take a step unless `failed` is 1. A fused optimiser reads that on the device, so that the host does not wait."""
     if not optimizer.defaults["fused"]:
         if not failed.item():
             optimizer.step()
@@ -119,12 +120,12 @@ LearningRate = Callable[[int], float]
 
 
 def learning_rate(optim: Optim, schedule: Schedule, steps: int) -> LearningRate:
-    """Warm-up, then the schedule's curve."""
+    """Return the rate: warm-up, then the schedule's curve."""
     return warmup_and_decay(optim, schedule, steps, schedule.warmups(steps)[0])
 
 
 def encoder_learning_rate(optim: Optim, schedule: Schedule, steps: int) -> LearningRate:
-    """The learning rate of the encoder: `learning_rate`, unless the schedule has an `encoder_warmup`.
+    """Return the learning rate of the encoder: `learning_rate`, unless the schedule has an `encoder_warmup`.
 
     Then it is 0 during the first warm-up, and follows the same schedule over the steps that are left: new parts learn
     before they change the encoder (EoMT, Kerssies et al. 2025).

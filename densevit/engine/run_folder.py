@@ -20,7 +20,7 @@ Found = tuple[Path, Manifest]
 
 @contextmanager
 def locked(output: Path, world: DistributedContext) -> Iterator[FolderLock]:
-    """Holds the output folder for this run alone; on the way out, a folder that it made and left empty is removed.
+    """Hold the output folder for this run alone; on the way out, a folder that it made and left empty is removed.
     Raises ConfigError: another run that is alive holds it. Raises StorageError if it cannot be made or written."""
     lock = FolderLock(output, f"output: {output}")
     world.on_main(lock.acquire)
@@ -34,7 +34,7 @@ def locked(output: Path, world: DistributedContext) -> Iterator[FolderLock]:
 
 
 def find_checkpoint(run: Run, resume: str | None, world: DistributedContext) -> Found | None:
-    """Finds the checkpoint to resume from. `resume`: None to start anew, `auto` for the newest good checkpoint of the
+    """Find the checkpoint to resume from. `resume`: None to start anew, `auto` for the newest good checkpoint of the
     run, or a path. Raises ConfigError if the folder holds a run that was not asked to go on, or one further than the
     named checkpoint. Raises CheckpointError if the named checkpoint is missing or damaged, and no other is taken
     instead; or none is whole. Returns a verified checkpoint, the same on every process, or None to start anew."""
@@ -76,7 +76,7 @@ def restore_links(folder: Path) -> None:
 
 
 def write_config(run: Run, world: DistributedContext) -> None:
-    """Writes `config.yaml`; after a checkpoint to resume from is loaded, whose config may stand there."""
+    """Write `config.yaml`; after a checkpoint to resume from is loaded, whose config may stand there."""
     world.on_main(lambda: atomic_io.write_text(run.output / checkpoint.CONFIG, parser.dump(run)))
 
 
@@ -96,7 +96,7 @@ def _named(resume: str, folder: Path) -> Found:
 
 
 def newest_good(folder: Path) -> tuple[Path, Manifest] | None:
-    """The newest checkpoint that verifies, or None where there is none at all.
+    """Return the newest checkpoint that verifies, or None where there is none at all.
 
     Each one passed over is set aside as `damaged-step-N`, and a warning names both. Raises CheckpointError if there are
     some, and none of them verifies.

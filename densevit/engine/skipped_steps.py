@@ -50,11 +50,11 @@ class StepTensors:
     grad_norm: Float[Tensor, ""]
 
     def numbers(self) -> Float[Tensor, " n"]:
-        """The losses, and behind them the norm of the gradient."""
+        """Return the losses, and behind them the norm of the gradient."""
         return torch.stack([*self.losses.values(), self.grad_norm])
 
     def record(self, numbers: Sequence[float]) -> StepRecord:
-        """`numbers`: `self.numbers()` as plain numbers."""
+        """Return `numbers`: `self.numbers()` as plain numbers."""
         *losses, grad_norm = numbers
         return StepRecord(self.names, self.indices, dict(zip(self.losses, losses, strict=True)), grad_norm)
 
@@ -72,7 +72,8 @@ class PendingStep:
     random: Mapping[str, Any]  # the random states of this process before it
 
     def read(self) -> tuple[StepRecord, bool, bool]:
-        """What it computed, whether that was finite on every process, and whether any is to stop; waits for it."""
+        """Return what it computed, whether that was finite on every process, and whether any is to stop; waits for
+        it."""
         *numbers, failed, stop = self.numbers.read()
         return self.tensors.record(numbers), not failed, bool(stop)
 
@@ -135,7 +136,7 @@ class SkippedStepRecorder:
 
 
 def read(folder: Path) -> SkippedStep:
-    """Raises CheckpointError if no record is there, or it is damaged."""
+    """Raise CheckpointError if no record is there, or it is damaged."""
     checkpoint.verify(folder)
     try:
         content = json.loads((folder / RECORD).read_text())
@@ -175,7 +176,7 @@ def replay(
     folder: Path,
     rank: int,
 ) -> ReplayResult:
-    """Runs a step from its recorded weights, random states and position in the data. Raises CheckpointError: no record,
+    """Run a step from its recorded weights, random states and position in the data. Raises CheckpointError: no record,
     or of another model. Raises ConfigError: no such process. `step`: `Trainer.forward_backward_step` of the trainer
     that owns `state`; `rank`: the process whose images are taken; `train` gives them."""
     skipped = read(folder)
@@ -199,7 +200,7 @@ def replay(
 
 @contextmanager
 def non_finite_modules(model: nn.Module) -> Iterator[list[str]]:
-    """Yields a list to which a forward pass inside adds modules with finite input and non-finite output."""
+    """Yield a list to which a forward pass inside adds modules with finite input and non-finite output."""
     names: list[str] = []
 
     def hook_for(name: str) -> Any:
@@ -218,7 +219,7 @@ def non_finite_modules(model: nn.Module) -> Iterator[list[str]]:
 
 
 def finite(tree: Any) -> bool:
-    """Whether all numbers in nested tensors are finite."""
+    """Return whether all numbers in nested tensors are finite."""
     if isinstance(tree, Tensor):
         return not tree.is_floating_point() or bool(torch.isfinite(tree).all())
     if isinstance(tree, Mapping):

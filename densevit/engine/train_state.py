@@ -18,19 +18,19 @@ from densevit.utils.state_dict import load_strict
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds python, numpy and torch: the same model on every process, and its dropout until `reseed`."""
+    """Seed python, numpy and torch: the same model on every process, and its dropout until `reseed`."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 (for the libraries that still draw from it)
     torch.manual_seed(seed)
 
 
 def reseed(seed: int, rank: int, step: int = 0) -> None:
-    """Separate streams for dropout and stochastic depth on each process."""
+    """Give each process its own streams for dropout and stochastic depth."""
     seed_everything(int(np.random.SeedSequence((seed, rank, step)).generate_state(1, np.uint64)[0] >> 1))
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """The states of all random generators of this process, as plain values and tensors."""
+    """Return the states of all random generators of this process, as plain values and tensors."""
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
     state: dict[str, Any] = {
         "python": [random.getstate()[0], list(random.getstate()[1]), random.getstate()[2]],
@@ -91,7 +91,7 @@ class EMA:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside the block the model has the averaged weights."""
+        """Give the model the averaged weights inside the block."""
         trained = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(self.average)
         try:
@@ -101,7 +101,7 @@ class EMA:
 
     @torch.no_grad()
     def copy_from(self, model: nn.Module, module: nn.Module) -> None:
-        """Takes the weights of a module of the model as they are, in place of their average."""
+        """Take the weights of a module of the model as they are, in place of their average."""
         module_ids = {id(value) for value in module.state_dict(keep_vars=True).values()}
         for name, value in model.state_dict(keep_vars=True).items():
             if id(value) in module_ids:
@@ -151,23 +151,24 @@ class TrainState:
         self.random_before: Mapping[str, Any] = {}
 
     def begin_step(self) -> None:
-        """Remembers what the forward pass of a step changes: random states, and running statistics of BatchNorm."""
+        """Remember what the forward pass of a step changes: random states, and running statistics of BatchNorm."""
         self.random_before = random_state(self.world.device)
         self._statistics_before = [buffer.clone() for buffer in self.running_statistics]
 
     @torch.no_grad()
     def restore_statistics(self, failed: Float[Tensor, ""]) -> None:
-        """Sets the running statistics of BatchNorm back to those at `begin_step` where `failed` is not 0."""
+        """Set the running statistics of BatchNorm back to those at `begin_step` where `failed` is not 0."""
         for buffer, before in zip(self.running_statistics, self._statistics_before, strict=True):
             buffer.copy_(torch.where(failed != 0, before, buffer))
 
     def undo_step(self) -> None:
-        """Sets random states and running statistics back to those at `begin_step`."""
+        """Set random states and running statistics back to those at `begin_step`."""
         set_random_state(self.random_before, self.world.device)
         self.restore_statistics(torch.ones((), device=self.world.device))
 
     def state_dict(self, *, gather: bool = True) -> dict[str, Any]:
-        """Whole tensors, on rank 0 only, or without `gather` the tensors of this process; all must call it together.
+        """Return the whole tensors, on rank 0 only, or without `gather` the tensors of this process; all must call it
+        together.
 
         `weights` are those to use, the moving average where there is one; then `raw_weights` are those in training.
         """
@@ -186,7 +187,8 @@ class TrainState:
         return full
 
     def like(self) -> Callable[[str], Tensor | None]:
-        """Path of a tensor in `state_dict` -> the model's or a parameter of its layout; None where there is none."""
+        """Return the path of a tensor in `state_dict` -> the model's or a parameter of its layout; None where there is
+        none."""
         weights: Mapping[str, Tensor] = self.model.state_dict()
         parameters: list[Tensor] = [p for group in self.optimizer.param_groups for p in group["params"]]
 
@@ -201,7 +203,7 @@ class TrainState:
         return find
 
     def load_state_dict(self, state: Mapping[str, Any], source: Path) -> None:
-        """Loads what `state_dict` gave, on any number of processes. `source`: what errors call it. Raises
+        """Load what `state_dict` gave, on any number of processes. `source`: what errors call it. Raises
         CheckpointError if the weights are of another model. Raises KeyError, ValueError, RuntimeError if something else
         is missing or does not fit."""
         state = join_training_only(state)
@@ -222,7 +224,7 @@ class TrainState:
 
 
 def split_training_only(state: dict[str, Any], prefixes: tuple[str, ...]) -> None:
-    """Moves the weights that only training needs out of `weights`, which others load."""
+    """Move the weights that only training needs out of `weights`, which others load."""
     if prefixes:
         weights = state["weights"]
         state["training_only"] = {name: value for name, value in weights.items() if name.startswith(prefixes)}
@@ -230,19 +232,19 @@ def split_training_only(state: dict[str, Any], prefixes: tuple[str, ...]) -> Non
 
 
 def join_training_only(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The inverse of `split_training_only`."""
+    """Return the inverse of `split_training_only`."""
     return {**state, "weights": {**state["weights"], **state.get("training_only", {})}}
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Loads whole tensors, also into a sharded model. Raises CheckpointError if they are of another model."""
+    """Load whole tensors, also into a sharded model. Raises CheckpointError if they are of another model."""
     state = model.state_dict()
     fitting = {name: distribute_like(value, state[name]) if name in state else value for name, value in weights.items()}
     load_strict(model, fitting, source)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads moments from the state, and keeps learning rates, weight decay and betas of the present config. Raises
+    """Load moments from the state, and keeps learning rates, weight decay and betas of the present config. Raises
     KeyError if a parameter's state lacks what the others have. Raises ValueError if it is of another optimiser, or of
     other parameters."""
     groups, saved = optimizer.param_groups, state["param_groups"]

@@ -150,9 +150,9 @@ class Trainer:
             raise Preempted(f"stopped before the next step; {saved}.")
 
     def train_step(self, batches: Batches, stop: Event, *, wait: bool = True) -> tuple[Scores, bool]:
-        """Forward and backward; then, if all processes have finite values, optimiser and EMA; else skip and count.
-        `wait`: for the step's numbers. Without, a GPU always has work queued: the host reads numbers one step later,
-        between the next step's backward pass and its optimiser.
+        """Return the forward and backward; then, if all processes have finite values, optimiser and EMA; else skip and
+        count. `wait`: for the step's numbers. Without, a GPU always has work queued: the host reads numbers one step
+        later, between the next step's backward pass and its optimiser.
 
         Returns:
             the row of `train.csv`, and whether any process was asked to stop: of this step, or without `wait` of the
@@ -207,7 +207,8 @@ class Trainer:
         self.objective.train()
 
     def forward_backward_step(self, batches: Batches) -> StepTensors:
-        """Losses and clipped gradients of the next step's images; weights and moving average stay as they are."""
+        """Return the losses and clipped gradients of the next step's images; weights and moving average stay as they
+        are."""
         self.state.begin_step()
         if not self.model.training:  # after a validation
             self._set_training_mode()
@@ -262,13 +263,13 @@ class Trainer:
             module.on_train_step(updates / self.steps)
 
     def _warn(self, step: int, warning: str | None, record: StepRecord | None = None) -> None:
-        """Prints a line about a step; of every process, for each has other images."""
+        """Print a line about a step; of every process, for each has other images."""
         if warning is not None:
             images = f". Rank {self.world.rank} had: {first_names(record.names)}" if record else ""
             tqdm.write(f"step {step}: {warning}{images}")
 
     def _settles_at(self, step: int) -> bool:
-        """Whether the numbers of a step are needed before the next one."""
+        """Return whether the numbers of a step are needed before the next one."""
         every = (self.run.log_every, self.run.validate_every, self.run.save_every)
         due = step == self.steps or any(n is not None and step % n == 0 for n in every)
         return due or self.world.device.type != "cuda"
@@ -289,7 +290,7 @@ class Trainer:
         log.train(state.step, values | columns, state.scores)
 
     def validate(self, val: Validation | None, log: MetricLogger, stop: Event) -> bool:
-        """Scores the model; False if it was stopped on the way."""
+        """Score the model; False if it was stopped on the way."""
         assert val is not None
         state = self.state
         # Graphs would be recorded for each size of image, and written over where no step begins.

@@ -71,7 +71,7 @@ LAST = 10  # steps whose mean is the last loss
 
 
 def overfit_config(run: Run) -> Run:
-    """The run with a constant learning rate and no moving average, for at most `STEPS` steps."""
+    """Return the run with a constant learning rate and no moving average, for at most `STEPS` steps."""
     steps = min(run.steps or STEPS, STEPS)
     return replace(run, steps=steps, schedule=Schedule(type="constant", warmup=0.0), ema=None)
 
@@ -79,7 +79,7 @@ def overfit_config(run: Run) -> Run:
 def overfit_one_batch(
     train_step: Callable[[Batches, Event], tuple[Scores, bool]], run: Run, train: Callable[[int], Batches]
 ) -> str:
-    """Takes all steps of the run on the images of the first one, with the same augmentation. `train_step`:
+    """Take all steps of the run on the images of the first one, with the same augmentation. `train_step`:
     `Trainer.train_step`. Raises Diverged if the loss did not fall to `LEARNED` of what it was. Returns the verdict, as
     text."""
     with closing(train(0)) as batches:

@@ -38,7 +38,7 @@ def validate(
     multiple: int,
     eval_sources: Mapping[str, Collection[str]],
 ) -> Scores | None:
-    """The scores of the model, of its moving average where there is one; None if `stop` was set meanwhile.
+    """Return the scores of the model, of its moving average where there is one; None if `stop` was set meanwhile.
 
     Args:
         multiple: image sizes that the model takes are multiples of it.
@@ -78,8 +78,8 @@ def validate(
 
 
 def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, stop: Event) -> Iterator[Batch | None]:
-    """The batches of this process, then None until every process has had its last. Raises _Stopped: on all processes at
-    once."""
+    """Yield the batches of this process, then None until every process has had its last. Raises _Stopped: on all
+    processes at once."""
     iterator = iter(batches)
     try:
         while True:
@@ -95,7 +95,7 @@ def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, st
 
 
 def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext, precision: Precision) -> None:
-    """A forward pass of nothing: under FSDP every process must take part in each pass of the others."""
+    """Run a forward pass of nothing: under FSDP every process must take part in each pass of the others."""
     if isinstance(model, FSDPModule):
         with autocast(precision, world.device):
             model(torch.zeros(1, 3, 4 * multiple, 4 * multiple, device=world.device))
@@ -107,7 +107,7 @@ def gather_scores(
     sources: Mapping[int, str],
     world: DistributedContext,
 ) -> Scores:
-    """The scores of the data set from the scores of images by index, which are spread over the processes.
+    """Return the scores of the data set from the scores of images by index, which are spread over the processes.
 
     Of a mixture, those of each of its data sets, as `source/...`.
     """

@@ -32,12 +32,13 @@ class Bootstrap(NamedTuple):
     n: int
 
     def interval(self) -> Interval:
-        """What holds the true value in LEVEL of all cases."""
+        """Return what holds the true value in LEVEL of all cases."""
         low, high = np.nanquantile(self.values, (_tail(self.n), 1 - _tail(self.n)))
         return float(low), float(high)
 
     def p_value(self, value: float) -> float:
-        """Two-sided p of a statistic whose true value were 0: Student's t with the bootstrap's standard error.
+        """Return the two-sided p of a statistic whose true value were 0: Student's t with the bootstrap's standard
+        error.
 
         Of skewed differences t errs too often: the larger p counts of it and of t freed of its skewness (Hall 1992, "On
         the removal of skewness by transformation"). `value`: the statistic of the things themselves.
@@ -55,15 +56,15 @@ class Bootstrap(NamedTuple):
 
 
 def intervals(rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] | None = None) -> dict[str, Interval]:
-    """The interval of each metric's mean, as `bootstrap_means` draws it."""
+    """Return the interval of each metric's mean, as `bootstrap_means` draws it."""
     return {metric: redrawn.interval() for metric, redrawn in bootstrap_means(rows, metrics, groups).items()}
 
 
 def bootstrap_means(
     rows: Rows, metrics: Iterable[str], groups: Mapping[str, str] | None = None
 ) -> dict[str, Bootstrap]:
-    """The mean of each metric over redrawn images; a metric that fewer than FEWEST images or groups have is left out.
-    `groups`: image -> what is drawn as a whole, the scene for example; None draws single images."""
+    """Return the mean of each metric over redrawn images; a metric that fewer than FEWEST images or groups have is left
+    out. `groups`: image -> what is drawn as a whole, the scene for example; None draws single images."""
     metrics = list(metrics)
     ordered = sorted(rows, key=lambda row: row[0])
     values = np.array([[row.get(metric, np.nan) for metric in metrics] for _, row in ordered])
@@ -86,8 +87,9 @@ def bootstrap_pooled(
     statistics: Callable[[Int64[np.ndarray, "draws *rest"]], Mapping[str, Float[np.ndarray, "draws *one"]]],
     groups: Sequence[str],
 ) -> dict[str, Bootstrap]:
-    """What is computed from summed counts, over redrawn images; `name/3` for the parts of a statistic that has several.
-    `groups`: what is drawn as a whole, for each row of counts: its own name, or the scene's. Under FEWEST give none."""
+    """Return what is computed from summed counts, over redrawn images; `name/3` for the parts of a statistic that has
+    several. `groups`: what is drawn as a whole, for each row of counts: its own name, or the scene's. Under FEWEST give
+    none."""
     names, group = np.unique(np.array(groups), return_inverse=True)
     if len(names) < FEWEST:
         return {}
@@ -102,20 +104,21 @@ def bootstrap_pooled(
 
 
 def draw(n: int) -> Float64[np.ndarray, "draws n"]:
-    """How often each of n things is drawn when n are, with replacement."""
+    """Return how often each of n things is drawn when n are, with replacement."""
     return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(np.float64)
 
 
 @cache
 def _tail(n: int) -> float:
-    """The share of redrawn values to leave out at either end: (1 - LEVEL) / 2 of many things, less of few."""
+    """Return the share of redrawn values to leave out at either end: (1 - LEVEL) / 2 of many things, less of few."""
     from scipy.special import ndtr, stdtrit
 
     return float(ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 - LEVEL) / 2)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, adjusted so that all of them together err as seldom as one would (Holm 1979)."""
+    """Return p-values of several tests, adjusted so that all of them together err as seldom as one would (Holm
+    1979)."""
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
@@ -124,10 +127,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def no_interval_reason(images: int) -> list[str]:
-    """Why there are no intervals, where that is for want of images."""
+    """Return why there are no intervals, where that is for want of images."""
     return [f"no intervals, since fewer than {FEWEST} images tell too little of others"] if images < FEWEST else []
 
 
 def scenes_of(names: Iterable[str]) -> dict[str, str]:
-    """Image -> scene: the folder that a name has before it."""
+    """Return the image -> scene: the folder that a name has before it."""
     return {name: PurePosixPath(name).parent.as_posix() for name in names}

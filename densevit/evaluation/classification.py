@@ -27,8 +27,8 @@ COLUMNS = ("accuracy", "top5", "nll", "confidence", "label", "predicted")
 
 
 def score(logits: Float[np.ndarray, " k"], label: int) -> Row:
-    """The row of one image; logits that are not all finite predict nothing, which is wrong. Raises DataError if the
-    class is not among those of the logits."""
+    """Return the row of one image; logits that are not all finite predict nothing, which is wrong. Raises DataError if
+    the class is not among those of the logits."""
     if not 0 <= label < len(logits):
         raise DataError(f"class {label} is not among the {len(logits)} classes of the model.")
     logits = logits.astype(np.float64)
@@ -54,7 +54,7 @@ def _fitting(row: Row, classes: int) -> Row:
 
 
 def mean_row(rows: Sequence[Row]) -> Row:
-    """The scores of a data set; exact in any order of its images."""
+    """Return the scores of a data set; exact in any order of its images."""
     names = [name for name in ("accuracy", "top5") if name in rows[0]]
     scores: Row = {name: fsum(row[name] for row in rows) / len(rows) for name in names}
     hits: dict[int, list[float]] = {}
@@ -84,7 +84,7 @@ class ClassScores(Scores):
     resampled = False
 
     def per_class(self) -> dict[str, Row]:
-        """Images, recall, precision and F1 of each class; NaN where nothing defines them."""
+        """Return the images, recall, precision and F1 of each class; NaN where nothing defines them."""
         labels = np.array([int(row["label"]) for _, row in self.rows])
         rows = {}
         for i, name in enumerate(self.classes):
@@ -99,7 +99,7 @@ class ClassScores(Scores):
         return rows
 
     def invalid(self) -> int:
-        """Images without finite logits."""
+        """Return the images without finite logits."""
         return sum(not isfinite(row["nll"]) for _, row in self.rows)
 
     @property
@@ -140,7 +140,7 @@ class ClassScores(Scores):
         return {"per_image.csv": self._csv(), "confusion.csv": confusion}
 
     def _csv(self) -> str:
-        """One line per image, classes by name; the columns of a skipped one are empty."""
+        """Return one line per image, classes by name; the columns of a skipped one are empty."""
         names = {float(i): name for i, name in enumerate(self.classes)}
         columns = [name for name in COLUMNS if name in self.rows[0][1]]
         rows = [
@@ -154,8 +154,8 @@ def _share(count: int, whole: int) -> float:
 
 
 def summarise(rows: Iterable[tuple[str, Row]], classes: Sequence[str]) -> ClassScores:
-    """The scores that a set of rows makes, empty ones for images without a class. Raises DataError if a name that comes
-    twice; nothing to score."""
+    """Return the scores that a set of rows makes, empty ones for images without a class. Raises DataError if a name
+    that comes twice; nothing to score."""
     scored, skipped = split_scored_and_skipped(rows)
     if not scored:
         raise DataError(f"nothing to score: none of {len(skipped)} images has a class.")

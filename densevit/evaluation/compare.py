@@ -90,7 +90,7 @@ class Comparison:
 
 
 def compare(a: Path, b: Path, metrics: tuple[str, ...] = ()) -> Comparison:
-    """Compares two folders that `eval --output` wrote. `metrics`: to look at; none means all that both have. Raises
+    """Compare two folders that `eval --output` wrote. `metrics`: to look at; none means all that both have. Raises
     DataError if a file is missing or damaged, tasks, protocols or classes differ, no image in common, no such metric.
     """
     kinds = scored_by(a), scored_by(b)
@@ -114,7 +114,7 @@ Differences = tuple[set[str], set[str], list[Difference]]
 
 
 def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
-    """Differences of means over images."""
+    """Return the differences of means over images."""
     rows_a, rows_b = read_rows(a), read_rows(b)
     both = _common(a, b, rows_a.keys(), rows_b.keys())
     shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
@@ -137,14 +137,14 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
 
 
 def _holds_all(metric: str, rows_a: Mapping[str, Row], rows_b: Mapping[str, Row], both: Sequence[str]) -> bool:
-    """Whether a metric is of a range that all pixels lie in, so that it says what its base metric says."""
+    """Return whether a metric is of a range that all pixels lie in, so that it says what its base metric says."""
     base, at, _ = metric.partition("@")
     rows = [rows[name] for name in both for rows in (rows_a, rows_b)]
     return bool(at) and all(base in row and isclose(row.get(metric, nan), row[base], rel_tol=1e-9) for row in rows)
 
 
 def _segmentation(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
-    """Differences of scores of pooled pixels; images are redrawn before they are pooled."""
+    """Return the differences of scores of pooled pixels; images are redrawn before they are pooled."""
     (counts_a, classes_a), (counts_b, classes_b) = read_counts(a), read_counts(b)
     if classes_a != classes_b:
         raise DataError(f"{a} and {b} have different classes: {len(classes_a)} and {len(classes_b)}, or other names.")
@@ -214,7 +214,7 @@ def _selected(metrics: Sequence[str], common: list[str]) -> list[str]:
 
 
 def table(test: Comparison) -> str:
-    """The comparison in words and numbers, for a terminal."""
+    """Return the comparison in words and numbers, for a terminal."""
     lines = [
         f"{test.images:,} images under {test.scored_by}; 95% intervals of B - A from {DRAWS:,} redrawn sets, "
         f"p corrected for {len(test.differences)} metrics (Holm):",
@@ -232,7 +232,7 @@ def table(test: Comparison) -> str:
 
 
 def sentence(test: Comparison) -> str:
-    """What the metrics say together."""
+    """Return what the metrics say together."""
     rows = test.differences
     parts = []
     for system in ("A", "B"):
@@ -248,7 +248,7 @@ def sentence(test: Comparison) -> str:
 
 
 def notes(test: Comparison) -> list[str]:
-    """What a reader should know beside the numbers."""
+    """Return what a reader should know beside the numbers."""
     lines = [f"warning: {label}: {text}" for label, text in zip("AB", test.warnings, strict=True) if text]
     if 1 < test.scenes < FEWEST:
         lines.append(f"Of other scenes this tells nothing: they are {test.scenes}, and at least {FEWEST} are needed.")
@@ -259,7 +259,7 @@ def notes(test: Comparison) -> list[str]:
 
 
 def write_html(path: Path, test: Comparison, a: Path, b: Path) -> Path:
-    """Writes the comparison as a page. Raises StorageError if it cannot be written."""
+    """Write the comparison as a page. Raises StorageError if it cannot be written."""
     return write_page(
         path,
         "comparison.html",
@@ -282,14 +282,14 @@ def _interval(interval: Interval | None) -> str:
 
 
 def scored_by(folder: Path) -> str:
-    """What the numbers of a folder mean: name and range of the protocol, or the task."""
+    """Return what the numbers of a folder mean: name and range of the protocol, or the task."""
     summary = _read_summary(folder)
     return summary.get("task") or "{name} {range}".format(**summary["protocol"])
 
 
 def read_rows(folder: Path) -> dict[str, Row]:
-    """Name -> scores, of the scored images of a `per_image.csv`. Raises DataError if it is missing, damaged, or not as
-    long as `metrics.json` says."""
+    """Return the name -> scores, of the scored images of a `per_image.csv`. Raises DataError if it is missing, damaged,
+    or not as long as `metrics.json` says."""
     path = folder / "per_image.csv"
     rows: dict[str, Row] = {}
     try:
@@ -311,8 +311,8 @@ def read_rows(folder: Path) -> dict[str, Row]:
 
 
 def read_counts(folder: Path) -> tuple[dict[str, Int64[np.ndarray, "parts 3 k"]], tuple[str, ...]]:
-    """Name -> pixel counts of each class, and the classes, as `eval --output` keeps them. Raises DataError if the file
-    is missing or damaged, or not as long as `metrics.json` says."""
+    """Return the name -> pixel counts of each class, and the classes, as `eval --output` keeps them. Raises DataError
+    if the file is missing or damaged, or not as long as `metrics.json` says."""
     path = folder / COUNTS_FILE
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -331,7 +331,7 @@ def read_counts(folder: Path) -> tuple[dict[str, Int64[np.ndarray, "parts 3 k"]]
 
 
 def _read_summary(folder: Path) -> Mapping[str, Any]:
-    """What `metrics.json` says, as far as it is needed here."""
+    """Return what `metrics.json` says, as far as it is needed here."""
     path = folder / "metrics.json"
     try:
         tree: Mapping[str, Any] = parse_json(path.read_text(), path)

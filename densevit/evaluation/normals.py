@@ -31,8 +31,8 @@ Normals = Float[np.ndarray, "_ _ 3"]  # maps that may not fit each other
 
 
 def angular_errors(prediction: Normals, truth: Normals) -> Float32[np.ndarray, " n"]:
-    """The angle of every pixel with a true normal; 180 degrees where the prediction is none (0 or not finite). Raises
-    DataError if the maps differ in size."""
+    """Return the angle of every pixel with a true normal; 180 degrees where the prediction is none (0 or not finite).
+    Raises DataError if the maps differ in size."""
     if prediction.shape != truth.shape:
         raise DataError(f"the prediction is {prediction.shape}, the ground truth {truth.shape} (h, w, 3).")
     valid = (truth != 0).any(axis=2)
@@ -44,7 +44,7 @@ def angular_errors(prediction: Normals, truth: Normals) -> Float32[np.ndarray, "
 
 
 def summarise(errors: Float32[np.ndarray, " n"]) -> Row:
-    """The scores of one or more pixels."""
+    """Return the scores of one or more pixels."""
     wide = errors.astype(np.float64)
     return {
         "mean": float(wide.mean()),
@@ -55,13 +55,13 @@ def summarise(errors: Float32[np.ndarray, " n"]) -> Row:
 
 
 def score(prediction: Normals, truth: Normals) -> Row:
-    """The scores of one image; empty where no true normal is known."""
+    """Return the scores of one image; empty where no true normal is known."""
     errors = angular_errors(prediction, truth)
     return summarise(errors) if len(errors) else {}
 
 
 def mean_row(rows: Sequence[Row]) -> Row:
-    """The mean of each score over images."""
+    """Return the mean of each score over images."""
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
@@ -98,7 +98,7 @@ PROTOCOLS = {
 
 
 def find_protocol(name: str) -> NormalsProtocol:
-    """Raises ConfigError: no such protocol."""
+    """Raise ConfigError: no such protocol."""
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}' for normals.{did_you_mean(name, PROTOCOLS)}")
     return PROTOCOLS[name]
@@ -189,7 +189,7 @@ class PooledErrors:
 
 
 def evaluate(items: Iterable[tuple[str, Normals, Normals | None]], protocol: NormalsProtocol) -> NormalsScores:
-    """Scores name, predicted and true normals (None for an image without) of each image. Raises DataError: maps of
+    """Score name, predicted and true normals (None for an image without) of each image. Raises DataError: maps of
     different sizes, with the image's name; a name that comes twice, or nothing to score."""
     pooled = PooledErrors()
 

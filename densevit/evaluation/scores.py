@@ -47,8 +47,8 @@ def find_metric(task: str, name: str) -> Metric:
 
 
 def split_scored_and_skipped(rows: Iterable[tuple[str, Row]]) -> tuple[list[tuple[str, Row]], list[str]]:
-    """The rows of images with ground truth, and the names of the others. Raises DataError if a name that comes twice
-    would weigh twice."""
+    """Return the rows of images with ground truth, and the names of the others. Raises DataError if a name that comes
+    twice would weigh twice."""
     by_name: dict[str, Row] = {}
     for name, row in rows:
         if name in by_name:
@@ -61,8 +61,8 @@ WORST = 10  # images that a report shows or names as the worst
 
 
 def examples(ranked: Sequence[str]) -> dict[str, str]:
-    """Label -> image of those to show: the best, the median and the worst ones, each once. `ranked`: the names, best
-    first."""
+    """Return label -> image of those to show: the best, the median and the worst ones, each once. `ranked`: the names,
+    best first."""
     count = min(WORST, max(1, (len(ranked) - 1) // 2))
     worst = {f"worst {i + 1}" if i else "worst": name for i, name in enumerate(ranked[: -count - 1 : -1])}
     others = {"best": ranked[0], "median": ranked[len(ranked) // 2]}

@@ -93,14 +93,14 @@ Scores = tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]
 def image_scores(
     prediction: Float64[np.ndarray, " n"], depth: Float64[np.ndarray, " n"], scale: Float64[np.ndarray, " n"]
 ) -> Scores:
-    """Of evenly spaced pixels of an image, all of them with true depth."""
+    """Return the scores of evenly spaced pixels of an image, all of them with true depth."""
     some = np.linspace(0, len(depth) - 1, min(PIXELS, len(depth))).astype(int)
     p, d, b = prediction[some], depth[some], scale[some]
     return p, np.abs(np.log(p / d)) / b
 
 
 def fit_interval(images: Iterable[Scores], level: float, data: str) -> Interval:
-    """The interval that holds `level` of the pixels: split conformal prediction by predicted distance.
+    """Return the interval that holds `level` of the pixels: split conformal prediction by predicted distance.
 
     The score of a pixel is |ln p - ln d| / b with its predicted scale b (Angelopoulos and Bates 2021, section 2.3), and
     the factor of a distance is a quantile of the scores of pixels predicted there (Mondrian conformal prediction, Vovk

@@ -43,7 +43,7 @@ class Attention:
     window: tuple[int, int, int, int]  # where the image lies in the padded one: top, left, h, w
 
     def mean(self) -> Float32[np.ndarray, "l gh gw"]:
-        """Over the heads of each layer."""
+        """Return the mean over the heads of each layer."""
         return np.asarray(self.weights.mean(1))
 
 
@@ -68,13 +68,13 @@ class RolloutAccumulator:
         self.rollout.append(self.query_row(self.flow[:, None])[0])
 
     def query_row(self, weights: Float[Tensor, "1 heads n n"]) -> Float[Tensor, "heads gh gw"]:
-        """The attention of the query to the patches."""
+        """Return the attention of the query to the patches."""
         return weights[0, :, self.rows].mean(1)[:, self.prefix :].reshape(-1, *self.grid)
 
 
 @torch.inference_mode()
 def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, float] | None = None) -> Attention:
-    """Runs one image through the encoder, in fp32, preprocessed as its card says.
+    """Run one image through the encoder, in fp32, preprocessed as its card says.
 
     Layers after the last of the encoder's `out_indices` do not exist in a model and so are not shown. Raises
     ConfigError: an encoder of another family than `vit` and `timm`. Raises DataError: no such image, or `at` lies
@@ -107,7 +107,7 @@ def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, f
 
 
 def require_attention(predictor: Predictor) -> None:
-    """Raises ConfigError: an encoder of another family than `vit` and `timm`."""
+    """Raise ConfigError: an encoder of another family than `vit` and `timm`."""
     encoder = getattr(predictor.model, "encoder", predictor.model)  # an ONNX file has none
     if not isinstance(encoder, ViTEncoder | TimmEncoder):
         raise ConfigError(f"attention: shown for encoders `vit` and `timm`, not for a {type(encoder).__name__}.")
@@ -116,7 +116,7 @@ def require_attention(predictor: Predictor) -> None:
 def patch_at(
     at: tuple[float, float], size: Size, input_size: Size, offset: tuple[int, int], patch_size: int
 ) -> tuple[int, int]:
-    """Row and column of the patch that a pixel lies in. Raises DataError: a pixel outside the image.
+    """Return the row and column of the patch that a pixel lies in. Raises DataError: a pixel outside the image.
 
     Args:
         at: x, y in pixels of the image.
@@ -159,7 +159,7 @@ class NamedMap(NamedTuple):
 
 
 def write_attention_page(folder: Path, attention: Attention, *, title: str) -> list[Path]:
-    """Writes the page, the network's input image, and a PNG of every map, making the folder. Raises StorageError if the
+    """Write the page, the network's input image, and a PNG of every map, making the folder. Raises StorageError if the
     folder cannot be made or written to. Returns their paths, the page first."""
     make_folder(folder)
     layers = range(len(attention.weights))
@@ -180,7 +180,7 @@ def write_attention_page(folder: Path, attention: Attention, *, title: str) -> l
 
 
 def named_maps(attention: Attention, layer: int) -> Iterator[NamedMap]:
-    """The mean of a layer's heads, its rollout, then each head."""
+    """Yield the mean of a layer's heads, its rollout, then each head."""
     stem = f"layer{layer:02d}"
     yield NamedMap(f"{stem}_mean", "mean of heads", attention.mean()[layer])
     yield NamedMap(f"{stem}_rollout", "rollout", attention.rollout[layer])
@@ -189,7 +189,8 @@ def named_maps(attention: Attention, layer: int) -> Iterator[NamedMap]:
 
 
 def overlay(attention: Attention, map_: Float32[np.ndarray, "gh gw"], side: int) -> UInt8[np.ndarray, "height width 3"]:
-    """The image in grey under the map's colours, each square one patch; the map's largest value is the brightest."""
+    """Return the image in grey under the map's colours, each square one patch; the map's largest value is the
+    brightest."""
     top, left, h, w = attention.window
     patches = map_.repeat(attention.patch_size, 0).repeat(attention.patch_size, 1)[top : top + h, left : left + w]
     share = scale_to(patches / max(float(map_.max()), 1e-12), side)
@@ -199,7 +200,7 @@ def overlay(attention: Attention, map_: Float32[np.ndarray, "gh gw"], side: int)
 
 
 def scale_to(pixels: np.ndarray, side: int) -> np.ndarray:
-    """Its longer side near `side`: small images are enlarged by whole factors, so that pixels stay squares."""
+    """Return its longer side near `side`: small images are enlarged by whole factors, so that pixels stay squares."""
     h, w = pixels.shape[:2]
     if max(h, w) <= side:
         factor = side // max(h, w)
@@ -224,7 +225,7 @@ def heading(attention: Attention, layer: int) -> str:
 
 
 def figures(attention: Attention, layer: int) -> list[tuple[str, str]]:
-    """Caption and image address of each map of a layer."""
+    """Return the caption and image address of each map of a layer."""
     return [
         (f"{m.caption}, to {m.map.max():.4f}", jpeg(overlay(attention, m.map, SMALL)))
         for m in named_maps(attention, layer)
@@ -235,7 +236,7 @@ Visitor = Callable[[Float[Tensor, "b heads n n"]], object]
 
 
 def visit_attention_weights(vit: nn.Module, image: Float[Tensor, "b c h w"], visit: Visitor) -> None:
-    """Runs `vit` once and calls `visit` with each layer's weights, from the first on.
+    """Run `vit` once and calls `visit` with each layer's weights, from the first on.
 
     For every class of timm whose attention applies `attn_drop` to its weights and has a switch for the fused kernel:
     VisionTransformer (AugReg, DeiT, DINOv2, CLIP, SigLIP, MAE), Eva (EVA, EVA-02, DINOv3) and Beit. Raises ConfigError:
@@ -251,7 +252,7 @@ def visit_attention_weights(vit: nn.Module, image: Float[Tensor, "b c h w"], vis
 
 @contextmanager
 def without_fused_attention(attention: Any) -> Iterator[None]:
-    """Switches off the fused kernel, which does not compute the weights explicitly."""
+    """Switch off the fused kernel, which does not compute the weights explicitly."""
     if not hasattr(attention, "fused_attn") or not hasattr(attention, "attn_drop"):
         raise ConfigError(f"the attention of this encoder, a {type(attention).__name__}, does not show its weights.")
     fused = attention.fused_attn
@@ -264,7 +265,7 @@ def without_fused_attention(attention: Any) -> Iterator[None]:
 
 @contextmanager
 def dropout_hook(dropout: nn.Module, visit: Visitor) -> Iterator[None]:
-    """Hooks the dropout of the weights, which is the identity in evaluation."""
+    """Hook the dropout of the weights, which is the identity in evaluation."""
     handle = dropout.register_forward_pre_hook(lambda _, args: (visit(args[0]), None)[1])
     try:
         yield
@@ -273,8 +274,8 @@ def dropout_hook(dropout: nn.Module, visit: Visitor) -> Iterator[None]:
 
 
 def rollout(weights: Iterable[Float[Tensor, "b heads n n"]]) -> Float[Tensor, "b n n"]:
-    """Attention rollout (Abnar & Zuidema 2020): the product of (A + I) / 2 over the layers, of which A is the mean of
-    the heads; rows sum to one. `weights`: of all layers, from the first on; taken one at a time."""
+    """Return the attention rollout (Abnar & Zuidema 2020): the product of (A + I) / 2 over the layers, of which A is
+    the mean of the heads; rows sum to one. `weights`: of all layers, from the first on; taken one at a time."""
     flow: Tensor | None = None
     for layer in weights:
         mixed = layer.mean(dim=1)

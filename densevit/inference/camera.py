@@ -44,8 +44,8 @@ class Intrinsics(CameraModel):
     scaled: bool = False
 
     def matrix(self, size: Size) -> Matrix:
-        """The 3x3 matrix for an image of this size, undistorted. Raises DataError if the camera is that of images of
-        another size, or its field of view that of no photo."""
+        """Return the 3x3 matrix for an image of this size, undistorted. Raises DataError if the camera is that of
+        images of another size, or its field of view that of no photo."""
         if not (self.scaled or self.size in (None, size)):
             raise DataError(
                 f"intrinsics: given for images of {self.size[0]}x{self.size[1]}, this one is {size[0]}x{size[1]}; "
@@ -96,8 +96,8 @@ class Lens:
                 object.__setattr__(self, name, float(value))  # 60 and 60.0 are one camera in records
 
     def matrix(self, size: Size) -> Matrix:
-        """The 3x3 matrix for an image of this size. Raises DataError if the camera is that of an image of another size,
-        or its field of view that of no photo."""
+        """Return the 3x3 matrix for an image of this size. Raises DataError if the camera is that of an image of
+        another size, or its field of view that of no photo."""
         if self.size not in (None, size):
             raise DataError(f"the camera is of {self.size[0]}x{self.size[1]}, this image is {size[0]}x{size[1]}.")
         h, w = size
@@ -117,12 +117,13 @@ def to_metres(outputs: Outputs, camera: Float[Tensor, "b 4"], heads: Mapping[str
 
 
 def assumed_fov(card: ModelCard) -> float:
-    """The horizontal field of view, in degrees, of an image of which none is known: that of the training, or usual."""
+    """Return the horizontal field of view, in degrees, of an image of which none is known: that of the training, or
+    usual."""
     return round(sum(card.fov) / 2) if card.fov else FOV
 
 
 def check_fov(focal: float, width: int) -> None:
-    """Raises DataError if a focal length that no image of this width has."""
+    """Raise DataError if a focal length that no image of this width has."""
     if not is_possible_fov(fov := field_of_view(width, focal)):
         raise DataError(
             f"a focal length of {focal:.4g} pixels is a field of view of {fov:.3g} degrees across {width} pixels, "
@@ -207,7 +208,7 @@ class CameraPolicy:
 
 
 def check_camera(focal: CameraNumbers) -> None:
-    """Raises DataError if it is no number of pixels above 0, nor two or four of them."""
+    """Raise DataError if it is no number of pixels above 0, nor two or four of them."""
     numbers = focal_numbers(focal)
     good = [isinstance(length, Real) and 0 < length < inf for length in numbers[:2]]
     good += [isinstance(coordinate, Real) and -inf < coordinate < inf for coordinate in numbers[2:]]
@@ -219,13 +220,13 @@ def check_camera(focal: CameraNumbers) -> None:
 
 
 def focal_of_matrix(matrix: Matrix) -> tuple[float, float, float, float]:
-    """fx, fy, cx, cy of a 3x3 matrix."""
+    """Return fx, fy, cx, cy of a 3x3 matrix."""
     return float(matrix[0, 0]), float(matrix[1, 1]), float(matrix[0, 2]), float(matrix[1, 2])
 
 
 def as_camera(focal: CameraNumbers, size: Size, count: int = 1) -> Camera:
-    """The camera of `count` images of `size`; the principal point is their middle unless it is given. Raises DataError
-    if a focal length that no such image has."""
+    """Return the camera of `count` images of `size`; the principal point is their middle unless it is given. Raises
+    DataError if a focal length that no such image has."""
     numbers = [float(number) for number in focal_numbers(focal)]
     check_fov(numbers[0], size[1])
     fx, fy = numbers[:2]
@@ -238,14 +239,14 @@ def focal_numbers(focal: CameraNumbers) -> tuple[float, ...]:
 
 
 def lens_warning(angles: Sequence[float], card: ModelCard) -> str:
-    """That a metric model which knows no lens is shown one that its training did not; empty where it is not. `angles`:
-    horizontal fields of view of images, in degrees."""
+    """Say that a metric model which knows no lens is shown one that its training did not; empty where it is not.
+    `angles`: horizontal fields of view of images, in degrees."""
     metric = any(spec.kind == "metric" for spec in card.outputs.values())
     return "" if card.needs_camera or card.fov is None or not metric else fov_warning(angles, card.fov)
 
 
 def fov_warning(angles: Sequence[float], trained: tuple[float, float]) -> str:
-    """Of horizontal fields of view in degrees."""
+    """Return the warning about horizontal fields of view in degrees."""
     shortest, longest = (focal_length(1, angle) for angle in (trained[1], trained[0]))
     far = [angle for angle in angles if not shortest / TOLERANCE <= focal_length(1, angle) <= longest * TOLERANCE]
     if not far:

@@ -39,20 +39,21 @@ def choose_runtime(predictor: Predictor, sizes: Mapping[Size, int]) -> tuple[Pre
 
 
 def network_input(predictor: Predictor, size: Size) -> tuple[Size, Size | None]:
-    """The size at which an image of this size enters the network; and its own, where the model itself resizes back."""
+    """Return the size at which an image of this size enters the network; and its own, where the model itself resizes
+    back."""
     config, size = predictor.card.resize, largest_part(predictor, size)
     inside = config.window or network_size(size, config, predictor.card.multiple)
     return inside, size if config.single_resize else None
 
 
 def largest_part(predictor: Predictor, size: Size) -> Size:
-    """The size of a tile, where an image of this size is cut into tiles; else its own."""
+    """Return the size of a tile, where an image of this size is cut into tiles; else its own."""
     tiling = predictor.tiling
     return size if tiling is None or max(size) <= tiling.side else (tiling.side, tiling.side)
 
 
 def seconds_per_image(predictor: Predictor, size: Size) -> float:
-    """For one image of this size, after one that is not counted."""
+    """Measure one image of this size, after one that is not counted."""
     image = np.zeros((1, *size, 3), np.uint8)
     camera = Camera.centred(torch.full((1,), float(max(size))), size).values
     inputs = {"camera": camera} if predictor.card.needs_camera else {}

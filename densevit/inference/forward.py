@@ -65,8 +65,9 @@ def forward(
     scales: Sequence[float] = (1.0,),
     heads: Mapping[str, HeadSpec] = NO_HEADS,
 ) -> Outputs:
-    """Preprocess images, run the model, and resize its outputs to the size of the images, in fp32: b k h w per head, or
-    b k 1 1 from a head for whole images. Raises DataError if the box does not fit, or a thin image would be too large.
+    """Return the preprocess images, run the model, and resize its outputs to the size of the images, in fp32: b k h w
+    per head, or b k 1 1 from a head for whole images. Raises DataError if the box does not fit, or a thin image would
+    be too large.
 
     Args:
         multiple: the sides of the network's input are multiples of this.
@@ -126,7 +127,7 @@ def forward_once(
     kinds: Mapping[str, OutputKind],
     heads: Mapping[str, HeadSpec],
 ) -> Outputs:
-    """One pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
+    """Return one pass through the model; where `mirrored`, of the mirror image, and mirrored back."""
     x = preprocess(image, config, multiple)
     x = x if device is None or x.device == device else upload(x, device)
     size, input_size = (image.shape[-2], image.shape[-1]), (x.shape[-2], x.shape[-1])
@@ -146,7 +147,7 @@ def forward_once(
 
 
 def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multiple: int) -> Float[Tensor, "b 3 _ _"]:
-    """The image at the size of the network's input. Raises DataError if a thin image would become too large."""
+    """Return the image at the size of the network's input. Raises DataError if a thin image would become too large."""
     size = (image.shape[-2], image.shape[-1])
     if not isinstance(config, KnownSteps):
         checked_network_size(size, config, multiple)
@@ -160,14 +161,15 @@ def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multip
 
 
 def reflect_pad(image: Float[Tensor, "b c h w"], margin: float) -> tuple[Float[Tensor, "b c _ _"], Size]:
-    """The image with reflections around it, and where it begins within (ZoeDepth, against seams at the border)."""
+    """Return the image with reflections around it, and where it begins within (ZoeDepth, against seams at the
+    border)."""
     h, w = image.shape[-2:]
     top, left = (min(int((side / 2) ** 0.5 * margin), side - 1) for side in (h, w))
     return F.pad(image, (left, left, top, top), mode="reflect"), (top, left)
 
 
 def resize_to_input(output: Float[Tensor, "b k _ _"], size: Size, config: PreprocessConfig) -> Float[Tensor, "b k _ _"]:
-    """The output at the image's size; one for the whole image is left as it is."""
+    """Return the output at the image's size; one for the whole image is left as it is."""
     if is_image_level(output):
         return output
     output = crop_below(output, size, config)
@@ -202,6 +204,6 @@ def crop_box(image: Float[Tensor, "b c h w"], box: Box) -> Float[Tensor, "b c _ 
 
 
 def paste(window: Float[Tensor, "b k _ _"], box: Box, size: Size) -> Float[Tensor, "b k h w"]:
-    """The inverse of `crop_box`, NaN around."""
+    """Return the inverse of `crop_box`, NaN around."""
     (y0, y1, x0, x1), (h, w) = box, size
     return F.pad(window, (x0, w - x1, y0, h - y1), value=float("nan"))

@@ -154,7 +154,7 @@ class Predictor(HubMixin):
         self, image: Iterable[ImageLike | ImageInput], *, head: str | None = None, box: Box | None = None
     ) -> list[Map]: ...
     def __call__(self, image: object, *, head: str | None = None, box: Box | None = None, **known: Any) -> Any:
-        """The map of one image, or a list of maps for several; see `predict`.
+        """Return the map of one image, or a list of maps for several; see `predict`.
 
         Args:
             known: of one image, fields of `ImageInput`: its camera, say.
@@ -168,7 +168,8 @@ class Predictor(HubMixin):
     def predict(
         self, images: Iterable[ImageLike | ImageInput], *, head: str | None = None, box: Box | None = None
     ) -> list[Any]:
-        """The predictions for several images, in their order: maps at the size of the image, or what its kind makes.
+        """Return the predictions for several images, in their order: maps at the size of the image, or what its kind
+        makes.
 
         Args:
             images: paths (EXIF orientation respected), uint8 arrays h w 3 in RGB, PIL images.
@@ -184,7 +185,7 @@ class Predictor(HubMixin):
         return [maps[name] for maps in self.stream_all(images, box=box, heads=[name], ahead=True)]
 
     def predict_all(self, image: ImageLike | ImageInput, *, box: Box | None = None) -> dict[str, Any]:
-        """The maps of every head for one image."""
+        """Return the maps of every head for one image."""
         return next(self.stream_all([image], box=box))
 
     def stream_all(
@@ -195,7 +196,7 @@ class Predictor(HubMixin):
         heads: Collection[str] | None = None,
         ahead: bool = False,
     ) -> Iterator[dict[str, Any]]:
-        """The maps of one image after another, in memory no more than a batch of consecutive images of one size.
+        """Yield the maps of one image after another, in memory no more than a batch of consecutive images of one size.
 
         Args:
             heads: None: all.
@@ -219,13 +220,13 @@ class Predictor(HubMixin):
         return ImageInput(pixels, self.cameras.of_file(image) if isinstance(image, (str, os.PathLike)) else None)
 
     def unbatch(self, maps: Mapping[str, Map], index: int) -> dict[str, Map]:
-        """The maps of one image of a batch."""
+        """Return the maps of one image of a batch."""
         return {name: squeeze(values[index], self.card.outputs[name]) for name, values in maps.items()}
 
     @torch.inference_mode()
     def classes(self, image: ImageLike | ImageInput, head: str | None = None) -> Int64[np.ndarray, "h w"]:
-        """The class of each pixel of one image; IGNORE where the logits are not all finite. Raises ConfigError if no
-        head classifies pixels, or several do and `head` names none."""
+        """Return the class of each pixel of one image; IGNORE where the logits are not all finite. Raises ConfigError
+        if no head classifies pixels, or several do and `head` names none."""
         name = self.card.label_head(head, "classes")
         image = self.read(image)
         images = image.image[None]
@@ -240,7 +241,7 @@ class Predictor(HubMixin):
         camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> dict[str, Map]:
-        """One pass through the model, or tile by tile: b k h w per head; see `start`."""
+        """Return one pass through the model, or tile by tile: b k h w per head; see `start`."""
         return self.start(images, box=box, camera=camera, inputs=inputs).read()
 
     def start(
@@ -251,8 +252,8 @@ class Predictor(HubMixin):
         camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> Pending:
-        """Queue one pass through the model, or predict tile by tile. Raises ConfigError for an input that is not for
-        tiles, with images that are cut into them.
+        """Return the queue one pass through the model, or predict tile by tile. Raises ConfigError for an input that is
+        not for tiles, with images that are cut into them.
 
         Args:
             camera: of all these images; None leaves it to `cameras`.
@@ -268,14 +269,14 @@ class Predictor(HubMixin):
         return Pending(lambda: maps)
 
     def predict_tiled(self, image: Rgb, box: Box | None, inputs: ModelInputs) -> dict[str, Float32[np.ndarray, "h w"]]:
-        """The maps of one image, tile by tile; NaN outside the box."""
+        """Return the maps of one image, tile by tile; NaN outside the box."""
         assert self.tiling is not None
         h, w = image.shape[:2]
         box = check_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
         return predict_box(self.predict_whole, image, box, self.card.outputs, self.tiling, self.batch_size, inputs)
 
     def predict_whole(self, images: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs) -> dict[str, Map]:
-        """One pass over whole images, whatever `window` is."""
+        """Return one pass over whole images, whatever `window` is."""
         whole = (0, images.shape[1], 0, images.shape[2])
         return download(self.predict_batch(images, box=whole, inputs=inputs)).read()
 
@@ -288,7 +289,7 @@ class Predictor(HubMixin):
         inputs: ModelInputs = NO_INPUTS,
         network: Network | None = None,
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
-        """One pass through the model: b k h w per head, on the device.
+        """Return one pass through the model: b k h w per head, on the device.
 
         Args:
             inputs: of these images; where the camera is not among them, it is left to `cameras`.
@@ -324,12 +325,12 @@ class Predictor(HubMixin):
         return inputs if camera is None else {**inputs, "camera": camera.values}
 
     def estimate_camera(self, image: ImageLike) -> float:
-        """The focal length in pixels of an image, as the model's head for it estimates; whatever `cameras` say. Raises
-        ConfigError if the model has no such head."""
+        """Return the focal length in pixels of an image, as the model's head for it estimates; whatever `cameras` say.
+        Raises ConfigError if the model has no such head."""
         return self.estimate_cameras(as_rgb(image)[None])[0]
 
     def estimate_cameras(self, images: UInt8[np.ndarray, "b h w 3"]) -> list[float]:
-        """Of images of one size; see `estimate_camera`."""
+        """Estimate the cameras of images of one size; see `estimate_camera`."""
         if self.card.camera_head is None:
             raise ConfigError("this model has no head that estimates the camera.")
         h, w = images.shape[1:3]

@@ -42,7 +42,7 @@ class ExportedPackage:
 
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
-    """Raises before a checkpoint is read where the export would fail. Raises ConfigError: no C++ compiler, a name that
+    """Raise before a checkpoint is read where the export would fail. Raises ConfigError: no C++ compiler, a name that
     does not end in .pt2, or a file that exists. Raises StorageError: no such folder."""
     if not any(map(shutil.which, COMPILERS)):
         raise ConfigError(f"a .pt2 file is compiled C++: no compiler is installed ({', '.join(COMPILERS)}).")
@@ -55,7 +55,7 @@ def check_output(path: Path, *, overwrite: bool = False) -> None:
 
 
 def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedPackage:
-    """Compiles the file for this machine's processor, runs it, and keeps it only if its outputs are those of torch.
+    """Compile the file for this machine's processor, runs it, and keeps it only if its outputs are those of torch.
     Raises ConfigError, DataError: no such head, a size that does not fit, or a network that cannot be compiled; nothing
     is written. Raises StorageError if the disk is full."""
     card, options = check_options(card, options)
@@ -86,7 +86,7 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
 def compile_package(
     module: nn.Module, examples: tuple[torch.Tensor, ...], path: Path, recorded: Mapping[str, str]
 ) -> None:
-    """Raises ConfigError: this network cannot be compiled."""
+    """Raise ConfigError: this network cannot be compiled."""
     try:
         with export_context(), quiet():
             program = trace(traceable(module), examples)
@@ -142,7 +142,7 @@ class Pt2Model:
         self.run, self.inputs, self.metadata, self.outputs = run, inputs, metadata, outputs
 
     def __call__(self, image: np.ndarray, **more: np.ndarray) -> dict[str, np.ndarray]:
-        """The outputs by head. Raises DataError: another type or shape.
+        """Return the outputs by head. Raises DataError: another type or shape.
 
         Args:
             image: of the type and shape in `inputs`: uint8 b h w 3 (RGB), or float32 b 3 h w in [0, 1].
@@ -161,7 +161,7 @@ class Pt2Model:
 
 
 def load_pt2(path: str | Path) -> Pt2Model:
-    """Opens a package of `densevit export`; needs no compiler.
+    """Open a package of `densevit export`; needs no compiler.
 
     >>> depth = densevit.load_pt2("mine.pt2")(image[None])["depth"]  # doctest: +SKIP
 
@@ -190,8 +190,8 @@ def load_pt2(path: str | Path) -> Pt2Model:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a package; none of its code runs. Raises CheckpointError: missing, damaged, or not written by
-    densevit."""
+    """Return the metadata of a package; none of its code runs. Raises CheckpointError: missing, damaged, or not written
+    by densevit."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".wrapper_metadata.json")]

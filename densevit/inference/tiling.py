@@ -42,7 +42,7 @@ class Tiling:
             raise ConfigError(f"tile_overlap: a share over 0 and up to 0.5, got {self.overlap}.")
 
     def spans(self, length: int) -> list["Span"]:
-        """The tiles along one axis, evenly spread from end to end."""
+        """Return the tiles along one axis, evenly spread from end to end."""
         side = min(self.side, length)
         shared = max(1, round(side * self.overlap))
         count = ceil((length - shared) / (side - shared)) if length > side else 1
@@ -57,7 +57,7 @@ class Tiling:
         ]
 
     def tiles(self, h: int, w: int) -> Iterator[tuple["Span", "Span"]]:
-        """Rows and columns of each tile, row by row."""
+        """Return the rows and columns of each tile, row by row."""
         columns = self.spans(w)
         return ((row, column) for row in self.spans(h) for column in columns)
 
@@ -77,13 +77,13 @@ class Span:
 
 
 def check_tileable(kinds: Mapping[str, Kind]) -> None:
-    """Raises ConfigError: one of these heads is not for depth."""
+    """Raise ConfigError: one of these heads is not for depth."""
     if others := [f"{name} ({kind})" for name, kind in kinds.items() if kind not in DEPTH_KINDS]:
         raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
 
 
 def check_tileable_inputs(inputs: Iterable[str]) -> None:
-    """Raises ConfigError: one of these inputs of a model is not for tiles."""
+    """Raise ConfigError: one of these inputs of a model is not for tiles."""
     if whole := [name for name in inputs if not INPUT_KINDS[name].in_tiles]:
         raise ConfigError(f"tiling: this model takes {', '.join(whole)} of whole images only; leave tiling out.")
 
@@ -96,7 +96,7 @@ def predict_tiled(
     batch_size: int = 1,
     inputs: ModelInputs = NO_INPUTS,
 ) -> Maps:
-    """The map of every depth head, at the size of the image. Raises ConfigError if no head gives depth.
+    """Return the map of every depth head, at the size of the image. Raises ConfigError if no head gives depth.
 
     Args:
         kinds: of the network's heads; those that are not depth are left out.
@@ -134,8 +134,8 @@ def predict_box(
     batch_size: int,
     inputs: ModelInputs,
 ) -> Maps:
-    """`predict_tiled` of a window of an image, at the size of the image: NaN outside, inside within the heads' limits,
-    which alignment may have moved values out of."""
+    """Return `predict_tiled` of a window of an image, at the size of the image: NaN outside, inside within the heads'
+    limits, which alignment may have moved values out of."""
     (y0, y1, x0, x1), (h, w) = box, image.shape[:2]
     kinds, inputs = {name: spec.kind for name, spec in heads.items()}, crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0))
     maps = predict_tiled(predict, image[y0:y1, x0:x1], kinds, tiling, batch_size, inputs)
@@ -148,7 +148,7 @@ def predict_box(
 
 
 def join_maps(images: Sequence[Maps]) -> dict[str, Float32[np.ndarray, "b 1 h w"]]:
-    """The maps of several images as one array per head; of a single image a view, for it may be large."""
+    """Return the maps of several images as one array per head; of a single image a view, for it may be large."""
     return {
         name: images[0][name][None, None] if len(images) == 1 else np.stack([maps[name] for maps in images])[:, None]
         for name in images[0]
@@ -156,7 +156,7 @@ def join_maps(images: Sequence[Maps]) -> dict[str, Float32[np.ndarray, "b 1 h w"
 
 
 def downscale(image: Rgb, side: int) -> Rgb:
-    """The image with no side over `side`, by area averaging."""
+    """Return the image with no side over `side`, by area averaging."""
     h, w = image.shape[:2]
     factor = min(1.0, side / max(h, w))
     size = (max(1, round(w * factor)), max(1, round(h * factor)))
@@ -166,7 +166,7 @@ def downscale(image: Rgb, side: int) -> Rgb:
 def upsample_tile(
     small: Float32[np.ndarray, "_ _"], size: tuple[int, int], rows: Span, columns: Span
 ) -> Float32[np.ndarray, "_ _"]:
-    """The part of a map that a tile covers, as if the map had been resized (bilinear) to `size`."""
+    """Return the part of a map that a tile covers, as if the map had been resized (bilinear) to `size`."""
     y, x = (small.shape[axis] / size[axis] for axis in (0, 1))
     # Pixel i of the large map lies at (i + 0.5) y - 0.5 of the small one.
     move = np.array([[x, 0, (columns.start + 0.5) * x - 0.5], [0, y, (rows.start + 0.5) * y - 0.5]])
@@ -178,7 +178,8 @@ def upsample_tile(
 def align_tile(
     tile: Float32[np.ndarray, "h w"], guide: Float32[np.ndarray, "h w"], kind: Kind
 ) -> Float32[np.ndarray, "h w"]:
-    """The tile in the scale of the whole; the whole itself where they cannot be aligned, or only in reverse order."""
+    """Return the tile in the scale of the whole; the whole itself where they cannot be aligned, or only in reverse
+    order."""
     step = tuple(slice(None, None, max(1, side // SAMPLES)) for side in tile.shape)
     samples, target = tile[step].ravel(), guide[step].ravel()
     try:
@@ -191,7 +192,7 @@ def align_tile(
 
 
 def blend_weights(side: int, shared: int, *, first: bool, last: bool) -> Float32[np.ndarray, " {side}"]:
-    """1 in the middle, falling to 0 at the ends that have a neighbour."""
+    """Return 1 in the middle, falling to 0 at the ends that have a neighbour."""
     heights = np.ones(side, np.float32)
     if not first:
         heights[:shared] *= ramp(shared)
@@ -201,6 +202,6 @@ def blend_weights(side: int, shared: int, *, first: bool, last: bool) -> Float32
 
 
 def ramp(length: int) -> Float32[np.ndarray, " {length}"]:
-    """From just over 0 to just under 1, level at both ends: r(i) + r(n - 1 - i) = 1."""
+    """Return weights from just over 0 to just under 1, level at both ends: r(i) + r(n - 1 - i) = 1."""
     steps = (np.arange(length) + 0.5) / length
     return (0.5 - 0.5 * np.cos(np.pi * steps)).astype(np.float32)

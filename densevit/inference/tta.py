@@ -24,7 +24,7 @@ Outputs = dict[str, Float[Tensor, "b _ _ _"]]
 
 
 def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
-    """Raises DataError: none, or not all between 0 and 8."""
+    """Raise DataError: none, or not all between 0 and 8."""
     zooms = tuple(scales)
     if not zooms or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in zooms):
         raise DataError(f"scales are {zooms}; they are one or more numbers over 0 and up to {MAX_SCALE}, 1 among them.")
@@ -32,7 +32,7 @@ def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
 
 
 def scale_preprocessing(config: PreprocessConfig, scale: float, size: Size) -> PreprocessConfig:
-    """Preprocessing that makes the network's input of an image of `size` so many times larger.
+    """Return the preprocessing that makes the network's input of an image of `size` so many times larger.
 
     A sliding window keeps its size.
     """
@@ -59,7 +59,7 @@ WINDOWS_PER_PASS = 8
 
 
 def window_boxes(size: Size, window: Size, stride: Size) -> list[Box]:
-    """The windows, row by row; the last of each row and column is moved back to end with the image.
+    """Return the windows, row by row; the last of each row and column is moved back to end with the image.
 
     On a side that is shorter than the window, the window is as long as the side, so all boxes have one size.
     """

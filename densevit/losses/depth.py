@@ -83,21 +83,21 @@ def depth_loss(
 
 @depth_loss("l1")
 def l1(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:
-    """Mean absolute error, in metres."""
+    """Return the mean absolute error, in metres."""
     pred, target, mask = measured(pred, target, valid)
     return masked_mean((pred - target).abs(), mask, pool)
 
 
 @depth_loss("mse")
 def mse(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:
-    """Mean squared error, in square metres."""
+    """Return the mean squared error, in square metres."""
     pred, target, mask = measured(pred, target, valid)
     return masked_mean((pred - target).square(), mask, pool)
 
 
 @depth_loss("log_l1")
 def log_l1(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:
-    """Mean absolute error of the natural logarithm: a relative error, the same at every distance."""
+    """Return the mean absolute error of the natural logarithm: a relative error, the same at every distance."""
     errors, mask = log_ratio(pred, target, valid)
     return masked_mean(errors.abs(), mask, pool)
 
@@ -111,7 +111,7 @@ def berhu(
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.2,
     pool: Pool = "image",
 ) -> Scalar:
-    """Reverse Huber, in metres (Laina et al. 2016): |r| up to c, (r^2 + c^2) / 2c above it.
+    """Return the reverse Huber, in metres (Laina et al. 2016): |r| up to c, (r^2 + c^2) / 2c above it.
 
     c is `threshold` times the largest |r| of the image, of the micro-batch unless `pool` is image. It has no gradient:
     through c, the worst pixel would be pushed further out, to lower the loss of all others.
@@ -141,7 +141,8 @@ def silog(
     eps: float = 0.0,
     pool: Pool = "image",
 ) -> Scalar:
-    """sqrt(var(e) + (1 - variance_focus) mean(e)^2) of e = ln((pred + eps) / (target + eps)) (Eigen et al. 2014).
+    """Return sqrt(var(e) + (1 - variance_focus) mean(e)^2) of e = ln((pred + eps) / (target + eps)) (Eigen et al.
+    2014).
 
     variance_focus 1 ignores a global scale, 0 is the log RMSE. The published losses, written with
     mean(e^2) - f mean(e)^2 = var(e) + (1 - f) mean(e)^2:

@@ -31,8 +31,8 @@ CLASS_LOSSES = Registry[ClassLoss]("classification loss")
 def cross_entropy(
     logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"], *, label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """Mean of -ln p(target) over the images whose class is known. `label_smoothing`: probability that is spread evenly
-    over all classes (Szegedy et al. 2016)."""
+    """Return the mean of -ln p(target) over the images whose class is known. `label_smoothing`: probability that is
+    spread evenly over all classes (Szegedy et al. 2016)."""
     total = F.cross_entropy(
         logits.float(), target, ignore_index=NO_LABEL, label_smoothing=label_smoothing, reduction="sum"
     )

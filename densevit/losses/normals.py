@@ -61,7 +61,8 @@ def l1(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image") ->
 
 
 def unit_where_valid(pred: Normals, target: Normals, valid: Valid) -> tuple[Normals, Normals, Valid]:
-    """Both in fp32 or fp64, and the same unit vector where the truth is unknown; and the mask of where it is known."""
+    """Return both in fp32 or fp64, and the same unit vector where the truth is unknown; and the mask of where it is
+    known."""
     mask = valid & target.isfinite().all(1, keepdim=True) & (target != 0).any(1, keepdim=True)
     full = torch.promote_types(pred.dtype, torch.float32)
     constant = -torch.eye(3, dtype=full, device=pred.device)[2][:, None, None]  # made there, so that no step waits

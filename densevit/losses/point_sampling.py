@@ -17,7 +17,7 @@ Points = Float[Tensor, "n p 2"]
 
 
 def random_points(n: int, p: int, device: torch.device) -> Points:
-    """Uniform over the image."""
+    """Return the uniform over the image."""
     return torch.rand(n, p, 2, device=device)
 
 
@@ -30,9 +30,9 @@ def uncertain_points(
     oversample: float,
     importance: float,
 ) -> Points:
-    """Importance sampling: a share `importance` of the points lies where masks are uncertain, the others anywhere.
-    `owner`: the image that each mask belongs to; `oversample`: candidates per point, of which the most uncertain are
-    taken."""
+    """Return the importance sampling: a share `importance` of the points lies where masks are uncertain, the others
+    anywhere. `owner`: the image that each mask belongs to; `oversample`: candidates per point, of which the most
+    uncertain are taken."""
     important = round(importance * p)
     candidates = random_points(len(logits), int(oversample * p), logits.device)
     uncertainty = -point_sample(logits, candidates).abs()
@@ -43,12 +43,12 @@ def uncertain_points(
 
 
 def point_sample(maps: Float[Tensor, "n h w"], points: Points) -> Float[Tensor, "n p"]:
-    """Bilinear samples; zero padding outside, as detectron2's point_sample."""
+    """Return the bilinear samples; zero padding outside, as detectron2's point_sample."""
     return F.grid_sample(maps[:, None], 2 * points[:, None] - 1, align_corners=False)[:, 0, 0]
 
 
 def in_pixels(points: Points, size: Size) -> Points:
-    """Points of an image h x w; its size is not made a tensor, which a GPU would be waited for."""
+    """Return the points of an image h x w; its size is not made a tensor, which a GPU would be waited for."""
     return torch.stack([points[..., 0] * size[1], points[..., 1] * size[0]], dim=-1)
 
 
@@ -61,7 +61,8 @@ def nearest_labels(labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], p
 def sample_label_masks(
     labels: Int64[Tensor, "b h w"], owner: Int64[Tensor, " n"], ids: Int64[Tensor, " n"], points: Points
 ) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
-    """`point_sample` of the mask of each label, and the share of the pixels around each point that have any label.
+    """Return `point_sample` of the mask of each label, and the share of the pixels around each point that have any
+    label.
 
     The masks are not built: the four labels around each point are read, which saves memory. `owner`: the image of each
     row of points; `ids`: its label.

@@ -9,14 +9,14 @@ KOLEO_EPS = 1e-8
 
 
 def patchify(image: Float[Tensor, "b 3 h w"], patch: int) -> Float[Tensor, "b n c"]:
-    """The pixels of each patch, row by row, the colours of a pixel together."""
+    """Return the pixels of each patch, row by row, the colours of a pixel together."""
     b, colours, h, w = image.shape
     cells = image.reshape(b, colours, h // patch, patch, w // patch, patch)
     return cells.permute(0, 2, 4, 3, 5, 1).reshape(b, -1, patch * patch * colours)
 
 
 def normalise_patches(patches: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
-    """Each patch with mean 0 and variance 1 (He et al. 2022, "normalized pixels")."""
+    """Return each patch with mean 0 and variance 1 (He et al. 2022, "normalized pixels")."""
     mean, variance = patches.mean(-1, keepdim=True), patches.var(-1, keepdim=True)
     return (patches - mean) / (variance + 1e-6).sqrt()
 
@@ -24,7 +24,7 @@ def normalise_patches(patches: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]
 def masked_patch_mse(
     prediction: Float[Tensor, "b n c"], target: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"]
 ) -> Float[Tensor, ""]:
-    """Mean square over the masked patches alone (He et al. 2022)."""
+    """Return the mean square over the masked patches alone (He et al. 2022)."""
     error = (prediction.float() - target.float()).square().mean(-1)
     return (error * mask).sum() / mask.sum()
 
@@ -32,8 +32,8 @@ def masked_patch_mse(
 def dino_loss(
     student: Float[Tensor, "s b k"], teacher: Float[Tensor, "t b k"], temperature: float = 0.1
 ) -> Float[Tensor, ""]:
-    """Cross-entropy of every view of the student with every other view of the teacher, averaged (Caron et al. 2021).
-    `student`: logits of s views, of which the first t are the teacher's; `teacher`: probabilities."""
+    """Return the cross-entropy of every view of the student with every other view of the teacher, averaged (Caron et
+    al. 2021). `student`: logits of s views, of which the first t are the teacher's; `teacher`: probabilities."""
     logs = F.log_softmax(student.float() / temperature, -1)
     pairs = [(target, log) for t, target in enumerate(teacher) for s, log in enumerate(logs) if s != t]
     terms = [-(target.float() * log).sum(-1).mean() for target, log in pairs]
@@ -46,7 +46,8 @@ def ibot_loss(
     mask: Bool[Tensor, "b n"],
     temperature: float = 0.1,
 ) -> Float[Tensor, ""]:
-    """Cross-entropy over the masked patches, averaged in each image, then over all images (Zhou et al. 2022).
+    """Return the cross-entropy over the masked patches, averaged in each image, then over all images (Zhou et al.
+    2022).
 
     An image without masked patches counts as 0, as in DINOv2. `student`: logits; teacher: probabilities, of the same
     patches unmasked.
@@ -56,7 +57,8 @@ def ibot_loss(
 
 
 def koleo_loss(x: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
-    """-log of the distance to the nearest neighbour in the batch, which spreads features (Sablayrolles et al. 2019)."""
+    """Return -log of the distance to the nearest neighbour in the batch, which spreads features (Sablayrolles et al.
+    2019)."""
     with torch.autocast(x.device.type, enabled=False):
         unit = F.normalize(x.float(), eps=KOLEO_EPS, dim=-1)
         products = (unit @ unit.T).detach()

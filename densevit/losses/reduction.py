@@ -33,7 +33,7 @@ class StepTotals:
 
     @contextmanager
     def count(self) -> Iterator[None]:
-        """Only sum inside, over the micro-batches of this process, and at the end over the processes."""
+        """Sum only, inside the block, over the micro-batches of this process, and at the end over the processes."""
         self.totals, self.counting = [], True
         try:
             yield
@@ -138,7 +138,8 @@ MIN_DEPTH = 1e-3
 
 
 def measured(pred: Depth, target: Depth, valid: Valid) -> tuple[Depth, Depth, Valid]:
-    """Prediction and ground truth in fp32 or fp64, both 1 where nothing was measured, and the mask of what was.
+    """Return the prediction and ground truth in fp32 or fp64, both 1 where nothing was measured, and the mask of what
+    was.
 
     A pixel counts where it is valid and its ground truth finite and positive. The others are replaced, not multiplied
     by 0: 0 * NaN is NaN, and so is its gradient. Depth squared or summed over an image overflows half precision. A NaN
@@ -150,7 +151,7 @@ def measured(pred: Depth, target: Depth, valid: Valid) -> tuple[Depth, Depth, Va
 
 
 def log_ratio(pred: Depth, target: Depth, valid: Valid, eps: float = 0.0) -> tuple[Depth, Valid]:
-    """ln((pred + eps) / (target + eps)), 0 where nothing was measured, and the mask.
+    """Return ln((pred + eps) / (target + eps)), 0 where nothing was measured, and the mask.
 
     Without `eps`, predictions are clamped at `MIN_DEPTH`.
     """
@@ -160,22 +161,23 @@ def log_ratio(pred: Depth, target: Depth, valid: Valid, eps: float = 0.0) -> tup
 
 
 def rows(pixels: Shaped[Tensor, "b 1 h w"], pool: Pool) -> Shaped[Tensor, "n p"]:
-    """One row of pixels for each value that the loss is the mean of: of an image, or of all."""
+    """Return one row of pixels for each value that the loss is the mean of: of an image, or of all."""
     return pixels.flatten(1) if pool == "image" else pixels.reshape(1, -1)
 
 
 def masked_mean(errors: Depth, mask: Valid, pool: Pool) -> Scalar:
-    """Mean of errors that are 0 outside the mask; 0, attached to the graph, where the mask is empty."""
+    """Return the mean of errors that are 0 outside the mask; 0, attached to the graph, where the mask is empty."""
     return pooled_mean(rows(errors, pool).sum(1), rows(mask, pool).sum(1), pool)
 
 
 def pooled_mean(total: Float[Tensor, " n"], count: Shaped[Tensor, " n"], pool: Pool) -> Scalar:
-    """Mean of the means of the rows, 0 for one without pixels."""
+    """Return the mean of the means of the rows, 0 for one without pixels."""
     return (mean_over_step(total, count) if pool == "batch" else total / count.clamp_min(1)).mean()
 
 
 def best_pixels(errors: Float[Tensor, "b *h_w"], mask: Bool[Tensor, "b *h_w"], share: float) -> Bool[Tensor, "b *h_w"]:
-    """The mask without the `share` of each image's pixels whose error is largest (Depth Anything V2: a tenth)."""
+    """Return the mask without the `share` of each image's pixels whose error is largest (Depth Anything V2: a
+    tenth)."""
     rows = torch.where(mask, errors.float(), -torch.inf).flatten(1)
     dropped = (mask.flatten(1).sum(1, keepdim=True) * share).long()
     rank = rows.argsort(dim=1, descending=True, stable=True).argsort(1)

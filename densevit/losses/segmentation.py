@@ -33,7 +33,7 @@ class LabelLoss(PooledLoss, ABC):
 
     @abstractmethod
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        """`extras`: what decoder and head give beside the logits; most losses do not use them."""
+        """Return `extras`: what decoder and head give beside the logits; most losses do not use them."""
 
 
 LABEL_LOSSES = Registry[LabelLoss]("segmentation loss")
@@ -59,7 +59,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     pool: Pool = "batch",
 ) -> Scalar:
-    """Mean of -ln p(label) over the labelled pixels, of the batch or of each image (then their mean).
+    """Return the mean of -ln p(label) over the labelled pixels, of the batch or of each image (then their mean).
 
     Args:
         weights: of the classes; the sum is divided by the number of pixels, not by their weights, as in mmseg.
@@ -72,7 +72,7 @@ def cross_entropy(
 def pixel_losses(
     logits: Logits, labels: Labels, *, weights: Float[Tensor, " k"] | None = None, label_smoothing: float = 0.0
 ) -> Float[Tensor, "b h w"]:
-    """-ln p(label) of each pixel, 0 where it has none."""
+    """Return -ln p(label) of each pixel, 0 where it has none."""
     return F.cross_entropy(
         logits.float(),
         labels,
@@ -84,7 +84,7 @@ def pixel_losses(
 
 
 def labelled_mean(losses: Float[Tensor, "b h w"], labelled: Bool[Tensor, "b h w"], pool: Pool) -> Scalar:
-    """Mean over labelled pixels of losses that are 0 elsewhere; an image without any counts as 0."""
+    """Return the mean over labelled pixels of losses that are 0 elsewhere; an image without any counts as 0."""
     totals, counts = (t.reshape(len(t) if pool == "image" else 1, -1).sum(1) for t in (losses, labelled))
     return pooled_mean(totals, counts, pool)
 
@@ -100,7 +100,7 @@ class WeightedLoss(LabelLoss):
         self.register_buffer("weights", None if weights is None else torch.tensor(weights), persistent=False)
 
     def check(self, classes: int) -> None:
-        """Raises ConfigError if the number of weights is not that of the classes."""
+        """Raise ConfigError if the number of weights is not that of the classes."""
         if self.weights is not None and len(self.weights) != classes:
             raise ConfigError(f"weights: {len(self.weights)} numbers for the {classes} classes of the head.")
 
@@ -129,7 +129,7 @@ class Auxiliary(CrossEntropy):
     """Cross entropy of the decoder's `auxiliary` logits; its weight is 0.2 in DPT, 0.4 in mmseg."""
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        """Raises ConfigError if the decoder has no auxiliary classifier."""
+        """Raise ConfigError if the decoder has no auxiliary classifier."""
         if "auxiliary" not in extras:
             raise ConfigError(
                 "losses: 'auxiliary' needs a decoder with such a classifier; 'dpt' and 'upernet' can have one."
@@ -140,7 +140,8 @@ class Auxiliary(CrossEntropy):
 def ohem(
     logits: Logits, labels: Labels, *, weights: Tensor | None = None, threshold: float = 0.7, keep: float = 0.2
 ) -> Scalar:
-    """Mean cross entropy over the hard pixels of the batch (online hard example mining, Shrivastava et al. 2016).
+    """Return the mean cross entropy over the hard pixels of the batch (online hard example mining, Shrivastava et al.
+    2016).
 
     Hard are pixels whose class has a probability below `threshold`, and in any case the worst share `keep` of them.
     """
@@ -157,7 +158,8 @@ def ohem(
 def focal(
     logits: Logits, labels: Labels, *, weights: Tensor | None = None, gamma: float = 2.0, pool: Pool = "batch"
 ) -> Scalar:
-    """Mean of -(1 - p)^gamma ln p over the labelled pixels (Lin et al. 2017, with the softmax's probability)."""
+    """Return the mean of -(1 - p)^gamma ln p over the labelled pixels (Lin et al. 2017, with the softmax's
+    probability)."""
     plain = pixel_losses(logits, labels)
     # Above 0, where the gradient of a power below 1 is infinite: ignored or certain pixels would give NaN.
     uncertainty = (1 - torch.exp(-plain)).clamp_min(torch.finfo(plain.dtype).tiny)
@@ -267,7 +269,8 @@ def lovasz(logits: Logits, labels: Labels, *, pool: Pool = "batch") -> Scalar:
 
 
 def lovasz_softmax_flat(probs: Float[Tensor, " n"], member: Bool[Tensor, " n"]) -> Scalar:
-    """Lovasz-Softmax of one class: sorted errors, times the gradient of the Lovasz extension of the Jaccard loss."""
+    """Return the Lovasz-Softmax of one class: sorted errors, times the gradient of the Lovasz extension of the Jaccard
+    loss."""
     errors, order = (member.to(probs.dtype) - probs).abs().sort(descending=True)
     inside = member[order].to(probs.dtype)
     total = inside.sum()
@@ -280,7 +283,7 @@ Part = tuple[Float[Tensor, "n k"], Int64[Tensor, " n"]]
 
 
 def labelled_pixels(logits: Logits, labels: Labels, pool: Pool) -> Iterator[Part]:
-    """Probabilities and classes of the labelled pixels, of the batch or of each image that has some."""
+    """Yield the probabilities and classes of the labelled pixels, of the batch or of each image that has some."""
     probs = logits.float().softmax(1).movedim(1, -1)
     images = zip(probs, labels, strict=True) if pool == "image" else [(probs, labels)]
     for image_probs, target in images:
@@ -290,7 +293,7 @@ def labelled_pixels(logits: Logits, labels: Labels, pool: Pool) -> Iterator[Part
 
 
 def pooled(losses: list[Scalar], logits: Logits, pool: Pool) -> Scalar:
-    """The one loss of the batch, or the mean over its images, one without labels counting as 0."""
+    """Return the one loss of the batch, or the mean over its images, one without labels counting as 0."""
     if not losses:
         return logits[:0].float().sum()  # 0, and attached to the graph
     return torch.stack(losses).sum() / (len(logits) if pool == "image" else 1)

@@ -109,7 +109,7 @@ class SetCriterion(LabelLoss):
         self.pool = pool
 
     def forward(self, logits: Logits, labels: Labels | Segments, extras: Mapping[str, Tensor]) -> Scalar:
-        """Raises ConfigError if the decoder has no queries."""
+        """Raise ConfigError if the decoder has no queries."""
         if any(name not in extras for name in EXTRAS):
             raise ConfigError("losses: 'set_criterion' needs a decoder with queries; 'eomt' has them.")
         masks, classes = extras["masks"], extras["classes"]
@@ -124,7 +124,7 @@ class SetCriterion(LabelLoss):
         return by_class * self.class_loss(classes.float(), truth, pairs) + by_mask * means[0] + by_dice * means[1]
 
     def mask_losses(self, masks: Masks, ids: Int64[Tensor, "b h w"], pairs: Pairs) -> tuple[Scalar, Scalar]:
-        """Cross entropy and dice at points, summed over layers and the segments that occur."""
+        """Return the cross entropy and dice at points, summed over layers and the segments that occur."""
         matched = masks[pairs.image, pairs.layer, pairs.query].float()
         with torch.no_grad():
             points = uncertain_points(
@@ -139,7 +139,8 @@ class SetCriterion(LabelLoss):
         return bce.sum(), dice.sum()
 
     def class_loss(self, classes: Classes, truth: Segments, pairs: Pairs) -> Scalar:
-        """Weighted cross entropy, averaged over the queries of the images that have segments, summed over layers."""
+        """Return the weighted cross entropy, averaged over the queries of the images that have segments, summed over
+        layers."""
         no_object = classes.shape[-1] - 1
         target = torch.full(classes.shape[:-1], no_object, device=classes.device)
         target[pairs.image, pairs.layer, pairs.query] = truth.classes[pairs.image, pairs.segment]
@@ -154,7 +155,7 @@ class SetCriterion(LabelLoss):
 
     @torch.no_grad()
     def match(self, masks: Masks, classes: Classes, truth: Segments) -> Pairs:
-        """Bipartite matching of least cost, for each image and layer by itself, on the CPU.
+        """Return the bipartite matching of least cost, for each image and layer by itself, on the CPU.
 
         One copy comes from the device and one goes there. Which segments occur is in it, so on a GPU the costs of all
         are computed: the host would else wait to know for which.
@@ -194,8 +195,8 @@ class SetCriterion(LabelLoss):
         segments: Int64[Tensor, "h w"],
         ids: Int64[Tensor, " t"],
     ) -> Float[Tensor, "l q t"]:
-        """The matching cost of each query and each of `ids`, at the same points for all. `shares`: probabilities of the
-        classes of `ids`."""
+        """Return the matching cost of each query and each of `ids`, at the same points for all. `shares`: probabilities
+        of the classes of `ids`."""
         by_class, by_mask, by_dice = self.weights
         points = random_points(1, self.points, masks.device)
         first_image = torch.zeros_like(ids)

@@ -54,7 +54,7 @@ def ssi(
     per_clip: bool = False,
     clip_length: int = 1,
 ) -> Scalar:
-    """Half the mean error of aligned prediction and aligned ground truth, without its largest `trim` share.
+    """Return half the mean error of aligned prediction and aligned ground truth, without its largest `trim` share.
 
     The defaults are MiDaS's best, `ssitrim`: median and mean deviation on both sides, absolute error, the worst fifth
     left out of the sum (and still counted in its divisor). `align="lstsq", error="mse", trim=0` is its `ssimse`.
@@ -103,7 +103,8 @@ def ssi_gradient(
 def aligned_error(
     pred: Depth, target: Depth, valid: Valid, *, space: Space, align: Alignment, together: int = 1
 ) -> tuple[Depth, Valid]:
-    """Aligned prediction minus ground truth, each image by itself, and the mask; 0 where nothing was measured.
+    """Return the aligned prediction minus ground truth, each image by itself, and the mask; 0 where nothing was
+    measured.
 
     With `together`, so many consecutive images are aligned as if they were one.
 
@@ -125,12 +126,12 @@ def _normalised(values: Row, mask: Mask) -> Row:
 
 
 def as_clips(pixels: Shaped[Tensor, "b 1 h w"], length: int) -> Shaped[Tensor, "c p"]:
-    """One row of pixels for each `length` consecutive images."""
+    """Return one row of pixels for each `length` consecutive images."""
     return pixels.reshape(len(pixels) // length, -1)
 
 
 def fitted(pred: Row, target: Row, mask: Mask) -> Row:
-    """The prediction scaled and shifted onto the target; the target's mean where the prediction is constant."""
+    """Return the prediction scaled and shifted onto the target; the target's mean where the prediction is constant."""
     p_mean, t_mean = _mean(pred, mask), _mean(target, mask)
     p, t = torch.where(mask, pred - p_mean, 0.0), torch.where(mask, target - t_mean, 0.0)
     scale = _mean(p * t, mask) / _or_one(_mean(p.square(), mask), p_mean.square())
@@ -142,7 +143,7 @@ def _mean(values: Row, mask: Mask) -> Float[Tensor, "b 1"]:
 
 
 def _or_one(spread: Float[Tensor, "b 1"], size: Float[Tensor, "b 1"]) -> Float[Tensor, "b 1"]:
-    """A spread to divide by; 1 where it is no more than rounding leaves of a constant of that size."""
+    """Return a spread to divide by; 1 where it is no more than rounding leaves of a constant of that size."""
     eps = torch.finfo(spread.dtype).eps
     return torch.where(spread > eps * size + eps**2, spread, 1.0)
 
@@ -159,7 +160,8 @@ def laplace(
     kind: Literal["metric", "affine", "disparity"],
     pool: Pool = "image",
 ) -> Scalar:
-    """Mean of |e| / b + ln b + 7 (Kendall and Gal 2017), with e the error of `pred` and b its predicted scale.
+    """Return the mean of |e| / b + ln b + 7 (Kendall and Gal 2017), with e the error of `pred` and b its predicted
+    scale.
 
     e is the difference of natural logarithms for metric depth; for depth and disparity without unit it is that of the
     prediction and the ground truth after each lost its median and was divided by its mean absolute deviation.

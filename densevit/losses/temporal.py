@@ -33,8 +33,8 @@ def temporal_gradient(
     pool: Pool = "image",
     clip_length: int = 1,
 ) -> Scalar:
-    """Mean of |(p[i+1] - p[i]) - (g[i+1] - g[i])| over pixels that are measured in both frames and whose ground truth
-    changes by less than a share `threshold` of its range in the later frame; 0 for single images.
+    """Return the mean of |(p[i+1] - p[i]) - (g[i+1] - g[i])| over pixels that are measured in both frames and whose
+    ground truth changes by less than a share `threshold` of its range in the later frame; 0 for single images.
 
     The prediction is brought onto the ground truth by one scale and shift per clip, least squares. In `log_depth` a
     scale cancels, nothing is fitted, and the ground truth changes by less than `threshold` itself. With `pool` image
@@ -63,6 +63,6 @@ def temporal_gradient(
 
 
 def extent(values: Float[Tensor, "b t p"], mask: Bool[Tensor, "b t p"]) -> Float[Tensor, "b t 1"]:
-    """Largest minus smallest value of each frame; negative where none is known."""
+    """Return the largest minus smallest value of each frame; negative where none is known."""
     high = torch.where(mask, values, -torch.inf).amax(-1, keepdim=True)
     return high - torch.where(mask, values, torch.inf).amin(-1, keepdim=True)

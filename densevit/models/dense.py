@@ -72,7 +72,7 @@ class DenseModel(nn.Module):
         output_size: Size | None = None,
         features: EncoderOutput | None = None,
     ) -> dict[str, Tensor]:
-        """Predictions by the name of the head, for `image` in [0, 1].
+        """Return the predictions by the name of the head, for `image` in [0, 1].
 
         In training there may also be extras, tensors of a decoder or head for its losses, as `head/name`. Those that
         are maps at the size of the padded image are cropped like predictions.
@@ -99,13 +99,13 @@ class DenseModel(nn.Module):
         return {name: crop(y, offset, size) if is_image_sized(y, padded) else y for name, y in predictions}
 
     def _first_pass(self, features: EncoderOutput, head: str) -> Float[Tensor, "b _ h w"]:
-        """The prediction of a head of `decoder`, for a conditioning that corrects it."""
+        """Return the prediction of a head of `decoder`, for a conditioning that corrects it."""
         shared = as_decoder_output(self.decoder(features)).map
         return as_decoder_output(self.heads[head](shared, features.image_size)).map
 
     def _predictions(self, features: EncoderOutput, plain: EncoderOutput, size: Size) -> Iterator[tuple[str, Tensor]]:
-        """Predictions and extras by name; every decoder runs once. `plain`: features of the image alone, from which a
-        head estimates the camera."""
+        """Yield the predictions and extras by name; every decoder runs once. `plain`: features of the image alone, from
+        which a head estimates the camera."""
         shared = as_decoder_output(self.decoder(features))
         unadapted = replace(features, adapters=())
         for name, head in self.heads.items():
@@ -122,5 +122,5 @@ def as_decoder_output(x: Tensor | DecoderOutput) -> DecoderOutput:
 
 
 def is_image_sized(x: Float[Tensor, "b ..."], size: Size) -> bool:
-    """Whether these are maps at the size of the padded image."""
+    """Return whether these are maps at the size of the padded image."""
     return x.ndim == 4 and tuple(x.shape[-2:]) == size and not is_image_level(x)

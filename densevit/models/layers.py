@@ -83,7 +83,7 @@ class ConvHead(nn.Module):
         return last
 
     def init_output(self, value: float) -> None:
-        """Initialises the last layer so that the output is about `value` everywhere."""
+        """Initialise the last layer so that the output is about `value` everywhere."""
         last = self.last
         nn.init.normal_(last.weight, std=0.1 / last.in_channels**0.5)
         assert last.bias is not None
@@ -110,7 +110,7 @@ Classes = Annotated[int, Field(ge=2)] | Names | None
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:
-    """Raises ConfigError: None, where no data set names the classes."""
+    """Raise ConfigError: None, where no data set names the classes."""
     if classes is None:
         raise ConfigError("classes: missing, and the data set names none; give them, or a classes.json in its folder.")
     return tuple(map(str, range(classes))) if isinstance(classes, int) else classes
@@ -120,7 +120,8 @@ Fuse = Literal["concat", "sum"]
 
 
 def fused_spec(features: list[FeatureSpec], fuse: Fuse) -> FeatureSpec:
-    """Channels and stride of the result of `fuse_maps`. Raises ConfigError: a sum of maps with different channels."""
+    """Return the channels and stride of the result of `fuse_maps`. Raises ConfigError: a sum of maps with different
+    channels."""
     channels = [spec.channels for spec in features]
     if fuse == "sum" and len(set(channels)) > 1:
         raise ConfigError(f"decoder.fuse: 'sum' needs maps of one width, not {channels}; 'concat' fits.")
@@ -135,5 +136,5 @@ def fuse_maps(features: EncoderOutput, fuse: Fuse) -> Float[Tensor, "b c h w"]:
 
 
 def resize_to_first(maps: Sequence[Float[Tensor, "b _ _ _"]]) -> list[Float[Tensor, "b _ h w"]]:
-    """Resizes all maps to the first, bilinear, as mmseg's `resize_concat`."""
+    """Resize all maps to the first, bilinear, as mmseg's `resize_concat`."""
     return [upsample(map_, (maps[0].shape[-2], maps[0].shape[-1])) for map_ in maps]

@@ -69,7 +69,7 @@ def last_features(encoder: nn.Module) -> FeatureSpec:
 def feature_alignment(
     student: Float[Tensor, "b c h w"], frozen: Float[Tensor, "b c h w"], margin: float = 0.85
 ) -> Float[Tensor, ""]:
-    """1 - cosine of each cell's features, 0 where the cosine is the margin or more, averaged over all cells.
+    """Return 1 - cosine of each cell's features, 0 where the cosine is the margin or more, averaged over all cells.
 
     Depth Anything (arXiv:2401.10891, eq. 9 and its tolerance margin alpha): a frozen DINOv2 gives all parts of an
     object alike features, so that depth, which differs inside it, must not be held to them exactly.

@@ -78,7 +78,7 @@ class ConsistencyTeacher:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside the block the model is in evaluation mode; after it every part is in the mode that it was in."""
+    """Put the model into evaluation mode inside the block; afterwards every part is in the mode that it was in."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

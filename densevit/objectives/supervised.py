@@ -74,7 +74,7 @@ class Supervised(TrainingObjective):
         loss_weighting: Literal["fixed", "uncertainty"] = "fixed",
         align_features: AlignFeatures | None = None,
     ) -> None:
-        """Raises ConfigError: the frozen encoder of `align_features` has other features than the model's.
+        """Raise ConfigError: the frozen encoder of `align_features` has other features than the model's.
 
         Args:
             loss_weighting: how several tasks are weighted: by their `weight`, or by weights that are learned.

@@ -33,7 +33,7 @@ Aligned = Callable[[Values], Values]
 def disparity_as_depth(
     disparity: Float32[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"]
 ) -> Float32[np.ndarray, "h w"]:
-    """Depth whose inverse is a disparity, both up to scale and shift; 0 where not valid.
+    """Return the depth whose inverse is a disparity, both up to scale and shift; 0 where not valid.
 
     The inverse runs from 0.1 to 1.1 over the valid pixels, so that the furthest have finite depth. A loss that aligns
     the inverse by scale and shift is the same as with the disparity itself.
@@ -81,7 +81,7 @@ def least_absolute(prediction: Pixels, target: Pixels, weights: Pixels) -> tuple
 
 
 def _slope(scale: float, x: Pixels, y: Pixels, w: Pixels) -> float:
-    """Derivative of the weighted absolute error by the scale, the shift being the best for each scale."""
+    """Return the derivative of the weighted absolute error by the scale, the shift being the best for each scale."""
     rest = y - scale * x
     at = _median_index(rest, w)
     pull = w * np.sign(rest - rest[at])
@@ -89,7 +89,7 @@ def _slope(scale: float, x: Pixels, y: Pixels, w: Pixels) -> float:
 
 
 def weighted_median(values: Pixels, weights: Pixels) -> float:
-    """The least value with at least half of the weight at or under it."""
+    """Return the least value with at least half of the weight at or under it."""
     return float(values[_median_index(values, weights)])
 
 
@@ -117,7 +117,8 @@ def robust_line(x: Pixels, y: Pixels, weights: Pixels) -> tuple[float, float]:
 
 
 def least_median_line(x: Pixels, y: Pixels, weights: Pixels) -> tuple[float, float]:
-    """The line through two of the points with the least median of weighted residuals, among `PAIRS` random pairs."""
+    """Return the line through two of the points with the least median of weighted residuals, among `PAIRS` random
+    pairs."""
     draw = np.random.default_rng(0)
     one, two = draw.integers(0, len(x), PAIRS), draw.integers(0, len(x), PAIRS)
     apart = np.abs(x[one] - x[two]) > 1e-9 * np.abs(x).max()
@@ -133,8 +134,8 @@ def least_median_line(x: Pixels, y: Pixels, weights: Pixels) -> tuple[float, flo
 
 
 def median_scale(prediction: Pixels, target: Pixels, median: Callable[[Any], Any] = np.median) -> float:
-    """median(target) / median(prediction), as in self-supervised depth estimation (Zhou et al. 2017). `median`: of an
-    even count; numpy takes the mean of the middle two. Raises DataError: no pixel to fit, or a median that is not
+    """Return median(target) / median(prediction), as in self-supervised depth estimation (Zhou et al. 2017). `median`:
+    of an even count; numpy takes the mean of the middle two. Raises DataError: no pixel to fit, or a median that is not
     positive."""
     x, y = _finite(prediction, target)
     middle = float(median(x))
@@ -145,19 +146,19 @@ def median_scale(prediction: Pixels, target: Pixels, median: Callable[[Any], Any
 
 
 def lower_median(values: Values) -> float:
-    """The lower of the middle two, as torch.median has it."""
+    """Return the lower of the middle two, as torch.median has it."""
     at = (values.size - 1) // 2
     return float(np.partition(values.ravel(), at)[at])
 
 
 def by_log_least_squares(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """Depth from depth whose logarithm is known up to scale and shift."""
+    """Return the depth from depth whose logarithm is known up to scale and shift."""
     line = _line(*least_squares(_log(prediction), np.log(depth)))
     return lambda values: np.exp(line(_log(values)))
 
 
 def by_least_absolute_scale(prediction: Pixels, depth: Pixels, furthest: float) -> Aligned:
-    """Depth from depth known up to a scale, by weighted absolute errors: MoGe's scale-invariant depth."""
+    """Return the depth from depth known up to a scale, by weighted absolute errors: MoGe's scale-invariant depth."""
     x, y = _finite(prediction, depth)
     return _line(weighted_median(y / np.maximum(x, 1e-7), x / y))
 
@@ -199,12 +200,12 @@ def _inverse(scale: float, shift: float, *, floor: float) -> Aligned:
 
 
 def _log(values: Values) -> Values:
-    """The logarithm, NaN where there is none."""
+    """Return the logarithm, NaN where there is none."""
     return np.log(np.where(values > 0, values, np.nan))
 
 
 def _finite(*columns: Pixels) -> list[Float[np.ndarray, " m"]]:
-    """The pixels at which all are finite."""
+    """Return the pixels at which all are finite."""
     finite = np.isfinite(columns).all(axis=0)
     if not finite.any():
         raise NothingToFit("no pixel has both a finite prediction and ground truth.")
@@ -214,7 +215,7 @@ def _finite(*columns: Pixels) -> list[Float[np.ndarray, " m"]]:
 def as_ground_truth(
     prediction: Float[Tensor, "b 1 h w"], kind: DepthKind
 ) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
-    """A prediction as the depth that losses compare with, which is positive, and where it is known.
+    """Return a prediction as the depth that losses compare with, which is positive, and where it is known.
 
     Of disparity the inverse, each image's disparity first brought to 0.1 to 1.1; affine depth is brought to 1 to 2
     (`disparity_as_depth`). Losses for them ignore scale and shift.
@@ -233,7 +234,7 @@ BLOCK = 8192  # OpenBLAS computes longer vectors in several threads
 
 
 def dot_single_thread(a: Float64[np.ndarray, " n"], b: Float64[np.ndarray, " n"]) -> float:
-    """sum(a * b).
+    """Return sum(a * b).
 
     `a @ b` starts the threads of BLAS, which wait for one another where several images are scored at once: twice the
     CPU time and no faster (benchmarks/scoring.py).

@@ -24,8 +24,8 @@ def attend(
     mask: Bool[Tensor, "b _ q n"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h q c"]:
-    """softmax(q k^T / sqrt(c)) v. `mask`: True where a query attends to a token; None for all; `dropout`: probability
-    that a weight is dropped."""
+    """Return softmax(q k^T / sqrt(c)) v. `mask`: True where a query attends to a token; None for all; `dropout`:
+    probability that a weight is dropped."""
     if mask is None and not dropout and use_slabs(q):
         return slab_attention(q, k, v)  # type: ignore[no-any-return]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
@@ -55,7 +55,7 @@ def _(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def slab_attention_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Recomputes the weights slab by slab (Dao et al. 2022); sums over slabs are kept in fp32."""
+    """Recompute the weights slab by slab (Dao et al. 2022); sums over slabs are kept in fp32."""
     scale = q.shape[-1] ** -0.5
     scaled, grad, k, keys, values = q * scale, grad.contiguous(), k.contiguous(), k.mT.contiguous(), v.mT.contiguous()
     correction = (grad.float() * out.float()).sum(-1, keepdim=True).to(q.dtype)  # of the softmax gradient
@@ -77,7 +77,7 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> tuple[Tenso
 
 
 def slabs(q: Tensor, k: Tensor, scores: int) -> list[tuple[int, int]]:
-    """First row and end of each slab of about so many scores."""
+    """Return the first row and end of each slab of about so many scores."""
     rows = max(MIN_ROWS, scores // (q.shape[0] * q.shape[1] * k.shape[2]))
     return [(start, min(start + rows, q.shape[2])) for start in range(0, q.shape[2], rows)]
 

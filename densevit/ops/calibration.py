@@ -18,7 +18,7 @@ Values = Float64[np.ndarray, " n"]
 
 
 def calibrate(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Float[Tensor, "*shape"]:
-    """Depth in metres, corrected: a depth + b, or exp(a log(depth) + b)."""
+    """Return the depth in metres, corrected: a depth + b, or exp(a log(depth) + b)."""
     a, b = calibration.a, calibration.b
     if calibration.form == "log_affine":
         return (a * depth.clamp(min=LEAST).log() + b).exp()
@@ -34,7 +34,7 @@ def uncalibrate(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Flo
 
 
 def fit_calibration(form: Any, depth: Values, truth: Values) -> Calibration:
-    """The correction of a form, robust against outliers, of relative errors."""
+    """Return the correction of a form, robust against outliers, of relative errors."""
     if form == "scale":
         return Calibration(form=form, a=float(np.exp(np.median(np.log(truth / depth)))))
     if form == "affine":
@@ -49,25 +49,26 @@ CONFIDENT = math.log(1.25)  # the error under which a pixel counts as right: del
 
 
 def confidence(scale: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """The probability, under a Laplace distribution, that depth is within a factor of 1.25."""
+    """Return the probability, under a Laplace distribution, that depth is within a factor of 1.25."""
     return np.asarray(-np.expm1(-CONFIDENT / scale))
 
 
 def widths(
     depth: Float[np.ndarray, "*shape"], scale: Float[np.ndarray, "*shape"], interval: Interval
 ) -> Float64[np.ndarray, "*shape"]:
-    """Half the interval of each pixel, in natural logarithms of depth: it is depth * exp(-+ width)."""
+    """Return half the interval of each pixel, in natural logarithms of depth: it is depth * exp(-+ width)."""
     factors = np.interp(np.log(depth), np.log(interval.depths), interval.factors)
     return np.asarray(factors * scale, dtype=np.float64)
 
 
 def laplace_interval(level: float) -> Interval:
-    """What a Laplace distribution itself would have, uncalibrated."""
+    """Return what a Laplace distribution itself would have, uncalibrated."""
     return Interval(level=level, depths=(1.0,), factors=(-math.log(1 - level),), images=0, data="")
 
 
 def sparsification(errors: Float64[np.ndarray, " n"], ranking: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " k"]:
-    """The mean of the errors that are left when the 0, 2, ... 98 % with the largest ranking are taken out; then 0.
+    """Return the mean of the errors that are left when the 0, 2, ... 98 % with the largest ranking are taken out; then
+    0.
 
     Ties are broken at random, the same way every time, so that a constant ranking is a random one.
     """
@@ -77,5 +78,5 @@ def sparsification(errors: Float64[np.ndarray, " n"], ranking: Float64[np.ndarra
 
 
 def area(curve: Float64[np.ndarray, " k"]) -> float:
-    """Under a curve over 0 to 1, by trapezoids."""
+    """Return the area under a curve over 0 to 1, by trapezoids."""
     return float(((curve[1:] + curve[:-1]) / 2).mean())

@@ -29,7 +29,7 @@ class Camera:
 
     @classmethod
     def of(cls, batch: Batch) -> "Camera":
-        """The cameras of a batch; all unknown where it has no intrinsics. Skew is left out."""
+        """Return the cameras of a batch; all unknown where it has no intrinsics. Skew is left out."""
         intrinsics = batch.intrinsics
         if intrinsics is None:
             return cls(torch.full((len(batch), 4), math.nan, device=batch.image.device))
@@ -38,7 +38,7 @@ class Camera:
 
     @classmethod
     def centred(cls, focal: Float[Tensor, "b"], size: Size) -> "Camera":
-        """Square pixels, the principal point in the middle of an image of `size`."""
+        """Return the square pixels, the principal point in the middle of an image of `size`."""
         middle = torch.full_like(focal, 0.5)
         return cls(torch.stack([focal, focal, middle * (size[1] - 1), middle * (size[0] - 1)], 1))
 
@@ -48,12 +48,13 @@ class Camera:
         return self.values[:, :2].mean(1)
 
     def cropped(self, top: float, left: float) -> "Camera":
-        """Of a window that begins at this pixel; negative where the image was padded."""
+        """Return those of a window that begins at this pixel; negative where the image was padded."""
         fx, fy, cx, cy = self.values.unbind(1)
         return Camera(torch.stack([fx, fy, cx - left, cy - top], 1))
 
     def resized(self, before: Size, after: Size, align_corners: bool = False) -> "Camera":
-        """Of the whole image resized, borders to borders, or the centres of the corner pixels to each other."""
+        """Return those of the whole image resized, borders to borders, or the centres of the corner pixels to each
+        other."""
         if before == after:
             return self
         edge = 1 if align_corners else 0
@@ -67,7 +68,8 @@ class Camera:
         return Camera(torch.stack([fx, fy, width - 1 - cx, cy], 1))
 
     def directions(self, size: Size, grid: Size) -> Float[Tensor, "b 2 gh gw"]:
-        """The viewing direction at the centre of each cell of a grid over an image of `size`: x / z and y / z."""
+        """Return the viewing direction at the centre of each cell of a grid over an image of `size`: x / z and y /
+        z."""
         (h, w), (gh, gw) = size, grid
         fx, fy, cx, cy = self.values[:, :, None].unbind(1)
         u = (torch.arange(gw, device=fx.device) + 0.5) * (w / gw) - 0.5
@@ -111,13 +113,13 @@ register_input(CameraInput("camera"))
 
 
 def canonical_scale(camera: Camera, canonical: float) -> Float[Tensor, "b 1 1 1"]:
-    """What turns depth for a canonical focal length into metres of these images (Metric3D, Yin et al. 2023)."""
+    """Return what turns depth for a canonical focal length into metres of these images (Metric3D, Yin et al. 2023)."""
     return (camera.focal / canonical)[:, None, None, None]
 
 
 def in_head_unit(points: Float[Tensor, "b 1 h w"], camera: Camera, canonical: float | None) -> Float[Tensor, "b 1 h w"]:
-    """Measured metres, 0 where none, as a metric head counts them; those of unknown cameras are left out. `canonical`:
-    focal length for which the head gives metres; None where it knows no lens."""
+    """Return the measured metres, 0 where none, as a metric head counts them; those of unknown cameras are left out.
+    `canonical`: focal length for which the head gives metres; None where it knows no lens."""
     if canonical is None:
         return points
     scale = canonical_scale(camera, canonical)

@@ -33,8 +33,8 @@ def colorize(
     vmax: float | None = None,
     cmap: str = "turbo",
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """RGB of each value: the map's first colour at `vmin` and below, its last at `vmax` and above. `vmin`, `vmax`:
-    default to the 2nd and 98th percentile of the finite values. Raises ConfigError: an unknown colour map."""
+    """Return RGB of each value: the map's first colour at `vmin` and below, its last at `vmax` and above. `vmin`,
+    `vmax`: default to the 2nd and 98th percentile of the finite values. Raises ConfigError: an unknown colour map."""
     finite = np.isfinite(values)
     low, high = percentile_range(values) if vmin is None or vmax is None else (vmin, vmax)
     low, high = low if vmin is None else vmin, high if vmax is None else vmax
@@ -46,7 +46,8 @@ def colorize(
 
 
 def colorize_normals(normals: Float[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
-    """RGB of normals in camera axes (right, down, forward): blue faces the camera, green up, red right; grey unknown.
+    """Return RGB of normals in camera axes (right, down, forward): blue faces the camera, green up, red right; grey
+    unknown.
 
     The usual colours: (n + 1) / 2 of the components to the right, up and back.
     """
@@ -58,7 +59,7 @@ def colorize_normals(normals: Float[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "
 
 
 def percentile_range(values: Float[np.ndarray, "..."], share: float = 0.02) -> tuple[float, float]:
-    """The range of the finite values without `share` of them at either end; 0 to 1 of none."""
+    """Return the range of the finite values without `share` of them at either end; 0 to 1 of none."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return 0.0, 1.0
@@ -68,7 +69,7 @@ def percentile_range(values: Float[np.ndarray, "..."], share: float = 0.02) -> t
 
 @cache
 def table(cmap: str) -> UInt8[np.ndarray, "256 3"]:
-    """The 256 colours of a map, first to last. Raises ConfigError: an unknown colour map."""
+    """Return the 256 colours of a map, first to last. Raises ConfigError: an unknown colour map."""
     if cmap in _OPENCV:
         colors = cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], _OPENCV[cmap])[:, 0, ::-1].copy()
     elif cmap == "spectral":
@@ -86,7 +87,7 @@ BACKGROUND = (255, 255, 255)  # of pixels without a class
 
 
 def usual_palette(count: int) -> Palette:
-    """PASCAL VOC's colours: the bits of an id go to red, green and blue in turn, to their highest bits first."""
+    """Return PASCAL VOC's colours: the bits of an id go to red, green and blue in turn, to their highest bits first."""
     return tuple(_voc(i) for i in range(1, count + 1))  # VOC's first is black, for its background
 
 
@@ -96,19 +97,19 @@ def _voc(index: int) -> tuple[int, int, int]:
 
 
 def palette_for(output: HeadSpec) -> Palette:
-    """The colours of a head's classes: those of its data set, else the usual ones."""
+    """Return the colours of a head's classes: those of its data set, else the usual ones."""
     return output.palette or usual_palette(len(output.classes))
 
 
 def paint(labels: Int[np.ndarray, "h w"], palette: Palette) -> Rgb:
-    """Each pixel in the colour of its class; white where it has none."""
+    """Return each pixel in the colour of its class; white where it has none."""
     table = np.array([*palette, BACKGROUND], np.uint8)
     in_palette = (labels >= 0) & (labels < len(palette)) & (labels != IGNORE)
     return table[np.where(in_palette, labels, len(palette))]
 
 
 def overlay(image: Rgb, labels: Int[np.ndarray, "h w"], palette: Palette, opacity: float = 0.6) -> Rgb:
-    """The colours over the image; pixels without a class show the image alone."""
+    """Return the colours over the image; pixels without a class show the image alone."""
     mixed = (1 - opacity) * image + opacity * paint(labels, palette)
     unknown = (labels < 0) | (labels >= len(palette)) | (labels == IGNORE)
     return np.where(unknown[..., None], image, mixed.round()).astype(np.uint8)

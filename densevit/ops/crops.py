@@ -16,8 +16,8 @@ NYU_WITHOUT_BORDER: Box = (45, 472, 43, 608)
 
 
 def kb_box(size: Size) -> Box:
-    """KITTI's benchmark window ("KB crop") in an image: the bottom 352 rows, the middle 1216 columns. Raises DataError:
-    the image is smaller."""
+    """Return KITTI's benchmark window ("KB crop") in an image: the bottom 352 rows, the middle 1216 columns. Raises
+    DataError: the image is smaller."""
     h, w = size
     if h < KB[0] or w < KB[1]:
         raise DataError(f"{h}x{w} is too small for KITTI's {KB[0]}x{KB[1]} benchmark window; leave the KB crop out.")

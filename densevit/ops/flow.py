@@ -19,7 +19,8 @@ LARGEST_CHANGE = 32.0  # of the brightness of a point from one frame to the next
 
 
 def dense_flow(first: Gray, second: Gray) -> Flow:
-    """Flow from `first` to `second` by dense inverse search (Kroeger et al. 2016), OpenCV's DIS, preset medium."""
+    """Return the flow from `first` to `second` by dense inverse search (Kroeger et al. 2016), OpenCV's DIS, preset
+    medium."""
     return np.asarray(_dis().calc(first, second, None))
 
 
@@ -29,7 +30,7 @@ def _dis() -> Any:
 
 
 def sample(values: Float32[np.ndarray, "h w *c"], flow: Flow) -> Float32[np.ndarray, "h w *c"]:
-    """Values at x + flow(x), bilinear; 0 outside of the image."""
+    """Return the values at x + flow(x), bilinear; 0 outside of the image."""
     x, y = _grid(*flow.shape[:2])
     at = (flow[..., 0] + x, flow[..., 1] + y)
     if values.ndim == 2 or values.shape[2] <= 4:
@@ -41,7 +42,7 @@ def sample(values: Float32[np.ndarray, "h w *c"], flow: Flow) -> Float32[np.ndar
 
 
 def consistent(flow: Flow, back: Flow, first: Gray, second: Gray, *, slack: float = 1.0) -> Bool[np.ndarray, "h w"]:
-    """Where a pixel of `first` is seen in `second`, too: it comes back to its place, and its brightness stays.
+    """Return where a pixel of `first` is seen in `second`, too: it comes back to its place, and its brightness stays.
 
     |flow(x) + back(x + flow(x))| < slack + 5% of both lengths, as Sundaram et al. 2010 find occlusions, in pixels.
     """
@@ -65,7 +66,8 @@ def _grid(h: int, w: int) -> tuple[Float32[np.ndarray, "h w"], Float32[np.ndarra
 def depth_change(
     flow: Flow, depth: Float32[np.ndarray, "h w"], seen: Bool[np.ndarray, "h w"], focal: float
 ) -> Float32[np.ndarray, "h w"]:
-    """log(Z' / Z) of every pixel from this frame to the one that `flow` leads to, as the motion of the camera has it.
+    """Return log(Z' / Z) of every pixel from this frame to the one that `flow` leads to, as the motion of the camera
+    has it.
 
     The motion (three of rotation, three of translation in the unit of `depth`) is fitted to the flow by iteratively
     reweighted least squares on the equations of Longuet-Higgins and Prazdny (1980), so that moving objects hardly

@@ -18,7 +18,7 @@ def shift(x: float, y: float) -> Matrix:
 
 
 def scale(x: float, y: float) -> Matrix:
-    """Zooms the image area, borders to borders: u' + 0.5 = x (u + 0.5)."""
+    """Zoom the image area, borders to borders: u' + 0.5 = x (u + 0.5)."""
     return np.array([[x, 0.0, (x - 1) / 2], [0.0, y, (y - 1) / 2], [0.0, 0.0, 1.0]])
 
 
@@ -27,7 +27,7 @@ def mirror(width: int) -> Matrix:
 
 
 def rotate(degrees: float, size: tuple[int, int]) -> Matrix:
-    """Rotates the image counter-clockwise about its centre; `size` is (h, w)."""
+    """Rotate the image counter-clockwise about its centre; `size` is (h, w)."""
     h, w = size
     angle = math.radians(degrees)
     cos, sin = math.cos(angle), math.sin(angle)
@@ -36,7 +36,7 @@ def rotate(degrees: float, size: tuple[int, int]) -> Matrix:
 
 
 def transform_intrinsics(intrinsics: Matrix, transform: Matrix) -> Matrix:
-    """The intrinsics of the transformed image.
+    """Return the intrinsics of the transformed image.
 
     A rotated or mirrored image is that of a camera rolled about, or mirrored across, its optical axis: a scene in
     that camera's frame, with the same depth. What remains is upper triangular with focal lengths above 0. Rotating
@@ -55,12 +55,12 @@ def transform_intrinsics(intrinsics: Matrix, transform: Matrix) -> Matrix:
 
 
 def rolled(intrinsics: Matrix, transform: Matrix) -> Matrix:
-    """The Q of `transform_intrinsics`: what directions in camera axes are multiplied by."""
+    """Return the Q of `transform_intrinsics`: what directions in camera axes are multiplied by."""
     return np.asarray(np.linalg.inv(transform_intrinsics(intrinsics, transform)) @ transform @ intrinsics)
 
 
 def backproject(depth: Float[np.ndarray, "h w"], intrinsics: Matrix) -> Float[np.ndarray, "h w 3"]:
-    """The point that each pixel shows, in the unit and type of `depth`, which runs along the optical axis."""
+    """Return the point that each pixel shows, in the unit and type of `depth`, which runs along the optical axis."""
     h, w = depth.shape
     (fx, skew, cx), (_, fy, cy) = intrinsics[:2]
     y = (np.arange(h)[:, None] - cy) / fy
@@ -70,33 +70,33 @@ def backproject(depth: Float[np.ndarray, "h w"], intrinsics: Matrix) -> Float[np
 
 
 def pinhole_from_fov(size: tuple[int, int], fov: float) -> Matrix:
-    """A camera whose axis passes through the centre of an (h, w) image, with square pixels and a horizontal field of
-    view of `fov` degrees."""
+    """Return a camera whose axis passes through the centre of an (h, w) image, with square pixels and a horizontal
+    field of view of `fov` degrees."""
     h, w = size
     focal = focal_length(w, fov)
     return pinhole(focal, focal, (w - 1) / 2, (h - 1) / 2)
 
 
 def focal_length(width: int, fov: float) -> float:
-    """In pixels, for a horizontal field of view of `fov` degrees across `width` pixels."""
+    """Return the focal length in pixels, for a horizontal field of view of `fov` degrees across `width` pixels."""
     return width / 2 / math.tan(math.radians(fov) / 2)
 
 
 def field_of_view(width: int, focal: float) -> float:
-    """In degrees across `width` pixels, for a focal length in pixels."""
+    """Return the field of view in degrees across `width` pixels, for a focal length in pixels."""
     return math.degrees(2 * math.atan(width / 2 / focal))
 
 
 def is_possible_fov(degrees: float) -> bool:
-    """Whether a pinhole camera's photo can have this horizontal field of view: 0.5 to 170 degrees."""
+    """Return whether a pinhole camera's photo can have this horizontal field of view: 0.5 to 170 degrees."""
     return 0.5 < degrees < 170
 
 
 def pinhole(fx: float, fy: float, cx: float, cy: float) -> Matrix:
-    """The 3x3 intrinsics of focal lengths and principal point in pixels."""
+    """Return the 3x3 intrinsics of focal lengths and principal point in pixels."""
     return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
 
 
 def is_camera(matrix: Matrix) -> bool:
-    """Whether these are intrinsics: finite numbers, focal lengths over 0."""
+    """Return whether these are intrinsics: finite numbers, focal lengths over 0."""
     return bool(np.isfinite(matrix).all() and matrix[0, 0] > 0 and matrix[1, 1] > 0)

@@ -15,7 +15,8 @@ def merge_lora(
     scale: float,
     magnitude: Float[Tensor, " o"] | None = None,
 ) -> Float[Tensor, "o i"]:
-    """W + scale B A (LoRA, Hu et al. 2022); with a magnitude its rows are rescaled to it (DoRA, Liu et al. 2024).
+    """Return the w + scale B A (LoRA, Hu et al. 2022); with a magnitude its rows are rescaled to it (DoRA, Liu et al.
+    2024).
 
     Computed in fp32, whatever the type of the weight, which it is given back in.
     """
@@ -29,7 +30,7 @@ State = Mapping[str, Tensor]
 
 
 def fuse_qkv(state: State) -> dict[str, Tensor]:
-    """Queries, keys and values (`.attn.q.`, `.attn.k.`, `.attn.v.`) in one matrix `.attn.qkv.`, in this order."""
+    """Join queries, keys and values (`.attn.q.`, `.attn.k.`, `.attn.v.`) in one matrix `.attn.qkv.`, in this order."""
     fused = {}
     for name, tensor in state.items():
         match = re.fullmatch(r"(.*\.attn\.)([qkv])(\.weight|\.bias)", name)
@@ -42,7 +43,7 @@ def fuse_qkv(state: State) -> dict[str, Tensor]:
 
 
 def split_qkv(state: State) -> dict[str, Tensor]:
-    """The inverse of `fuse_qkv`."""
+    """Return the inverse of `fuse_qkv`."""
     split = {}
     for name, tensor in state.items():
         match = re.fullmatch(r"(.*\.attn\.)qkv(\.weight|\.bias)", name)
@@ -55,7 +56,7 @@ def split_qkv(state: State) -> dict[str, Tensor]:
 
 
 def fuse_swiglu(state: State) -> dict[str, Tensor]:
-    """Gate and value of a SwiGLU (`.mlp.fc1_g.`, `.mlp.fc1_x.`) in one matrix `.mlp.fc1.`, in this order."""
+    """Return the gate and value of a SwiGLU (`.mlp.fc1_g.`, `.mlp.fc1_x.`) in one matrix `.mlp.fc1.`, in this order."""
     fused = {name: tensor for name, tensor in state.items() if ".mlp.fc1_x." not in name}
     for name in [name for name in fused if ".mlp.fc1_g." in name]:
         tensors = [fused.pop(name), state[name.replace("fc1_g", "fc1_x")]]

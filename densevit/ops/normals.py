@@ -24,7 +24,7 @@ def normals_from_depth(
     *,
     window: int = WINDOW,
 ) -> Float32[Tensor, "b 3 h w"]:
-    """The normals of planes fitted to windows of depth.
+    """Return the normals of planes fitted to windows of depth.
 
     The inverse depth of a plane is linear in pixel coordinates, so a fit is least squares with three unknowns, exact on
     planes under any perspective. Each pixel takes, of all windows that contain it, the one that a plane explains best
@@ -56,7 +56,7 @@ def normals_from_depth(
 def normals_of_map(
     depth: Float[np.ndarray, "h w"], intrinsics: Float[np.ndarray, "3 3"], *, window: int = WINDOW
 ) -> Float32[np.ndarray, "h w 3"]:
-    """`normals_from_depth` of one map as NumPy has it."""
+    """Return `normals_from_depth` of one map as NumPy has it."""
     maps = normals_from_depth(
         torch.from_numpy(np.ascontiguousarray(depth))[None, None], torch.from_numpy(intrinsics)[None], window=window
     )
@@ -66,8 +66,8 @@ def normals_of_map(
 def fit_windows(
     values: Float[Tensor, "b 1 h w"], weights: Float[Tensor, "b 1 h w"], window: int
 ) -> tuple[Float[Tensor, "b 3 h w"], Float[Tensor, "b 1 h w"]]:
-    """The plane a du + b dv + c of each pixel's window, (du, dv) being the offset from that pixel. Returns a, b, c; and
-    the squared relative misfit, infinite where less than half of a window is known or it is a line."""
+    """Return the plane a du + b dv + c of each pixel's window, (du, dv) being the offset from that pixel. Returns a, b,
+    c; and the squared relative misfit, infinite where less than half of a window is known or it is a line."""
     kernels = torch.from_numpy(moments(window)).to(values)[:, None]
     pad = window // 2
     n, u, v, uu, uv, vv = F.conv2d(weights, kernels, padding=pad).chunk(6, 1)
@@ -88,7 +88,7 @@ def fit_windows(
 def best_window(
     plane: Float[Tensor, "b 3 h w"], misfit: Float[Tensor, "b 1 h w"], window: int
 ) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
-    """Of the windows that contain a pixel, the slopes of the one that fits best, and its value at the pixel.
+    """Return, of the windows that contain a pixel, the slopes of the one that fits best, and its value at the pixel.
 
     NaN where none does.
     """
@@ -111,7 +111,7 @@ def best_window(
 
 @cache
 def moments(window: int) -> Float[np.ndarray, "6 k k"]:
-    """Kernels that sum 1, u, v, u^2, u v, v^2 over a window, u to the right and v down from its centre."""
+    """Return the kernels that sum 1, u, v, u^2, u v, v^2 over a window, u to the right and v down from its centre."""
     if window < 3 or window % 2 == 0:
         raise ValueError(f"window is {window}; it is an odd number of pixels, 3 or more.")
     v, u = np.mgrid[:window, :window] - window // 2

@@ -99,8 +99,8 @@ def sample(values: Float[np.ndarray, "h w"], points: MeasuredPoints) -> Values:
 
 
 def move_points(points: Float32[np.ndarray, "h w"], matrix: Matrix, size: Size) -> Float32[np.ndarray, "height width"]:
-    """The points at their new pixels; of those in one pixel the nearest, and none outside. `matrix`: 3x3, pixels before
-    -> pixels after."""
+    """Return the points at their new pixels; of those in one pixel the nearest, and none outside. `matrix`: 3x3, pixels
+    before -> pixels after."""
     v, u = np.nonzero(points)
     x, y, z = matrix @ np.stack([u, v, np.ones_like(u)]).astype(np.float64)
     columns, rows = (np.rint(coordinate / z).astype(int) for coordinate in (x, y))
@@ -113,7 +113,7 @@ def move_points(points: Float32[np.ndarray, "h w"], matrix: Matrix, size: Size) 
 
 
 def resize_points(points: Float[Tensor, "b 1 h w"], size: Size) -> Float[Tensor, "b 1 height width"]:
-    """The points in an image of another size; of those that fall into one pixel the nearest."""
+    """Return the points in an image of another size; of those that fall into one pixel the nearest."""
     if (points.shape[-2], points.shape[-1]) == size:
         return points
     depth = torch.where(points > 0, points, NONE)
@@ -123,7 +123,7 @@ def resize_points(points: Float[Tensor, "b 1 h w"], size: Size) -> Float[Tensor,
 
 
 def smallest_along(values: Tensor, dim: int, side: int) -> Tensor:
-    """The smallest of the values that fall into each of `side` pixels along a dimension; `NONE` where none does.
+    """Return the smallest of the values that fall into each of `side` pixels along a dimension; `NONE` where none does.
 
     By gathering and a minimum, which all runtimes of exported files have, unlike scattering.
     """
@@ -139,7 +139,7 @@ def smallest_along(values: Tensor, dim: int, side: int) -> Tensor:
 def draw_points(
     depth: Float32[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator
 ) -> Float32[np.ndarray, "h w"]:
-    """Random ones of the measured pixels; all of them where there are fewer than `count`."""
+    """Return random ones of the measured pixels; all of them where there are fewer than `count`."""
     candidates = np.flatnonzero(valid)
     drawn = rng.choice(candidates, min(count, len(candidates)), replace=False)
     points = np.zeros(depth.size, np.float32)

@@ -32,7 +32,7 @@ class KnownSteps(PreprocessConfig):
 
 
 def network_steps(size: Size, config: PreprocessConfig, multiple: int) -> list[Size]:
-    """The sizes to which an image of `size` is resized one after the other; the last is `network_size`."""
+    """Return the sizes to which an image of `size` is resized one after the other; the last is `network_size`."""
     if isinstance(config, KnownSteps):
         return list(config.steps)
     last = network_size(size, config, multiple)
@@ -68,7 +68,7 @@ def crop_below(y: Float[Tensor, "b c _ _"], size: Size, config: PreprocessConfig
 
 
 def network_size(size: Size, config: PreprocessConfig, multiple: int) -> Size:
-    """The size of a network's input for an image of `size`.
+    """Return the size of a network's input for an image of `size`.
 
     `lower_bound` and `upper_bound` round as MiDaS and Depth Anything do: to the nearest multiple, but never across the
     bound. `native` changes nothing (the encoder pads). Raises ConfigError if a resize mode that needs a size has none.
@@ -118,7 +118,7 @@ def resize(
     antialias: bool = False,
     opencv: bool = False,
 ) -> Float[Tensor, "b c h w"]:
-    """Resizes maps as torch does, or images as OpenCV does on float64: INTER_LINEAR, INTER_CUBIC, INTER_AREA.
+    """Resize maps as torch does, or images as OpenCV does on float64: INTER_LINEAR, INTER_CUBIC, INTER_AREA.
 
     Args:
         interpolation: bicubic has a = -0.75; `adaptive` is bicubic where a side grows, else area.
@@ -149,7 +149,7 @@ def resize(
 
 
 def resize_by_matrices(x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation) -> Tensor:
-    """By two matrices, as torch does with `antialias`, up to the last digits."""
+    """Resize by two matrices, as torch does with `antialias`, up to the last digits."""
     rows, columns = (
         interpolation_weights(before, after, interpolation, antialias=True).to(x)
         for before, after in zip(x.shape[-2:], size, strict=True)
@@ -158,7 +158,7 @@ def resize_by_matrices(x: Float[Tensor, "b c _ _"], size: Size, interpolation: I
 
 
 def resize_either_way(x: Float[Tensor, "b c _ _"], size: Size, growing: Interpolation) -> Float[Tensor, "b c h w"]:
-    """Averages areas, or interpolates where a side grows: in a graph for images of any size, which has both rules."""
+    """Average areas, or interpolates where a side grows: in a graph for images of any size, which has both rules."""
     grows = a_side_grows(x, size)
     rows, columns = (
         torch.where(grows, interpolation_weights(before, after, growing).to(x), area_weights(before, after, x))
@@ -168,7 +168,7 @@ def resize_either_way(x: Float[Tensor, "b c _ _"], size: Size, growing: Interpol
 
 
 def a_side_grows(x: Float[Tensor, "b c h w"], size: Size) -> Bool[Tensor, ""]:
-    """In a graph where the sizes are symbolic."""
+    """Return whether a side grows, in a graph where the sizes are symbolic."""
     larger = [torch.scalar_tensor(new) > torch.scalar_tensor(old) for new, old in zip(size, x.shape[-2:], strict=True)]
     return torch.stack(larger).any()
 
@@ -176,8 +176,8 @@ def a_side_grows(x: Float[Tensor, "b c h w"], size: Size) -> Bool[Tensor, ""]:
 def resize_axis(
     x: Tensor, dim: int, after: int, interpolation: Interpolation, step: Float[Tensor, ""] | None = None
 ) -> Tensor:
-    """One axis as OpenCV resizes it: a weighted sum of 2 or 4 old pixels for each new one. `step`: of the new pixels,
-    in old ones; by default the ratio of the sizes."""
+    """Return one axis as OpenCV resizes it: a weighted sum of 2 or 4 old pixels for each new one. `step`: of the new
+    pixels, in old ones; by default the ratio of the sizes."""
     if x.shape[dim] == after:
         return x
     index, weight = constants(taps, x, x.shape[dim], after, interpolation, step)
@@ -190,7 +190,7 @@ def resize_axis(
 
 
 def resize_rows_and_columns(x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation) -> Tensor:
-    """`resize_axis` of both axes, several times as fast on a CPU; keeps the memory format.
+    """Return `resize_axis` of both axes, several times as fast on a CPU; keeps the memory format.
 
     `embedding_bag` sums weighted rows without a copy of each. Columns are resized as rows of the transposed image.
     """
@@ -213,8 +213,8 @@ def resize_rows_and_columns(x: Float[Tensor, "b c _ _"], size: Size, interpolati
 
 
 def constants(make: Callable[..., tuple[Tensor, ...]], x: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    """The tensors that a function makes of sizes, on the device of `x`, and in its type where they are floats. Those on
-    a GPU are kept for the next image of the size."""
+    """Return the tensors that a function makes of sizes, on the device of `x`, and in its type where they are floats.
+    Those on a GPU are kept for the next image of the size."""
     if x.device.type == "cpu" or torch.compiler.is_compiling():
         return tuple(constant(t, x.dtype).to(x.device) for t in make(*args))
     return cached_constants(make, x.device, x.dtype, *args)
@@ -233,12 +233,12 @@ def constant(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def is_symbolic(*sides: int) -> bool:
-    """Whether one of them is a variable of a graph that is traced for images of any size."""
+    """Return whether one of them is a variable of a graph that is traced for images of any size."""
     return any(isinstance(side, torch.SymInt) for side in sides)
 
 
 def ratio(a: int, b: int) -> float | Float[Tensor, ""]:
-    """a / b; a float64 tensor in a graph where they are symbolic, whose own numbers are float32."""
+    """Return a / b; a float64 tensor in a graph where they are symbolic, whose own numbers are float32."""
     if is_symbolic(a, b):
         return torch.scalar_tensor(a, dtype=torch.float64) / torch.scalar_tensor(b, dtype=torch.float64)
     return a / b
@@ -247,7 +247,7 @@ def ratio(a: int, b: int) -> float | Float[Tensor, ""]:
 def taps(
     before: int, after: int, interpolation: Interpolation, step: float | Float[Tensor, ""] | None = None
 ) -> tuple[Int64[Tensor, "t n"], Float[Tensor, "t n"]]:
-    """The old pixels that make up each of `after` new ones, and their weights.
+    """Return the old pixels that make up each of `after` new ones, and their weights.
 
     In float64; OpenCV rounds the positions of bicubic, but not of bilinear, to float32 (imgproc/src/resize.cpp).
     """
@@ -261,19 +261,19 @@ def taps(
 
 
 def cubic(x: Float[Tensor, "*n"], a: float = -0.75) -> Float[Tensor, "*n"]:
-    """The cubic convolution kernel at 0 <= x <= 2 (Keys 1981)."""
+    """Return the cubic convolution kernel at 0 <= x <= 2 (Keys 1981)."""
     return torch.where(x <= 1, ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a)
 
 
 def area_or_bicubic(x: Float[Tensor, "b c h w"], size: Size) -> Literal["area", "bicubic"]:
-    """The interpolation that `adaptive` stands for."""
+    """Return the interpolation that `adaptive` stands for."""
     return "bicubic" if size[0] > x.shape[-2] or size[1] > x.shape[-1] else "area"
 
 
 def interpolation_weights(
     before: int, after: int, interpolation: Interpolation, antialias: bool = False
 ) -> Float[Tensor, "after before"]:
-    """Row i holds the weight of each old pixel in new pixel i, in float64."""
+    """Return the row i holds the weight of each old pixel in new pixel i, in float64."""
     old = torch.arange(before, dtype=torch.float64)
     if not antialias:
         index, weight = taps(before, after, interpolation)
@@ -287,13 +287,13 @@ def interpolation_weights(
 
 
 def area_weights(before: int, after: int, like: Tensor) -> Float[Tensor, "after before"]:
-    """`areas` in the type and on the device of a tensor."""
+    """Return `areas` in the type and on the device of a tensor."""
     (weights,) = areas(before, after)
     return weights.to(like.dtype).to(like.device)  # in this order: Apple's GPUs have no float64
 
 
 def areas(before: int, after: int) -> tuple[Float[Tensor, "after before"]]:
-    """Row i holds the share of new pixel i that each old pixel covers; rows sum to one."""
+    """Return the row i holds the share of new pixel i that each old pixel covers; rows sum to one."""
     edges = torch.arange(after + 1, dtype=torch.float64) * ratio(before, after)
     pixels = torch.arange(before, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], pixels + 1) - torch.maximum(edges[:-1, None], pixels)
@@ -301,7 +301,7 @@ def areas(before: int, after: int) -> tuple[Float[Tensor, "after before"]]:
 
 
 def pad_to_multiple(x: Float[Tensor, "b c h w"], multiple: int) -> tuple[Float[Tensor, "b c height width"], Size]:
-    """Pads with zeros on all sides until both sides are multiples; returns where the image now begins."""
+    """Pad with zeros on all sides until both sides are multiples; returns where the image now begins."""
     h, w = x.shape[-2:]
     height, width = h + -h % multiple, w + -w % multiple
     top, left = offset = centre((h, w), (height, width))
@@ -311,16 +311,17 @@ def pad_to_multiple(x: Float[Tensor, "b c h w"], multiple: int) -> tuple[Float[T
 
 
 def centre(size: Size, outer: Size) -> Size:
-    """Where an image of `size` begins in the middle of one of size `outer`; an odd pixel goes to the bottom right."""
+    """Return where an image of `size` begins in the middle of one of size `outer`; an odd pixel goes to the bottom
+    right."""
     return (outer[0] - size[0]) // 2, (outer[1] - size[1]) // 2
 
 
 def is_image_level(x: Float[Tensor, "b c _ _"]) -> bool:
-    """Whether an output is for the whole image, a map of 1 x 1, and not for each pixel."""
+    """Return whether an output is for the whole image, a map of 1 x 1, and not for each pixel."""
     return tuple(x.shape[-2:]) == (1, 1)
 
 
 def crop(x: Float[Tensor, "b c _ _"], offset: Size, size: Size) -> Float[Tensor, "b c h w"]:
-    """Undoes `pad_to_multiple`."""
+    """Undo `pad_to_multiple`."""
     (top, left), (h, w) = offset, size
     return x[..., top : top + h, left : left + w]

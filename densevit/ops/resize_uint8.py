@@ -41,7 +41,7 @@ def resize_uint8(
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Float[Tensor, "b c h w"]:
-    """Resizes images in [0, 1] as bytes, on the CPU, whatever device they are on.
+    """Resize images in [0, 1] as bytes, on the CPU, whatever device they are on.
 
     Args:
         interpolation: OpenCV's; `adaptive` is bicubic where a side grows, else area.
@@ -81,8 +81,8 @@ MAX_WEIGHT = 2**15  # torch's weights for bytes are signed 16-bit integers
 def emulate_resize_uint8(
     x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation, antialias: bool
 ) -> Float[Tensor, "b c h w"]:
-    """Bytes as floats, from 0 to 255, as `resize_uint8` resizes them. Raises ConfigError if an interpolation that is
-    not emulated."""
+    """Return the bytes as floats, from 0 to 255, as `resize_uint8` resizes them. Raises ConfigError if an interpolation
+    that is not emulated."""
     shrinking = is_symbolic(*x.shape[-2:], *size) or (size[0] <= x.shape[-2] and size[1] <= x.shape[-1])
     if antialias and interpolation in ("bilinear", "bicubic"):
         return resize_antialiased(x, size, interpolation)
@@ -99,7 +99,7 @@ def emulate_resize_uint8(
 
 
 def resize_area(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h w"]:
-    """OpenCV's INTER_AREA: halves round to even, but up where four pixels become one."""
+    """Resize by OpenCV's INTER_AREA: halves round to even, but up where four pixels become one."""
     (height, width), (h, w) = x.shape[-2:], size
     rows, columns = area_weights(height, h, x), area_weights(width, w, x)
     if is_symbolic(height, width, h, w):
@@ -113,7 +113,8 @@ def resize_area(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h
 
 
 def resize_linear(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c h w"]:
-    """OpenCV's INTER_LINEAR: integers along rows; along columns each of the two terms is shifted to 16 bits."""
+    """Resize by OpenCV's INTER_LINEAR: integers along rows; along columns each of the two terms is shifted to 16
+    bits."""
     left, right = neighbours(x.shape[-1], size[1])
     wide = ((select(x, -1, left) * left.weight.to(x) + select(x, -1, right) * right.weight.to(x)) / 16).floor()
     above, below = (
@@ -123,7 +124,7 @@ def resize_linear(x: Float[Tensor, "b c _ _"], size: Size) -> Float[Tensor, "b c
 
 
 def shifted_product(x: Tensor, weight: Tensor) -> Tensor:
-    """x * weight >> 16 for integers of 15 and 12 bits, in two parts, for a float32 holds 24 bits."""
+    """Return x * weight >> 16 for integers of 15 and 12 bits, in two parts, for a float32 holds 24 bits."""
     high = (weight / 64).floor()
     return ((high * x + ((weight - 64 * high) * x / 64).floor()) / 1024).floor()
 
@@ -136,7 +137,7 @@ class Neighbour(NamedTuple):
 
 
 def neighbours(before: int, after: int) -> tuple[Neighbour, Neighbour]:
-    """The pixels on both sides of each new one; at the border both are the same, and share the weight."""
+    """Return the pixels on both sides of each new one; at the border both are the same, and share the weight."""
     scale = 1 / ratio(after, before)  # in the order in which OpenCV divides
     at = ((torch.arange(after, dtype=torch.float64) + 0.5) * scale - 0.5).float()
     first, t = at.floor(), at - at.floor()
@@ -151,7 +152,7 @@ def select(x: Tensor, dim: int, near: Neighbour) -> Tensor:
 def resize_antialiased(
     x: Float[Tensor, "b c _ _"], size: Size, interpolation: Interpolation
 ) -> Float[Tensor, "b c h w"]:
-    """As PIL and torch do it: 16-bit weights, first along rows, with rounding to bytes in between."""
+    """Resize as PIL and torch do it: 16-bit weights, first along rows, with rounding to bytes in between."""
     if size[1] != x.shape[-1]:
         weights, one = fixed_point(interpolation_weights(x.shape[-1], size[1], interpolation, antialias=True))
         x = (x @ weights.to(x).T / one.to(x) + 0.5).floor().clamp(0, 255)
@@ -162,7 +163,8 @@ def resize_antialiased(
 
 
 def fixed_point(exact: Weights) -> tuple[Weights, Float[Tensor, ""]]:
-    """Weights as integers, and the integer that stands for 1: the largest power of two that fits, at most 2**22."""
+    """Return the weights as integers, and the integer that stands for 1: the largest power of two that fits, at most
+    2**22."""
     bits = ((MAX_WEIGHT - 0.5) / exact.max()).log2().ceil().sub(1).clamp(0, 22)
     one = 2**bits
     return (exact * one).abs().add(0.5).floor() * exact.sign(), one

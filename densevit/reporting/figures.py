@@ -52,8 +52,8 @@ def depth_figure(
     prediction: Float[np.ndarray, "h w"],
     **fields: Any,
 ) -> Figure:
-    """Ground truth and prediction share one colour scale, the error has its own. `prediction`: metres, at the size of
-    the ground truth; what is not over 0 counts as no prediction."""
+    """Return the ground truth and prediction share one colour scale, the error has its own. `prediction`: metres, at
+    the size of the ground truth; what is not over 0 counts as no prediction."""
     gt = np.where(valid, depth, np.nan)
     prediction = np.where(prediction > 0, prediction, np.nan)
     near, far = percentile_range(gt)
@@ -83,7 +83,7 @@ def segmentation_figure(
     palette: Palette,
     **fields: Any,
 ) -> Figure:
-    """True classes, predicted ones, and where they differ; the legend has the classes that occur."""
+    """Return True classes, predicted ones, and where they differ; the legend has the classes that occur."""
     wrong = np.where((labels == predicted)[..., None], SAME, OTHER).astype(np.uint8)
     wrong[labels == IGNORE] = UNKNOWN
     maps = {
@@ -103,7 +103,7 @@ def segments_figure(
     image: UInt8[np.ndarray, "h w 3"],
     **fields: Any,
 ) -> Figure:
-    """True and predicted segments as drawn over the image; the legend has the classes that occur."""
+    """Return True and predicted segments as drawn over the image; the legend has the classes that occur."""
     maps = {"ground truth": truth, "prediction": prediction}
     return _figure(image, {caption: shrink(pixels, cv2.INTER_AREA) for caption, pixels in maps.items()}, **fields)
 
@@ -115,7 +115,7 @@ def normals_figure(
     prediction: Float[np.ndarray, "h w 3"],
     **fields: Any,
 ) -> Figure:
-    """True and predicted normals in colours, and the angle between them."""
+    """Return True and predicted normals in colours, and the angle between them."""
     angle = np.degrees(np.arccos((truth.astype(np.float64) * prediction).sum(2).clip(-1, 1)))
     error = np.where((truth != 0).any(axis=2), angle, np.nan)
     maps = {
@@ -128,7 +128,7 @@ def normals_figure(
 
 
 def classification_figure(image: UInt8[np.ndarray, "h w 3"], **fields: Any) -> Figure:
-    """The image; `score` names its classes."""
+    """Return the image; `score` names its classes."""
     pixels = lossless(image) if max(image.shape) <= THUMBNAIL else jpeg(shrink(image, cv2.INTER_AREA))
     return Figure(panels=[("image", pixels)], thumbnails=[], **fields)
 
@@ -142,13 +142,13 @@ def _figure(image: Image8, maps: dict[str, Image8], **fields: Any) -> Figure:
 
 
 def _enlarged(values: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
-    """Each known pixel spread over its neighbours, the largest value winning."""
+    """Return each known pixel spread over its neighbours, the largest value winning."""
     grown = cv2.dilate(np.where(np.isfinite(values), values, -1).astype(np.float32), np.ones((5, 5), np.uint8))
     return np.where(grown >= 0, grown, np.nan)
 
 
 def shrink(pixels: np.ndarray, interpolation: int = cv2.INTER_NEAREST, width: int = MAX_WIDTH) -> np.ndarray:
-    """The image at most `width` pixels wide."""
+    """Return the image at most `width` pixels wide."""
     h, w = pixels.shape[:2]
     if w <= width:
         return pixels
@@ -156,17 +156,17 @@ def shrink(pixels: np.ndarray, interpolation: int = cv2.INTER_NEAREST, width: in
 
 
 def color_bar(cmap: str) -> str:
-    """The address of an image of a colour map, its low end at the left."""
+    """Return the address of an image of a colour map, its low end at the left."""
     return lossless(table(cmap)[None].repeat(8, axis=0))
 
 
 def lossless(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
-    """A `data:` address of the image, in WebP, which is smaller than PNG."""
+    """Return a `data:` address of the image, in WebP, which is smaller than PNG."""
     return _data_address("webp", pixels, lossless=True)
 
 
 def jpeg(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
-    """A `data:` address of the image."""
+    """Return a `data:` address of the image."""
     return _data_address("jpeg", pixels, quality=88)
 
 
@@ -205,7 +205,8 @@ class PredictedArray(np.ndarray):
         return repr(np.asarray(self))
 
     def _repr_html_(self) -> str | None:
-        """Depth in colours with its scale, classes in theirs with a legend, the likeliest classes of an image."""
+        """Return the depth in colours with its scale, classes in theirs with a legend, the likeliest classes of an
+        image."""
         values, spec = np.asarray(self), self.spec
         if spec is None or not values.size:
             return None

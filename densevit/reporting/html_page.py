@@ -24,12 +24,12 @@ EVALUATION: Mapping[str, object] = {
 
 
 def render(template: str, **values: object) -> Markup:
-    """A template with its values; text in them is escaped. Pages that extend `base.html` need a `title`."""
+    """Return a template with its values; text in them is escaped. Pages that extend `base.html` need a `title`."""
     return Markup(_ENVIRONMENT.get_template(template).render(values))
 
 
 def write_page(path: str | Path, template: str, *, title: str, subtitle: str = "", **values: object) -> Path:
-    """Renders a page that extends `base.html`, with date, version and command under its title, and writes it. Raises
+    """Render a page that extends `base.html`, with date, version and command under its title, and writes it. Raises
     StorageError if it cannot be written."""
     head = {"title": title, "subtitle": subtitle, "versions": versions(), "command": command_line()}
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
@@ -48,7 +48,7 @@ def with_contents(page: str) -> str:
 
 
 def command_line() -> str:
-    """How this process was started, for a shell."""
+    """Return how this process was started, for a shell."""
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     return f"{name} {shlex.join(sys.argv[1:])}".rstrip()
@@ -92,8 +92,8 @@ MAX_POINTS = 500  # of a polyline: as many as the chart has pixels
 
 
 def line_chart(name: str, points: Points, *, reference: Points = ()) -> Markup:
-    """One curve over training steps; its non-finite points are left out, and counted in the caption. `reference`: a
-    second curve, drawn thin."""
+    """Return one curve over training steps; its non-finite points are left out, and counted in the caption.
+    `reference`: a second curve, drawn thin."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     lost = len(points) - len(finite)
     title = name + (f" ({lost} non-finite points not drawn)" if lost else "")
@@ -115,7 +115,7 @@ def line_chart(name: str, points: Points, *, reference: Points = ()) -> Markup:
 
 
 def bar_chart(title: str, bars: Sequence[Bar]) -> Markup:
-    """A bar per label, with a whisker over its interval."""
+    """Return a bar per label, with a whisker over its interval."""
     ys = axis([0.0, *(max(value, interval[1] if interval else value) for _, value, interval in bars)])
     step = (RIGHT - LEFT) / max(len(bars), 1)
     middles = [round(LEFT + (i + 0.5) * step, 1) for i in range(len(bars))]
@@ -138,7 +138,8 @@ def _chart(title: str, y_axis: Sequence[float], **parts: object) -> Markup:
 
 
 def axis(values: Sequence[float], count: int = 5) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) from at or under the least value to at or over the largest.
+    """Return the round numbers (1, 2 or 5 times a power of ten apart) from at or under the least value to at or over
+    the largest.
 
     >>> axis([0.13, 0.58])
     [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
@@ -155,7 +156,7 @@ def axis(values: Sequence[float], count: int = 5) -> list[float]:
 
 
 def smoothed(points: Points, share: float = 0.04) -> Points:
-    """Running mean over a share of the points, cut off at the ends."""
+    """Return the running mean over a share of the points, cut off at the ends."""
     reach = max(1, int(len(points) * share / 2))
     sums = [0.0, *accumulate(y for _, y in points)]
     windows = ((max(0, i - reach), min(len(points), i + reach + 1)) for i in range(len(points)))
@@ -163,7 +164,7 @@ def smoothed(points: Points, share: float = 0.04) -> Points:
 
 
 def subsample(points: Points) -> Points:
-    """At most MAX_POINTS of the points or little more, evenly, the last among them."""
+    """Return at most MAX_POINTS of the points or little more, evenly, the last among them."""
     step = max(1, len(points) // MAX_POINTS)
     return [*points[: len(points) - 1 : step], points[-1]]
 

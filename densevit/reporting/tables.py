@@ -11,7 +11,8 @@ FORMULA = re.compile(r"'*[=+\-@\t\r]")  # with the apostrophes that a name has i
 
 
 def interval_lines(intervals: Mapping[str, Interval], names: Iterable[str], what: str, width: int) -> list[str]:
-    """Lower and upper ends under columns of `width`, `-` where there is none; nothing where none were computed."""
+    """Return the lower and upper ends under columns of `width`, `-` where there is none; nothing where none were
+    computed."""
     if not intervals:
         return []
     lower, upper = (
@@ -33,35 +34,36 @@ def rows_csv(
     rows: Iterable[tuple[str, Mapping[str, float | str]]],
     skipped: Iterable[str] = (),
 ) -> str:
-    """A line per row, numbers in full precision; what a row does not have is empty, as all of a skipped one is."""
+    """Return a line per row, numbers in full precision; what a row does not have is empty, as all of a skipped one
+    is."""
     lines = [[what, *map(plain_text, columns)]]
     lines += [[plain_text(name), *(_cell(row.get(column, "")) for column in columns)] for name, row in rows]
     return csv_text([*lines, *([plain_text(name), *([""] * len(columns))] for name in skipped)])
 
 
 def confusion_csv(classes: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """True classes down, predicted ones across."""
+    """Return True classes down, predicted ones across."""
     rows = ([plain_text(name), *row] for name, row in zip(classes, counts, strict=True))
     return csv_text([["true / predicted", *map(plain_text, columns)], *rows])
 
 
 def plain_text(name: str) -> str:
-    """The name behind an apostrophe where a spreadsheet would compute it as a formula, as `=1+1`."""
+    """Return the name behind an apostrophe where a spreadsheet would compute it as a formula, as `=1+1`."""
     return f"'{name}" if FORMULA.match(name) else name
 
 
 def name_of_cell(cell: str) -> str:
-    """The name that `plain_text` wrote."""
+    """Return the name that `plain_text` wrote."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 def finite(row: Mapping[str, float]) -> dict[str, float | None]:
-    """The row with None for what is not finite."""
+    """Return the row with None for what is not finite."""
     return {name: value if isfinite(value) else None for name, value in row.items()}
 
 
 def _cell(value: float | str) -> str:
-    """Integers without a point."""
+    """Return the integers without a point."""
     if isinstance(value, str):
         return plain_text(value)
     return str(int(value)) if value.is_integer() else repr(value)

@@ -65,7 +65,7 @@ def depth_maps(data: Dataset, count: int) -> Iterator[Float32[np.ndarray, "h w"]
 def median_depth_map(
     depths: Iterable[Float[np.ndarray, "h w"]], valids: Iterable[Bool[np.ndarray, "h w"]]
 ) -> Float32[np.ndarray, "h w"]:
-    """The per-pixel median of depth maps of one size, in metres, over the images that measured the pixel.
+    """Return the per-pixel median of depth maps of one size, in metres, over the images that measured the pixel.
 
     A pixel that no image measured takes the median of the map. All maps are held in memory, as float32. Raises
     DataError: no map, maps of several sizes, or not one measured pixel.

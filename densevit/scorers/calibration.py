@@ -74,7 +74,7 @@ class CalibrationResult:
 
 
 def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured]:
-    """Predictions at measured pixels, `PIXELS` of each image."""
+    """Yield the predictions at measured pixels, `PIXELS` of each image."""
     for item in prefetch_samples(data):
         if item.depth is None or item.valid is None or not item.valid.any():
             continue
@@ -87,8 +87,8 @@ def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured
 
 
 def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Measured]:
-    """Predictions at the points of a CSV: columns image (relative to its folder), u, v, depth. Raises DataError: an
-    image or a point that cannot be."""
+    """Yield the predictions at the points of a CSV: columns image (relative to its folder), u, v, depth. Raises
+    DataError: an image or a point that cannot be."""
     images = dict.fromkeys(str(cells.get("image") or "").strip() for _, cells in read_table(path))
     if "" in images or not images:
         raise DataError(f"{path}: every row needs an image, and u, v, depth.")
@@ -166,7 +166,7 @@ def corrected(form: str, images: Sequence[Measured]) -> Callable[[Values], Value
 
 
 def stacked(images: Sequence[Measured]) -> tuple[Values, Values]:
-    """`PIXELS` of each image, evenly spaced, so that all images weigh the same: fewer are repeated."""
+    """Return `PIXELS` of each image, evenly spaced, so that all images weigh the same: fewer are repeated."""
     sampled = [(image, np.arange(PIXELS) * len(image.depth) // PIXELS) for image in images]
     return (
         np.concatenate([image.depth[which] for image, which in sampled]),
@@ -181,7 +181,8 @@ def interval(blocks: Sequence[Sequence[int]], differences: Values) -> tuple[floa
 
 
 def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, source: str) -> ModelCard:
-    """The card with the calibration and where it came from. Raises ConfigError: the calibration does not help."""
+    """Return the card with the calibration and where it came from. Raises ConfigError: the calibration does not
+    help."""
     form = result.selected.form
     if form == "identity":
         better = [name for name in result.gain if result.gain[name][0] > 0]
@@ -197,9 +198,9 @@ def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, sourc
 def calibrate_intervals(
     predictor: Predictor, data: Dataset, *, level: float = 0.9, head: str | None = None, name: str = ""
 ) -> tuple[str, Interval]:
-    """The head and its interval that holds `level` of the pixels of `data`. `head`: of a model that has several that
-    give metric depth with uncertainty; `name`: of the data, for the card. Raises ConfigError: no such head, or a level
-    that is no share. Raises DataError: too few images."""
+    """Return the head and its interval that holds `level` of the pixels of `data`. `head`: of a model that has several
+    that give metric depth with uncertainty; `name`: of the data, for the card. Raises ConfigError: no such head, or a
+    level that is no share. Raises DataError: too few images."""
     if not 0 < level < 1:
         raise ConfigError(f"level is {level}; it is a share between 0 and 1, 0.9 say.")
     head_name = predictor.card.head_for(("metric",), [head] if head else (), "intervals")

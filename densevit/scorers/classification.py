@@ -17,7 +17,7 @@ from densevit.utils.progress import tqdm
 
 
 def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> Evaluation:
-    """Scores a model that classifies images. `head`: of a model that has several heads for classes of images. Raises
+    """Score a model that classifies images. `head`: of a model that has several heads for classes of images. Raises
     ConfigError: no head classifies images, or several do, or its classes are not those of the data."""
     name = classification_head(predictor, head)
     spec = predictor.card.outputs[name]
@@ -47,7 +47,7 @@ def classification_head(predictor: Predictor, name: str | None) -> str:
 
 
 def _rows(predictor: Predictor, head: str, data: Dataset) -> Iterator[tuple[str, Row]]:
-    """Name and row of every image, in the order of the data."""
+    """Yield the name and row of every image, in the order of the data."""
     pending: deque[Sample] = deque()
 
     def images() -> Iterator[Any]:

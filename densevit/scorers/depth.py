@@ -98,7 +98,7 @@ def evaluate_depth(
         raise ConfigError(f"--points {points}: a number over 0, of a head that gives metres, without tiles.")
 
     def drawn(index: int, sample: Sample) -> Sample:
-        """The sample with its points, which are not scored."""
+        """Return the sample with its points, which are not scored."""
         if points is None or sample.depth is None or sample.valid is None:
             return sample
         sampled = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))
@@ -183,7 +183,7 @@ def _evaluate_saved(
 
 
 def _at_depth_size(items: Iterable[tuple[Any, ...]], protocol: Protocol) -> Iterator[Maps]:
-    """Predictions at the size of their ground truth, for the check of their unit."""
+    """Yield the predictions at the size of their ground truth, for the check of their unit."""
     for _, prediction, depth, valid, _ in items:
         if depth is not None:
             h, w = depth.shape
@@ -200,8 +200,8 @@ def select_protocols(
     align: str | None = None,
     same_crop: bool = False,
 ) -> list[Protocol]:
-    """The protocol of a name, or with `all` every one that applies. Raises ConfigError: no such protocol, or none that
-    fits.
+    """Return the protocol of a name, or with `all` every one that applies. Raises ConfigError: no such protocol, or
+    none that fits.
 
     Args:
         name: None takes what the data set is usually scored by.
@@ -230,7 +230,7 @@ def evaluate_ordinal(
     *,
     head: str | None = None,
 ) -> OrdinalScores:
-    """Scores which of two points is closer, on pairs labelled by people (DA-2K). Raises ConfigError: a head that gives
+    """Score which of two points is closer, on pairs labelled by people (DA-2K). Raises ConfigError: a head that gives
     no depth. Raises DataError: files that are missing, or points outside of an image.
 
     Args:

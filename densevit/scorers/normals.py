@@ -20,7 +20,7 @@ Normals = Float32[np.ndarray, "h w 3"]
 
 
 def true_normals(sample: Sample) -> Normals | None:
-    """The sample's normals, else those of its depth; None where it has neither, or no intrinsics."""
+    """Return the sample's normals, else those of its depth; None where it has neither, or no intrinsics."""
     if sample.normals is not None:
         return sample.normals
     if sample.depth is None or sample.valid is None or sample.intrinsics is None:
@@ -35,7 +35,7 @@ def evaluate_normals(
     *,
     head: str | None = None,
 ) -> Evaluation:
-    """Scores normals for a data set: of a head that gives them, or of the plane fits to a head's metric depth. `head`:
+    """Score normals for a data set: of a head that gives them, or of the plane fits to a head's metric depth. `head`:
     of a model that has several; None takes the one that gives normals, else the one that gives metric depth. Raises
     ConfigError: the model gives neither. Raises DataError: a prediction does not fit its image, a depth head without
     the camera's intrinsics, or nothing can be scored."""

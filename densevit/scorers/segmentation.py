@@ -36,7 +36,7 @@ def evaluate_segmentation(
     boundary: bool = True,
     workers: int = 2,
 ) -> Evaluation:
-    """Scores label maps for a data set. Raises ConfigError: the data or the model has no classes, or they differ.
+    """Score label maps for a data set. Raises ConfigError: the data or the model has no classes, or they differ.
     Raises DataError: a prediction does not fit its image, or nothing can be scored.
 
     Args:
@@ -107,7 +107,7 @@ def draw(predict: Predict, palette: Palette, scores: SegScores, index: int, labe
 
 
 def _count(name: str, ids: AnySize, labels: AnySize | None, *, classes: int, boundary: bool) -> tuple[str, Counts]:
-    """Raises DataError: the maps do not fit each other; with the name."""
+    """Raise DataError: the maps do not fit each other; with the name."""
     labels = np.full(ids.shape, IGNORE) if labels is None else labels
     try:
         return name, count(ids, labels, classes, boundary=boundary)
@@ -116,7 +116,7 @@ def _count(name: str, ids: AnySize, labels: AnySize | None, *, classes: int, bou
 
 
 def require_same_classes(head: str, spec: HeadSpec, data: Dataset) -> None:
-    """Raises ConfigError: a head has other classes than the data, or in another order."""
+    """Raise ConfigError: a head has other classes than the data, or in another order."""
     if len(spec.classes) != len(data.classes):
         raise ConfigError(
             f"head '{head}' tells {len(spec.classes)} classes apart; the data has {len(data.classes) or 'none'}."
@@ -125,7 +125,7 @@ def require_same_classes(head: str, spec: HeadSpec, data: Dataset) -> None:
 
 
 def label_encoding(encoding: str, data: Dataset) -> ClassTable | None:
-    """What the numbers in saved label maps mean; None where they are the positions of the classes. `encoding`:
+    """Return what the numbers in saved label maps mean; None where they are the positions of the classes. `encoding`:
     `classes`, positions among the data set's classes; `stored`, as in its label files; or a JSON or text file that
     names them. Raises ConfigError: the data set has no table of stored ids. Raises DataError: the file is not there, or
     names other classes than the data."""

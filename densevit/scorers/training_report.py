@@ -38,7 +38,7 @@ NO_CURVES = ("step", "seconds", "spikes", "skipped")  # columns of the logs that
 def write_training_report(
     plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torch.device | None = None
 ) -> Path | None:
-    """Writes the page from the logs of a run. Never raises: what goes wrong is a warning. Returns the page, or None
+    """Write the page from the logs of a run. Never raises: what goes wrong is a warning. Returns the page, or None
     where nothing was logged yet or it could not be written.
 
     Args:
@@ -83,7 +83,7 @@ def _write(plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torc
 
 
 def _scores(val: Sequence[Row], best: int | None) -> dict[str, Row]:
-    """The rows of the best checkpoint and of the last validation, each under its heading."""
+    """Return the rows of the best checkpoint and of the last validation, each under its heading."""
     rows = {f"best, step {best:,}": row for row in val if row["step"] == best}
     return rows | {f"last, step {row['step']:,.0f}": row for row in val[-1:]}
 
@@ -97,7 +97,7 @@ def _charts(rows: Sequence[Row]) -> list[str]:
 
 
 def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequence[Figure]]]:
-    """Head -> the command that scores it; the worst of some validation images, and the median one."""
+    """Return the head -> the command that scores it; the worst of some validation images, and the median one."""
     assert plan.val is not None
     data = Part(plan.val, evenly_spaced(len(plan.val), MAX_IMAGES))
     try:

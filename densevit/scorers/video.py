@@ -49,7 +49,7 @@ def evaluate_video(
     pictures: bool = True,
     progress: bool = False,
 ) -> Evaluation:
-    """Scores the clips of a data set: the frames of each scene, in the data set's order. Raises DataError: the data set
+    """Score the clips of a data set: the frames of each scene, in the data set's order. Raises DataError: the data set
     has no clips, or a prediction cannot be read.
 
     Args:
@@ -79,7 +79,7 @@ def evaluate_films(
     limit: int | None = None,
     progress: bool = False,
 ) -> Evaluation:
-    """Scores the consistency of films and folders of frames without ground truth: opw, rtc and flicker.
+    """Score the consistency of films and folders of frames without ground truth: opw, rtc and flicker.
 
     Maps without unit are divided by the median of the clip's first. `limit`: at most so many frames of a film, its
     first ones. Raises DataError: a film cannot be read, or is a camera, which cannot be read twice.
@@ -173,7 +173,7 @@ class ClipScorer:
 
 
 def kind_of(predictions: Predictor | SavedMaps, head: str | None) -> Kind:
-    """What the maps are: metric, affine or disparity."""
+    """Return what the maps are: metric, affine or disparity."""
     if isinstance(predictions, SavedMaps):
         return predictions.kind
     return predictions.card.outputs[predictions.card.head_for(DEPTH_KINDS, [head] if head else [])].kind
@@ -193,7 +193,7 @@ def clips_of(data: Dataset) -> dict[str, list[int]]:
 def predict_clip(
     predictions: Predictor | SavedMaps, samples: Iterator[Sample], head: str | None, lookahead: int
 ) -> Iterator[tuple[Any, Map]]:
-    """Each frame of a clip with its prediction, at the size of the ground truth, or of the image."""
+    """Yield each frame of a clip with its prediction, at the size of the ground truth, or of the image."""
     if isinstance(predictions, SavedMaps):
         for sample in samples:
             yield sample.image, at_size_of(sample, predictions.read(sample.name))

@@ -111,7 +111,7 @@ def measure(settings: Settings) -> Iterator[Row]:
 
 
 def cores_of_a_gpu(rate: float) -> Iterator[Row]:
-    """How many cores load as fast as a GPU trains, by calculation. `rate`: samples a second of one core."""
+    """Yield how many cores load as fast as a GPU trains, by calculation. `rate`: samples a second of one core."""
     for recipe, (teraflops, share) in GPU_STEPS.items():
         needed = 989 * share / teraflops
         note = f"by calculation: {needed:.0f} images/s at {share:.0%} of 989 TFLOP/s"
@@ -119,7 +119,7 @@ def cores_of_a_gpu(rate: float) -> Iterator[Row]:
 
 
 def stages(pairs: Pairs) -> dict[str, tuple[Work, int]]:
-    """Each stage, and how many samples one call of it makes."""
+    """Return each stage, and how many samples one call of it makes."""
     samples = [pairs.read(i) for i in range(16)]
     jpegs, pngs = (cycle(sorted(pairs.root.glob(f"*.{suffix}"))) for suffix in ("jpg", "png"))
     cycled, random = cycle(samples), np.random.default_rng(0)
@@ -143,7 +143,7 @@ def milliseconds(work: Work, count: int) -> Spread:
 
 
 def throughput(pairs: Pairs, workers: int, samples: int) -> float:
-    """Samples a second, without the start of the workers."""
+    """Sample a second, without the start of the workers."""
     loader = TrainLoader(pairs, pipeline(STANDARD), seed=0, batch_size=BATCH, workers=workers)
     with closing(loader):
         for _ in islice(loader, 2 * max(workers, 1)):

@@ -82,7 +82,7 @@ def prepare_model_only(settings: Settings, photos: Path, runtime: RuntimeName = 
 
 
 def load_predictor(settings: Settings, photos: Path, runtime: RuntimeName) -> Predictor:
-    """With the reference's weights and resizing where it is available; warmed up."""
+    """Load it with the reference's weights and resizing where it is available; warmed up."""
     tune_malloc()  # as the command does
     torch.set_num_threads(settings.threads)
     reference = settings.try_build(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))

@@ -23,7 +23,7 @@ COPY_BYTES = 2**28  # bytes
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """What a reader needs to know to repeat a report elsewhere."""
+    """Return what a reader needs to know to repeat a report elsewhere."""
     return {
         "processor": processor_name(),
         "cores": os.cpu_count(),
@@ -46,7 +46,7 @@ def processor_name() -> str:
 
 
 def peak_rates(device: torch.device, rounds: int) -> Iterator[Row]:
-    """What this machine can do at best: products of large square matrices, and a copy of memory."""
+    """Yield what this machine can do at best: products of large square matrices, and a copy of memory."""
     products = {name: matrix_product(name, device) for name in ("fp32", "bf16")}
     source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device).fill_(1)
     target = torch.empty_like(source)
@@ -66,12 +66,12 @@ def matrix_side(device: torch.device) -> int:
 
 
 def matrix_product_flops(device: torch.device) -> float:
-    """Of one `matrix_product`, a multiplication and an addition counting two."""
+    """Return the operations of one `matrix_product`, a multiplication and an addition counting two."""
     return 2.0 * matrix_side(device) ** 3
 
 
 def matrix_product(precision: str, device: torch.device) -> Work:
-    """A matrix product in a number format (fp32, bf16, fp16, int8), ready to run."""
+    """Return a matrix product in a number format (fp32, bf16, fp16, int8), ready to run."""
     side = matrix_side(device)
     if precision == "int8":
         whole = torch.randint(-9, 9, (side, side), dtype=torch.int8, device=device)

@@ -33,7 +33,7 @@ Forward = Callable[[], Tensor]
 
 
 def measure(settings: Settings) -> Iterator[Row]:
-    """Every implementation at each size and batch; then the network with patches of 16."""
+    """Yield every implementation at each size and batch; then the network with patches of 16."""
     with TemporaryDirectory() as folder, torch.inference_mode():
         first = settings.try_build(lambda: reference_models.depth_anything(settings.size, settings.depth_anything))
         other = settings.try_build(lambda: reference_models.transformers(settings.size))
@@ -50,7 +50,7 @@ def measure(settings: Settings) -> Iterator[Row]:
 def measure_size(
     settings: Settings, references: list[ReferenceModel], side: int, batch: int, folder: Path
 ) -> Iterator[Row]:
-    """One size and batch. The first reference in fp32 is the baseline; ours runs its weights."""
+    """Yield one size and batch. The first reference in fp32 is the baseline; ours runs its weights."""
     device = settings.device
     forwards, notes, baseline, flops = prepare_size(settings, references, side, batch, folder)
     product = hardware.matrix_product_flops(device)
@@ -73,7 +73,7 @@ def measure_size(
 
 
 def prepare_reference(settings: Settings, side: int, batch: int) -> Work:
-    """Depth Anything V2's own code in fp32, warmed up, as a fresh process without our settings runs it."""
+    """Return the depth Anything V2's own code in fp32, warmed up, as a fresh process without our settings runs it."""
     torch.set_num_threads(settings.threads)
     reference = reference_models.depth_anything(settings.size, settings.depth_anything)
     image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0))
@@ -98,7 +98,8 @@ class PreparedSize(NamedTuple):
 def prepare_size(
     settings: Settings, references: list[ReferenceModel], side: int, batch: int, folder: Path
 ) -> PreparedSize:
-    """All implementations for one size and batch, their outputs compared with the baseline's; see `measure_size`."""
+    """Return all implementations for one size and batch, their outputs compared with the baseline's; see
+    `measure_size`."""
     device = settings.device
     image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0)).to(device)
     forwards: dict[str, Forward] = {}
@@ -125,22 +126,23 @@ def format_of(name: str) -> str:
 
 
 def share_of_peak(seconds: Mapping[str, list[float]], name: str, flops: float, product: float) -> str:
-    """Its rate as a share of that of a matrix product, timed in the same rounds and number format."""
+    """Return its rate as a share of that of a matrix product, timed in the same rounds and number format."""
     peak = f"peak {format_of(name)}"
     shares = [flops / elapsed / (product / best) for elapsed, best in zip(seconds[name], seconds[peak], strict=True)]
     return f"{Spread.of(shares).middle:.0%} of the {peak.removeprefix('peak ')} peak"
 
 
 def has_baseline_weights(name: str, references: list[ReferenceModel]) -> bool:
-    """Whether it runs the baseline's weights; further references have their own, with which ours was compared."""
+    """Return whether it runs the baseline's weights; further references have their own, with which ours was
+    compared."""
     return not any(name.startswith(reference.name) for reference in references[1:])
 
 
 def reference_forwards(
     reference: ReferenceModel, ours: nn.Module, image: Tensor, settings: Settings
 ) -> dict[str, Forward]:
-    """A reference as its users run it: in fp32, and where that is faster in bf16. Raises DensevitError: our network
-    with its weights gives other numbers; then no time could be compared."""
+    """Return a reference as its users run it: in fp32, and where that is faster in bf16. Raises DensevitError: our
+    network with its weights gives other numbers; then no time could be compared."""
     mean, std = (getattr(ours.encoder, name) for name in ("mean", "std"))
     reference.module.to(settings.device)
     normalised = ((image.cpu() - mean) / std).to(settings.device)
@@ -175,7 +177,7 @@ def add_onnx(
 def our_forwards(
     model: DenseModel, image: Float[Tensor, "b 3 h w"], settings: Settings, notes: dict[str, str]
 ) -> dict[str, Forward]:
-    """Ours in fp32 and in the number format that `auto` takes, by OpenVINO too, and compiled where asked for."""
+    """Return ours in fp32 and in the number format that `auto` takes, by OpenVINO too, and compiled where asked for."""
     image = image.contiguous(memory_format=torch.channels_last)
 
     def forward(module: nn.Module, precision: Precision) -> Forward:
@@ -201,7 +203,7 @@ def our_forwards(
 
 
 def prepare_copy(model: nn.Module, precision: Precision) -> nn.Module:
-    """A copy, made ready as `Predictor` does."""
+    """Return a copy, made ready as `Predictor` does."""
     ours: nn.Module = deepcopy(model).to(memory_format=torch.channels_last)
     if next(ours.parameters()).device.type == "cpu":
         prepack(ours, precision)
@@ -209,14 +211,14 @@ def prepare_copy(model: nn.Module, precision: Precision) -> nn.Module:
 
 
 def count_flops(model: nn.Module, image: Tensor) -> float:
-    """Of one pass in fp32, a multiplication and an addition counting two."""
+    """Return the operations of one pass in fp32, a multiplication and an addition counting two."""
     with FlopCounterMode(display=False) as counter:
         model(image)
     return float(counter.get_total_flops())
 
 
 def difference(output: Tensor, expected: Tensor) -> str:
-    """How far two outputs are apart, as a share of the expected one."""
+    """Return how far two outputs are apart, as a share of the expected one."""
     apart = (output.float().cpu() - expected.cpu()).abs()
     scale = expected.abs().mean().item()
     mean, largest = (three_digits(value.item() / scale) for value in (apart.mean(), apart.max()))
@@ -226,8 +228,8 @@ def difference(output: Tensor, expected: Tensor) -> str:
 def int8_forwards(
     model: DenseModel, image: Float[Tensor, "1 3 h w"], folder: Path, absent: list[str]
 ) -> dict[str, Callable[[], Tensor]]:
-    """Ours as `export --precision int8` quantises it, by recipe and runtime; random weights need no budget. What a
-    runtime refuses is named in `absent`."""
+    """Return ours as `export --precision int8` quantises it, by recipe and runtime; random weights need no budget. What
+    a runtime refuses is named in `absent`."""
     plain, random = folder / "fp32.onnx", np.random.default_rng(0)
     with torch.inference_mode(mode=False), torch.no_grad():
         save_graph(NamedOutputs(model, list(model.heads)), (image.clone(),), plain)

@@ -61,14 +61,14 @@ class ReferenceModel:
         return self.forward(self.module, normalised)
 
     def as_densevit(self, folder: Path) -> DenseModel:
-        """Our network with this one's weights, read from a file as a user would."""
+        """Return our network with this one's weights, read from a file as a user would."""
         model, _ = restore(self.save(self.module, folder), self.family)
         return model.eval()
 
 
 def depth_anything(size: str, folder: Path | None) -> ReferenceModel:
-    """The reference code of Depth Anything V2, from a folder that holds its repository. Raises Unavailable if no folder
-    was named, or it is not that."""
+    """Return the reference code of Depth Anything V2, from a folder that holds its repository. Raises Unavailable if no
+    folder was named, or it is not that."""
     if folder is None:
         raise Unavailable("Depth Anything V2's reference code: name its folder by --depth-anything.")
     if not (folder / "depth_anything_v2/dpt.py").is_file():
@@ -81,7 +81,7 @@ def depth_anything(size: str, folder: Path | None) -> ReferenceModel:
 
 
 def transformers(size: str) -> ReferenceModel:
-    """Raises Unavailable if transformers is not installed."""
+    """Raise Unavailable if transformers is not installed."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     library = require_package("transformers")
     table, dims = SIZES[size], {"small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}[size]
@@ -109,7 +109,7 @@ def transformers(size: str) -> ReferenceModel:
 
 
 def smp(size: str) -> ReferenceModel:
-    """The DPT of segmentation-models-pytorch, which knows patches of 16 only. Raises Unavailable if it is not
+    """Return the DPT of segmentation-models-pytorch, which knows patches of 16 only. Raises Unavailable if it is not
     installed."""
     library = require_package("segmentation_models_pytorch")
     encoder = f"tu-vit_{size}_patch16_224.augreg_in21k"
@@ -128,7 +128,7 @@ def smp(size: str) -> ReferenceModel:
 def onnx_runtime(
     reference: ReferenceModel, example: Float[Tensor, "1 3 h w"], folder: Path
 ) -> Callable[[Tensor], Tensor]:
-    """A reference model, exported for images of one size and run by ONNX Runtime on the CPU. Raises Unavailable:
+    """Return a reference model, exported for images of one size and run by ONNX Runtime on the CPU. Raises Unavailable:
     onnxruntime, or what torch exports with, is not installed."""
     for name in OnnxRuntime.needs:
         require_package(name)
@@ -146,7 +146,8 @@ def onnx_runtime(
 
 
 def openvino(device: torch.device, precision: str) -> Runtime:
-    """OpenVINO, to run our network. Raises Unavailable: not installed, or does not support this device or precision."""
+    """Return OpenVINO, to run our network. Raises Unavailable: not installed, or does not support this device or
+    precision."""
     try:
         resolve_device_and_precision("openvino", device, precision)
     except ConfigError as reason:
@@ -155,7 +156,7 @@ def openvino(device: torch.device, precision: str) -> Runtime:
 
 
 def single_output(outputs: Mapping[str, Tensor]) -> Tensor:
-    """The output of a network with one head."""
+    """Return the output of a network with one head."""
     (output,) = outputs.values()
     return output
 
@@ -178,7 +179,7 @@ def save_state_dict(module: nn.Module, folder: Path) -> Path:
 
 
 def require_package(package: str) -> Any:
-    """Imports an optional package. Raises Unavailable if it is not installed."""
+    """Import an optional package. Raises Unavailable if it is not installed."""
     if find_spec(package) is None:
         raise Unavailable(f"{package} is not installed.")
     return import_module(package)
@@ -186,7 +187,7 @@ def require_package(package: str) -> Any:
 
 @contextmanager
 def on_sys_path(folder: Path) -> Iterator[None]:
-    """Makes the modules of a folder importable."""
+    """Make the modules of a folder importable."""
     sys.path.insert(0, str(folder))
     try:
         yield
@@ -198,7 +199,8 @@ RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bi
 
 
 def our_network(size: str) -> tuple[DenseModel, ModelCard]:
-    """Depth Anything V2's network in our components, with random weights; for when no reference model is available."""
+    """Return the depth Anything V2's network in our components, with random weights; for when no reference model is
+    available."""
     torch.manual_seed(0)
     encoder = {"type": "vit", "size": size, "patch_size": 14, "image_size": 518, "layer_scale": 0.1}
     decoder = {"type": "dpt", "channels": SIZES[size]["features"], "hidden": SIZES[size]["out_channels"]}

@@ -67,7 +67,7 @@ class Report:
     absent: Sequence[str] = field(default_factory=list)  # other implementations that could not run, and why
 
     def write(self, stem: Path) -> list[Path]:
-        """Writes `stem`.md and `stem`.json."""
+        """Write `stem`.md and `stem`.json."""
         texts = {".md": self.markdown(), ".json": json.dumps(asdict(self), indent=1) + "\n"}
         for suffix, text in texts.items():
             write_text(Path(f"{stem}{suffix}"), text)
@@ -75,7 +75,7 @@ class Report:
 
     @classmethod
     def read(cls, path: Path) -> "Report":
-        """Raises DataError: no such file, or no report."""
+        """Raise DataError: no such file, or no report."""
         try:
             tree = read_object(path)
             rows = [Row(**{**row, "value": _spread(row["value"]), "faster": _speedup(row)}) for row in tree["rows"]]
@@ -116,7 +116,7 @@ def _line(row: Row) -> str:
 
 
 def three_digits(value: float) -> str:
-    """With three significant digits."""
+    """Write with three significant digits."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -124,7 +124,7 @@ def three_digits(value: float) -> str:
 
 
 def regressions(before: Report, after: Report, tolerance: float = TOLERANCE) -> Iterator[str]:
-    """What became slower, a sentence each.
+    """Yield what became slower, a sentence each.
 
     Where both reports have a speedup over a baseline of the same run, that is compared: it holds on a busy machine
     and on another one. Where densevit is the baseline, the value is compared. A difference inside the quartiles of
@@ -153,7 +153,7 @@ def regressions(before: Report, after: Report, tolerance: float = TOLERANCE) -> 
 
 
 def summarize_overlap(before: Report, after: Report) -> str:
-    """How many rows of two reports could be compared."""
+    """Return how many rows of two reports could be compared."""
     old, new = ({row.key for row in report.rows if row.section != HARDWARE} for report in (before, after))
     lines = [f"{len(old & new)} rows compared", f"{len(new - old)} are new", f"{len(old - new)} were not measured now"]
     return ", ".join(line for line in lines if not line.startswith("0 ")) if old & new else "no row is in both"

@@ -30,7 +30,7 @@ class Settings:
     absent: list[str] = field(default_factory=list)
 
     def try_build(self, build: Callable[[], T]) -> T | None:
-        """What was built; None, with a note in `absent`, where something that it needs is not installed."""
+        """Return what was built; None, with a note in `absent`, where something that it needs is not installed."""
         try:
             return build()
         except Unavailable as reason:

@@ -33,7 +33,7 @@ class Spread:
         return cls(median(values), low, high)
 
     def map(self, change: Callable[[float], float]) -> "Spread":
-        """The spread of a monotonic function of the values; the quartiles change places where it falls."""
+        """Return the spread of a monotonic function of the values; the quartiles change places where it falls."""
         low, high = sorted((change(self.low), change(self.high)))
         return Spread(change(self.middle), low, high)
 
@@ -54,7 +54,7 @@ def time_once(work: Work) -> Seconds:
 
 
 def synchronize() -> None:
-    """Waits for a GPU to finish its queue."""
+    """Wait for a GPU to finish its queue."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -80,8 +80,8 @@ class Rounds:
 def time_interleaved(
     implementations: Mapping[str, Work], rounds: int, *, warmup: int = 1, timer: Callable[[Work], Any] = time_once
 ) -> Rounds:
-    """Time each implementation once a round; every other round runs in reverse order. `warmup`: untimed rounds before,
-    which choose kernels and fill caches; `timer`: returns the `Seconds` that some work takes."""
+    """Return the time each implementation once a round; every other round runs in reverse order. `warmup`: untimed
+    rounds before, which choose kernels and fill caches; `timer`: returns the `Seconds` that some work takes."""
     for _ in range(warmup):
         for work in implementations.values():
             work()
@@ -94,7 +94,7 @@ def time_interleaved(
 
 
 def speedup(seconds: Mapping[str, list[float]], name: str, baseline: str) -> Spread:
-    """How many times faster than the baseline, round by round."""
+    """Return how many times faster than the baseline, round by round."""
     return Spread.of([theirs / ours for theirs, ours in zip(seconds[baseline], seconds[name], strict=True)])
 
 
@@ -110,7 +110,7 @@ def time_in_subprocess(prepare: Prepare, *args: Any) -> Seconds:
 
 
 def peak_memory_growth(prepare: Prepare, *args: Any) -> float | None:
-    """MB by which the peak memory of a fresh process grows over two runs of the work; None outside of Linux."""
+    """Return MB by which the peak memory of a fresh process grows over two runs of the work; None outside of Linux."""
     return _run(_measure_memory, prepare, args) if STATUS.exists() else None
 
 
@@ -133,5 +133,5 @@ def _measure_memory(prepare: Prepare, args: tuple[Any, ...]) -> float:
 
 
 def megabytes(field: str) -> float:
-    """Memory that this process has (`VmRSS`), or had at its peak (`VmHWM`)."""
+    """Return the memory that this process has (`VmRSS`), or had at its peak (`VmHWM`)."""
     return next(int(line.split()[1]) / 1024 for line in STATUS.read_text().splitlines() if line.startswith(field))

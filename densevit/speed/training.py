@@ -50,7 +50,7 @@ def measure(settings: Settings) -> Iterator[Row]:
 
 
 def prepare(settings: Settings, name: str) -> Work:
-    """The training step of one implementation."""
+    """Return the training step of one implementation."""
     torch.set_num_threads(settings.threads)
     if name == REFERENCE:
         return reference_step(
@@ -64,7 +64,7 @@ def prepare(settings: Settings, name: str) -> Work:
 
 
 def random_batch(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Images b 3 h w in [0, 1], depth b 1 h w in metres, and where it is valid."""
+    """Return the images b 3 h w in [0, 1], depth b 1 h w in metres, and where it is valid."""
     random = torch.Generator().manual_seed(0)
     image = torch.rand(BATCH, 3, HEIGHT, WIDTH, generator=random)
     depth = 1 + 9 * torch.rand(BATCH, 1, HEIGHT, WIDTH, generator=random)

@@ -63,7 +63,7 @@ class Task(nn.Module, ABC):
         return frozenset({"labels"})
 
     def weighted_losses(self, step: int, *inputs: Any) -> dict[str, Tensor]:
-        """Each loss of the inputs times its weight; losses of one name are summed."""
+        """Return each loss of the inputs times its weight; losses of one name are summed."""
         terms: dict[str, Tensor] = {}
         for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
             loss.step = step
@@ -76,20 +76,21 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS) -> dict[str, Tensor]:
-        """Named and weighted losses; exactly 0 where the batch has no ground truth. `step`: optimiser steps done."""
+        """Return the named and weighted losses; exactly 0 where the batch has no ground truth. `step`: optimiser steps
+        done."""
 
     @abstractmethod
     def image_scores(self, prediction: Any, batch: Batch) -> list[Row]:
-        """The scores of each image of the batch, in order; an empty row for an image without ground truth."""
+        """Return the scores of each image of the batch, in order; an empty row for an image without ground truth."""
 
     def dataset_scores(self, rows: Sequence[Row]) -> Row:
-        """The scores of a data set from those of its images that have ground truth."""
+        """Return the scores of a data set from those of its images that have ground truth."""
         scored = [row for row in rows if row]
         return self.aggregate(scored) if scored else {}
 
     @abstractmethod
     def panel(self, prediction: Any, batch: Batch) -> UInt8[np.ndarray, "h w 3"]:
-        """Image, ground truth, prediction and error side by side, for TensorBoard."""
+        """Return the image, ground truth, prediction and error side by side, for TensorBoard."""
 
 
 def extras_of(head: str, predictions: Mapping[str, Tensor]) -> Extras:
@@ -127,6 +128,6 @@ def default_selection_metric(tasks: Mapping[str, Task]) -> tuple[str, Literal["m
 
 
 def task_class(spec: ComponentSpec[Any]) -> type[Task]:
-    """What the head of a config's task is trained by."""
+    """Return what the head of a config's task is trained by."""
     assert isinstance(spec.component, type) and issubclass(spec.component, Task)
     return spec.component

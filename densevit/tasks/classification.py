@@ -37,7 +37,7 @@ class ClassificationTask(Task):
         return self.weighted_losses(step, logits, target)
 
     def ground_truth(self, batch: Batch) -> Int64[Tensor, " b"]:
-        """Class ids; NO_LABEL where unknown."""
+        """Return the class ids; NO_LABEL where unknown."""
         if batch.label is not None:
             return batch.label
         return torch.full((len(batch),), NO_LABEL, device=batch.image.device)
@@ -48,8 +48,8 @@ class ClassificationTask(Task):
         return [{} if i == NO_LABEL else self.score(x, i) for x, i in zip(logits, labels, strict=True)]
 
     def panel(self, prediction: Float[Tensor, "b k 1 1"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to eight images, one below the other, each with a bar per class as long as its probability: green for the
-        true class, red for a wrong prediction, grey for the others."""
+        """Return up to eight images, one below the other, each with a bar per class as long as its probability: green
+        for the true class, red for a wrong prediction, grey for the others."""
         shares = prediction[:, :, 0, 0].cpu().double().softmax(1).numpy()
         labels = self.ground_truth(batch).tolist()
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
@@ -68,7 +68,7 @@ def _row(image: UInt8[np.ndarray, "h w 3"], shares: Any, label: int) -> list[UIn
 
 
 def bars(shares: Float[np.ndarray, " k"], label: int, size: tuple[int, int]) -> UInt8[np.ndarray, "h w 3"]:
-    """One horizontal bar per class, first on top; the whole width is probability 1."""
+    """Return one horizontal bar per class, first on top; the whole width is probability 1."""
     h, w = size
     canvas = np.full((h, w, 3), BACKGROUND, np.uint8)
     edges = np.linspace(0, h, len(shares) + 1).round().astype(int)

@@ -80,7 +80,7 @@ class DepthTask(Task):
     def _compared(
         self, prediction: Tensor, batch: Batch, step: int, target: Tensor, valid: Tensor
     ) -> dict[str, Tensor]:
-        """Each loss of the images whose ground truth it can compare with."""
+        """Return each loss of the images whose ground truth it can compare with."""
         terms: dict[str, Tensor] = {}
         for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
             loss.step = step
@@ -119,7 +119,7 @@ class DepthTask(Task):
 
     @torch.no_grad()
     def trim_outliers(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, ratio: float) -> Batch:
-        """Trim by the error in log depth, of a head without unit after alignment by scale and shift."""
+        """Return the trim by the error in log depth, of a head without unit after alignment by scale and shift."""
         target, valid = self.ground_truth(batch, self.output.focal)
         if self.output.kind == "metric" and set(batch.depth_kinds) <= {"metric"}:
             errors, mask = log_ratio(prediction, target, valid)
@@ -135,9 +135,9 @@ class DepthTask(Task):
     def ground_truth(
         self, batch: Batch, focal: float | None = None
     ) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
-        """Depth and its mask, which is empty for images without ground truth. `focal`: divide depth by each camera's
-        share of this focal length, in pixels: what a head for one focal length is taught (Metric3D). Then images
-        without a known camera have no ground truth."""
+        """Return the depth and its mask, which is empty for images without ground truth. `focal`: divide depth by each
+        camera's share of this focal length, in pixels: what a head for one focal length is taught (Metric3D). Then
+        images without a known camera have no ground truth."""
         if batch.depth is None or batch.valid is None:
             empty = torch.zeros_like(batch.image[:, :1])
             return empty, empty.bool()
@@ -164,14 +164,14 @@ class DepthTask(Task):
         return rows
 
     def dataset_scores(self, rows: Sequence[Row]) -> Row:
-        """The mean over images that have ground truth; print a warning if the predictions' scale is wrong."""
+        """Return the mean over images that have ground truth; print a warning if the predictions' scale is wrong."""
         scored = [{key: value for key, value in row.items() if key not in SCALE} for row in rows if row]
         if warning := scale_warning([row for row in rows if SCALE[0] in row]):
             print_once(f"warning: {self.name}: {warning}")
         return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other: image, ground truth, prediction, relative error."""
+        """Return up to four images, one below the other: image, ground truth, prediction, relative error."""
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         maps = (t[:, 0].cpu().numpy() for t in (prediction, *self.ground_truth(batch)))
         rows = []

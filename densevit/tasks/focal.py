@@ -39,7 +39,7 @@ class FocalTask(Task):
         return self.weighted_losses(step, prediction[:, 0, 0, 0], self.ground_truth(batch))
 
     def ground_truth(self, batch: Batch) -> Float[Tensor, " b"]:
-        """Along x; NaN where the camera is not known."""
+        """Return the along x; NaN where the camera is not known."""
         return Camera.of(batch).values[:, 0] / batch.image.shape[-1]
 
     def image_scores(self, prediction: Float[Tensor, "b 1 1 1"], batch: Batch) -> list[Row]:
@@ -47,7 +47,7 @@ class FocalTask(Task):
         return [self.score(ours, true) if true == true else {} for ours, true in pairs]
 
     def panel(self, prediction: Float[Tensor, "b 1 1 1"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other, with the estimated and the true horizontal field of view."""
+        """Return up to four images, one below the other, with the estimated and the true horizontal field of view."""
         images = (batch.image[:SHOWN].permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         angles = [
             np.degrees(2 * np.arctan(0.5 / x.double().cpu().numpy()))
@@ -62,7 +62,7 @@ class FocalTask(Task):
 
 
 def score(ours: float, true: float) -> Row:
-    """Of focal lengths as shares of the image's width: the error of the horizontal field of view in degrees, and the
+    """Score focal lengths as shares of the image's width: the error of the horizontal field of view in degrees, and the
     larger focal length over the smaller, minus 1."""
     angles = (math.degrees(2 * math.atan(0.5 / ratio)) for ratio in (ours, true))
     return {"fov_error": abs(next(angles) - next(angles)), "focal_error": max(ours / true, true / ours) - 1}

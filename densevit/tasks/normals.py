@@ -44,7 +44,7 @@ class NormalsTask(Task):
         return self.weighted_losses(step, prediction, target, valid)
 
     def ground_truth(self, batch: Batch) -> tuple[Float[Tensor, "b 3 h w"], Bool[Tensor, "b 1 h w"]]:
-        """Normals, 0 where unknown, and where they are known."""
+        """Return the normals, 0 where unknown, and where they are known."""
         normals = torch.zeros_like(batch.image, dtype=torch.float32) if batch.normals is None else batch.normals
         without = ~(normals != 0).flatten(1).any(1)
         if batch.depth is not None and batch.intrinsics is not None:
@@ -62,7 +62,7 @@ class NormalsTask(Task):
         return [self.score(p, t) for p, t in zip(*maps, strict=True)]
 
     def panel(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other: image, ground truth, prediction, angle between them."""
+        """Return up to four images, one below the other: image, ground truth, prediction, angle between them."""
         target, valid = self.ground_truth(batch)
         maps = (t[:SHOWN].permute(0, 2, 3, 1).cpu().numpy() for t in (batch.image, target, prediction, valid))
         rows = []

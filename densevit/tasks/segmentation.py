@@ -36,7 +36,7 @@ class SegmentationTask(Task):
     directions: ClassVar = {"miou": "max", "pixel_accuracy": "max"}
 
     def __init__(self, *args: Any) -> None:
-        """Raises ConfigError: a loss has weights for another number of classes."""
+        """Raise ConfigError: a loss has weights for another number of classes."""
         super().__init__(*args)
         for loss in self.criteria:
             if isinstance(loss, WeightedLoss):
@@ -48,7 +48,7 @@ class SegmentationTask(Task):
         return self.weighted_losses(step, prediction, self.ground_truth(batch), extras)
 
     def ground_truth(self, batch: Batch) -> Int64[Tensor, "b h w"]:
-        """Class ids; IGNORE where unknown."""
+        """Return the class ids; IGNORE where unknown."""
         if batch.labels is not None:
             return batch.labels
         return torch.full_like(batch.image[:, 0], IGNORE, dtype=torch.int64)
@@ -83,7 +83,7 @@ class SegmentationTask(Task):
         return argmax_or_ignore(prediction).cpu().numpy()
 
     def panel(self, prediction: Float[Tensor, "b k h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other: image, ground truth, prediction, where they differ (red)."""
+        """Return up to four images, one below the other: image, ground truth, prediction, where they differ (red)."""
         images = (batch.image.permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         palette = palette_for(self.output)
         rows = []

@@ -67,7 +67,7 @@ class PanopticTask(Task):
         ]
 
     def panel(self, prediction: Sequence[SegmentPrediction], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
-        """Up to four images, one below the other: image, ground truth, prediction."""
+        """Return up to four images, one below the other: image, ground truth, prediction."""
         images = (batch.image[:SHOWN].permute(0, 2, 3, 1).cpu().numpy() * 255).round().astype(np.uint8)
         rows = []
         for i, (image, predicted) in enumerate(zip(images, prediction, strict=False)):

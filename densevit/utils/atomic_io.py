@@ -41,7 +41,7 @@ class _Hashing(io.RawIOBase):
 
 
 def atomic_write(path: str | Path, write: Callable[[BinaryIO], object]) -> str:
-    """Writes a file through `write(file)`; it appears under its name only when complete and on disk.
+    """Write a file through `write(file)`; it appears under its name only when complete and on disk.
 
     The file handed to `write` is append-only (no seeking), so that it can be hashed on the way. Raises StorageError if
     the disk is full, the folder is missing or read-only. Returns the sha256 of the content.
@@ -53,17 +53,17 @@ def atomic_write(path: str | Path, write: Callable[[BinaryIO], object]) -> str:
 
 
 def write_bytes(path: str | Path, content: "ReadableBuffer") -> str:
-    """Writes what is encoded already; see `atomic_write`."""
+    """Write what is encoded already; see `atomic_write`."""
     return atomic_write(path, lambda file: file.write(content))
 
 
 def write_text(path: str | Path, text: str) -> str:
-    """Writes UTF-8; bytes of file names that are not UTF-8 become escapes such as `\\udce9`."""
+    """Write UTF-8; bytes of file names that are not UTF-8 become escapes such as `\\udce9`."""
     return write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def make_folder(path: str | Path) -> Path:
-    """The folder, made with its parents where it is not there. Raises StorageError if it cannot be made."""
+    """Return the folder, made with its parents where it is not there. Raises StorageError if it cannot be made."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -72,7 +72,7 @@ def make_folder(path: str | Path) -> Path:
 
 
 def check_can_create(path: str | Path) -> None:
-    """Says whether `make_folder` would fail, before hours of work rather than after them; makes nothing. Raises
+    """Say whether `make_folder` would fail, before hours of work rather than after them; makes nothing. Raises
     StorageError if it would."""
     parent, unfit = nearest_folder(Path(path))
     if unfit:
@@ -80,8 +80,8 @@ def check_can_create(path: str | Path) -> None:
 
 
 def nearest_folder(folder: Path) -> tuple[Path, Literal["", "no folder", "read-only"]]:
-    """The nearest existing parent of a folder (or itself), and why nothing can be written there. Raises StorageError if
-    no disk can hold it: a name is too long, say."""
+    """Return the nearest existing parent of a folder (or itself), and why nothing can be written there. Raises
+    StorageError if no disk can hold it: a name is too long, say."""
     try:
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.is_symlink() or path.exists())
     except OSError as error:
@@ -92,7 +92,8 @@ def nearest_folder(folder: Path) -> tuple[Path, Literal["", "no folder", "read-o
 
 
 def user_cache(kind: str) -> Path | None:
-    """The user's folder of such files: below `DENSEVIT_CACHE`, else `$XDG_CACHE_HOME/densevit`; None if it is off."""
+    """Return the user's folder of such files: below `DENSEVIT_CACHE`, else `$XDG_CACHE_HOME/densevit`; None if it is
+    off."""
     setting = os.environ.get("DENSEVIT_CACHE", "")
     if setting.lower() in ("off", "0", "no", "false"):
         return None
@@ -105,7 +106,8 @@ def user_cache(kind: str) -> Path | None:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`, for writers that insist on a name; moved into place if the block succeeds."""
+    """Give a temporary path beside `path`, for writers that insist on a name; moved into place if the block
+    succeeds."""
     path = Path(path)
     temporary = None
     try:
@@ -124,8 +126,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary folder beside `path`, renamed into place if the block succeeds. `replace`: a folder that stands there
-    goes once the new one is whole; otherwise `path` must not exist."""
+    """Give a temporary folder beside `path`, renamed into place if the block succeeds. `replace`: a folder that stands
+    there goes once the new one is whole; otherwise `path` must not exist."""
     path = Path(path)
     temporary = None
     try:
@@ -151,8 +153,8 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: str | Path) -> Iterator[Path]:
-    """A temporary folder beside `path`, gone at the end, for files that are to be tried before they are kept. Raises
-    StorageError if it cannot be made, or filled."""
+    """Give a temporary folder beside `path`, gone at the end, for files that are to be tried before they are kept.
+    Raises StorageError if it cannot be made, or filled."""
     folder = _temporary(Path(path))
     try:
         folder.mkdir()
@@ -164,7 +166,7 @@ def temporary_folder(path: str | Path) -> Iterator[Path]:
 
 
 def remove_stale_temporaries(folder: str | Path) -> list[Path]:
-    """Removes temporaries that dead processes of this machine left in `folder`; returns what it removed.
+    """Remove temporaries that dead processes of this machine left in `folder`; returns what it removed.
 
     A folder that was set aside for one that never came is put back.
     """
@@ -184,7 +186,7 @@ def remove_stale_temporaries(folder: str | Path) -> list[Path]:
 
 
 def remove(path: Path) -> None:
-    """Deletes a file or folder as far as it can be."""
+    """Delete a file or folder as far as it can be."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -192,7 +194,7 @@ def remove(path: Path) -> None:
 
 
 def require_free_space(folder: Path, size: int) -> None:
-    """Raises StorageError if the disk has not enough free space; known before half of it is written."""
+    """Raise StorageError if the disk has not enough free space; known before half of it is written."""
     free = shutil.disk_usage(folder).free
     if free < size:
         raise StorageError(

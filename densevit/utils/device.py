@@ -20,7 +20,7 @@ KINDS = ("cpu", "cuda", "mps", "xpu")
 
 
 def choose_device(name: str | torch.device) -> torch.device:
-    """Resolves `auto` to CUDA, else MPS, else the CPU. Raises ConfigError: no such device here."""
+    """Resolve `auto` to CUDA, else MPS, else the CPU. Raises ConfigError: no such device here."""
     name = available_kind() if name == "auto" else name
     kind = torch.device(name).type if isinstance(name, torch.device) else str(name).partition(":")[0]
     if kind not in KINDS:
@@ -36,12 +36,12 @@ def choose_device(name: str | torch.device) -> torch.device:
 
 
 def available_kind() -> str:
-    """The kind that `auto` stands for; touches no device."""
+    """Return the kind that `auto` stands for; touches no device."""
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def device_of_process(device: str, local_rank: int, local_size: int) -> str:
-    """The name of the device of one of several processes: each has a GPU of its own. Touches no device. Raises
+    """Return the name of the device of one of several processes: each has a GPU of its own. Touches no device. Raises
     ConfigError: one GPU is named for several processes."""
     name = available_kind() if device == "auto" else device
     if name == "cuda":
@@ -153,7 +153,7 @@ def read_pending(started: Iterable[tuple[Pending, T]], *, ahead: bool = True) ->
 
 
 def upload(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device, without waiting for what is queued there."""
+    """Return a tensor of the CPU on a device, without waiting for what is queued there."""
     pinned = device.type == "cuda" and x.device.type == "cpu"
     return x.pin_memory().to(device, non_blocking=True) if pinned else x.to(device)
 
@@ -168,8 +168,8 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, 
 
 
 def resolve(precision: str, device: torch.device) -> Precision:
-    """`auto` is bf16 where the hardware multiplies in it (CUDA GPUs from Ampere on; CPUs with AMX or AVX512-BF16).
-    Raises ConfigError: no such precision, or not on this device."""
+    """Return `auto` is bf16 where the hardware multiplies in it (CUDA GPUs from Ampere on; CPUs with AMX or
+    AVX512-BF16). Raises ConfigError: no such precision, or not on this device."""
     if precision != "auto":
         if precision not in DTYPES:
             raise ConfigError(f"precision: no {precision!r}; choose auto, {', '.join(DTYPES)}.")
@@ -188,7 +188,7 @@ def autocast(precision: Precision, device: torch.device) -> torch.autocast:
 
 
 def cast_weights(model: nn.Module, precision: Precision) -> None:
-    """Keeps linear and convolutional layers in the type to which autocast casts them in each call, in place.
+    """Keep linear and convolutional layers in the type to which autocast casts them in each call, in place.
 
     The numbers stay the same; memory of the weights is halved, and the casts are saved. Not for training.
     """
@@ -199,7 +199,7 @@ def cast_weights(model: nn.Module, precision: Precision) -> None:
 
 @contextmanager
 def gpu_products(*, tf32: bool, benchmark: bool = False) -> Iterator[None]:
-    """How a GPU multiplies fp32 numbers inside: in TF32, with 10 bits of mantissa, or exactly (IEEE).
+    """Set how a GPU multiplies fp32 numbers inside: in TF32, with 10 bits of mantissa, or exactly (IEEE).
 
     torch's own defaults are TF32 in convolutions and IEEE in matrix products. `benchmark`: cuDNN times its algorithms
     for each new size, which pays where sizes stay.
@@ -221,6 +221,6 @@ class Sizes:
     last: torch.Size | None = None
 
     def repeat(self, images: torch.Tensor) -> bool:
-        """Whether a batch has the size of the one before, as random crops have."""
+        """Return whether a batch has the size of the one before, as random crops have."""
         before, self.last = self.last, images.shape
         return before == self.last

@@ -66,7 +66,7 @@ class FolderLock:
         self._beating: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, also from an owner that is dead. Raises ConfigError: another process that is alive holds it.
+        """Take the lock, also from an owner that is dead. Raises ConfigError: another process that is alive holds it.
         Raises StorageError if the folder cannot be made or written."""
         try:
             self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
@@ -83,7 +83,7 @@ class FolderLock:
         self._beating.start()
 
     def release(self) -> None:
-        """Gives the lock back; folders that `acquire` made and that are still empty are removed."""
+        """Give the lock back; folders that `acquire` made and that are still empty are removed."""
         self._released.set()
         if self._beating is not None:
             self._beating.join()
@@ -114,7 +114,7 @@ class FolderLock:
         return True
 
     def _remove_stale(self) -> None:
-        """Removes the lock if its owner is dead. One process at a time, and only the lock that it has examined. Raises
+        """Remove the lock if its owner is dead. One process at a time, and only the lock that it has examined. Raises
         ConfigError if the owner is alive, or the lock is a link."""
         if self.path.is_symlink():
             raise ConfigError(f"{self.path} is a link, which no run writes. Remove it if no other run uses the folder.")
@@ -159,7 +159,7 @@ class FolderLock:
         return True
 
     def _read(self) -> Owner | None:
-        """None where there is no lock, or one that is damaged or not written out yet."""
+        """Return None where there is no lock, or one that is damaged or not written out yet."""
         try:
             owner = Owner(**json.loads(self.path.read_text()))
         except (OSError, ValueError, TypeError, RecursionError):
@@ -168,13 +168,13 @@ class FolderLock:
         return owner if numbers and all(isinstance(x, str) for x in (owner.machine, owner.folder)) else None
 
     def _touched(self) -> float:
-        """0 where there is no lock."""
+        """Return 0 where there is no lock."""
         with suppress(FileNotFoundError), open(self.path) as file:  # opened, so that NFS asks the server
             return os.fstat(file.fileno()).st_mtime
         return 0.0
 
     def _age(self, path: Path) -> float:
-        """Seconds since a file was touched, by the clock of the disk: those of two machines may differ."""
+        """Return the seconds since a file was touched, by the clock of the disk: those of two machines may differ."""
         probe = self.folder / f"{NAME}.{os.getpid()}.{secrets.token_hex(4)}"
         probe.touch()
         try:

@@ -19,7 +19,7 @@ TIMEOUT = 0.7  # seconds
 
 
 def is_reachable(url: str, timeout: float = TIMEOUT) -> bool:
-    """Whether the server of `url`, or its proxy, accepts a connection within `timeout` seconds."""
+    """Return whether the server of `url`, or its proxy, accepts a connection within `timeout` seconds."""
     address = urlsplit(url)
     if not address.hostname:
         return False
@@ -44,12 +44,12 @@ def is_reachable(url: str, timeout: float = TIMEOUT) -> bool:
 
 
 def hub() -> str:
-    """The address of the model hub; empty in offline mode."""
+    """Return the address of the model hub; empty in offline mode."""
     from huggingface_hub import constants
 
     return "" if constants.HF_HUB_OFFLINE else str(constants.ENDPOINT)
 
 
 def is_address(path: str | Path) -> bool:
-    """Whether it names a model elsewhere than at a path: on the hub, or in the package."""
+    """Return whether it names a model elsewhere than at a path: on the hub, or in the package."""
     return isinstance(path, str) and (path.startswith(SCHEME) or path == PACKAGED)

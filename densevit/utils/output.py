@@ -8,7 +8,7 @@ from typing import Any
 
 
 def print_once(text: object) -> None:
-    """Of several processes, the first one prints."""
+    """Print on the first of several processes alone."""
     if os.environ.get("RANK", "0") == "0":
         print(text)
 
@@ -76,7 +76,7 @@ class StandardOutput(LossyStream):
 
 
 def discard(stream: Any) -> None:
-    """Leads a stream whose reader has gone to nowhere, what it still holds too."""
+    """Lead a stream whose reader has gone to nowhere, what it still holds too."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -84,7 +84,7 @@ def discard(stream: Any) -> None:
 
 @contextmanager
 def open_standard_streams() -> Iterator[None]:
-    """Standard streams that the caller closed (`2>&-`) lead to nowhere, so that no file takes their numbers."""
+    """Lead standard streams that the caller closed (`2>&-`) to nowhere, so that no file takes their numbers."""
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(nowhere)

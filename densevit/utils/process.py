@@ -25,7 +25,7 @@ from densevit.errors import Preempted
 
 
 def process_exists(pid: int) -> bool:
-    """Whether a process of this machine runs; True where the system does not tell."""
+    """Return whether a process of this machine runs; True where the system does not tell."""
     if os.name == "nt":
         return True  # signal 0 is Ctrl+C there
     if (stat := _stat(pid)) and stat[0] in "ZX":
@@ -40,13 +40,13 @@ def process_exists(pid: int) -> bool:
 
 
 def process_start(pid: int) -> str:
-    """When a process started, in ticks since boot; it tells a number that is used again. Empty where unknown."""
+    """Return when a process started, in ticks since boot; it tells a number that is used again. Empty where unknown."""
     stat = _stat(pid)
     return stat[19] if stat else ""
 
 
 def machine_id() -> str:
-    """Where process numbers can be compared: host, boot and container. Empty where the system does not tell."""
+    """Return where process numbers can be compared: host, boot and container. Empty where the system does not tell."""
     if os.name == "nt":
         return ""
     boot = Path("/proc/sys/kernel/random/boot_id")
@@ -67,7 +67,7 @@ def peak_memory() -> int | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; none where there is no such file."""
+    """Return the fields of /proc/PID/stat from the state on; none where there is no such file."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -96,7 +96,7 @@ class SignalHandler:
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Yields an event that the first SIGINT or SIGTERM sets; one after `GRACE` seconds ends the process at once.
+    """Yield an event that the first SIGINT or SIGTERM sets; one after `GRACE` seconds ends the process at once.
 
     Inside another such block it is that block's event. Outside the main thread, where Python allows no handlers, the
     event is never set.
@@ -128,7 +128,7 @@ def removed_at_exit(folder: Path) -> Iterator[None]:
 
 
 def poll(message: str) -> None:
-    """To be called in long loops, where nothing is half done. Raises Preempted: with `message`, if a signal came to the
+    """Call this in long loops, where nothing is half done. Raises Preempted: with `message`, if a signal came to the
     `interruptible` block around the caller."""
     listener = _listener()
     if listener is not None and listener.asked.is_set():
@@ -166,7 +166,7 @@ def _second_signal_ends() -> Iterator[None]:
 
 
 def _end_at_second(signals: socket.socket) -> None:
-    """Reads the numbers of the signals that came, until a zero."""
+    """Read the numbers of the signals that came, until a zero."""
     first = None
     while number := signals.recv(1)[0]:
         if number not in OURS:
@@ -196,7 +196,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def all_gather(self, value: Any) -> list[Any]:
-        """The value of each process, in order of rank, on every process."""
+        """Return the value of each process, in order of rank, on every process."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -204,7 +204,7 @@ class ProcessGroup:
         return values
 
     def on_all(self, work: Callable[[], T]) -> list[T]:
-        """Runs `work` on every process and returns all results by rank; the first error is raised on all of them."""
+        """Run `work` on every process and returns all results by rank; the first error is raised on all of them."""
         value: tuple[T, ...] = ()
         error: Exception | None = None
         try:
@@ -218,7 +218,7 @@ class ProcessGroup:
         return [value[0] for value, _ in results]
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """Runs `work` on rank 0 and returns its result on every process; its error is raised on all of them."""
+        """Run `work` on rank 0 and returns its result on every process; its error is raised on all of them."""
         return self.on_all(work if self.is_main else cast(Callable[[], T], lambda: None))[0]
 
 

@@ -38,7 +38,7 @@ class Lines:
 
 
 def shows_bars() -> bool:
-    """Whether what is printed to stderr can be drawn over: by a notebook, or a terminal that has a width."""
+    """Return whether what is printed to stderr can be drawn over: by a notebook, or a terminal that has a width."""
     return in_notebook() or (sys.stderr.isatty() and terminal_width() > 0)
 
 
@@ -51,7 +51,7 @@ def terminal_width() -> int:
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel shows what is printed."""
+    """Return whether a Jupyter kernel shows what is printed."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
     return shell is not None and "IPKernelApp" in shell.config

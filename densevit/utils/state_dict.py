@@ -18,7 +18,7 @@ def load_strict(
     what: str = "the model",
     ignore: Callable[[str], bool] = lambda name: False,
 ) -> None:
-    """Loads all weights of `module`, or none. Raises CheckpointError: counts and the first five names of weights that
+    """Load all weights of `module`, or none. Raises CheckpointError: counts and the first five names of weights that
     are missing, unexpected, of another shape or type, or not finite.
 
     Args:
@@ -55,7 +55,7 @@ def load_strict(
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """A sha256 of names and values in fp32, so that it does not depend on the type they are stored in."""
+    """Return a sha256 of names and values in fp32, so that it does not depend on the type they are stored in."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         values = tensors[name].detach().cpu().float().contiguous().numpy()
@@ -65,7 +65,7 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_convertible(tensor: Tensor, weight: Tensor) -> bool:
-    """False for quantised and sparse tensors, and for integers and booleans in place of floats."""
+    """Return False for quantised and sparse tensors, and for integers and booleans in place of floats."""
     return tensor.layout == weight.layout and (tensor.is_floating_point() or not weight.is_floating_point())
 
 

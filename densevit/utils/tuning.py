@@ -12,7 +12,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
 def tune_malloc() -> None:
-    """Lets glibc keep up to a gigabyte of freed memory for the next array.
+    """Let glibc keep up to a gigabyte of freed memory for the next array.
 
     By default glibc maps blocks of over 32 MB anew each time, and the page faults cost a tenth of a training step or of
     a prediction on a CPU, and a third of scoring a map. This changes the whole process, so programs call it, not the
@@ -45,7 +45,7 @@ SPINS = "10000"  # tens of microseconds: the pause between two operations
 
 
 def limit_spinning() -> None:
-    """Lets threads that wait for another sleep after a short while; to be called before torch is imported.
+    """Let threads that wait for another sleep after a short while; to be called before torch is imported.
 
     By default GNU's OpenMP lets them turn for milliseconds at each of the hundreds of barriers of a network. Where
     other work needs the cores, our own decoding threads for example, that takes the time of the thread that all wait

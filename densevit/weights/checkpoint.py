@@ -62,7 +62,7 @@ def write(
     state: Mapping[str, Any],
     manifest: Manifest,
 ) -> None:
-    """Writes the whole folder or nothing; an existing one is replaced at the end. Raises CheckpointError if a weight is
+    """Write the whole folder or nothing; an existing one is replaced at the end. Raises CheckpointError if a weight is
     NaN or infinite; such a checkpoint must never replace a good one. Raises StorageError if the disk is full or
     read-only."""
     bad = [name for name, value in weights.items() if not is_finite(value)]
@@ -80,7 +80,7 @@ def not_finite(folder: Path, names: Sequence[str]) -> str:
 def complete(
     folder: Path, hashes: Mapping[str, str], config: str, state: Mapping[str, Any], manifest: Manifest
 ) -> None:
-    """Writes what a folder needs besides its weights, the manifest last. `hashes`: sha256 of the weights' files."""
+    """Write what a folder needs besides its weights, the manifest last. `hashes`: sha256 of the weights' files."""
     hashes = {
         **hashes,
         STATE: atomic_io.atomic_write(folder / STATE, lambda file: torch.save(dict(state), file)),
@@ -90,13 +90,13 @@ def complete(
 
 
 def with_checksum(content: Mapping[str, Any]) -> str:
-    """The text of a manifest, with a checksum of its content."""
+    """Return the text of a manifest, with a checksum of its content."""
     text = json.dumps(content, indent=1)
     return json.dumps({**content, "checksum": hashlib.sha256(text.encode()).hexdigest()}, indent=1)
 
 
 def parse_manifest(text: str, folder: Path) -> Manifest:
-    """Raises ValueError, TypeError if the checksum does not fit. Raises CheckpointError: of a newer schema."""
+    """Raise ValueError, TypeError if the checksum does not fit. Raises CheckpointError: of a newer schema."""
     content = json.loads(text)
     if not isinstance(content, dict):
         raise ValueError("no object")
@@ -109,7 +109,7 @@ def parse_manifest(text: str, folder: Path) -> Manifest:
 
 
 def num_bytes(tree: Any) -> int:
-    """Bytes of all tensors in it."""
+    """Return the bytes of all tensors in it."""
     if isinstance(tree, Tensor):
         return tree.nbytes
     values = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list | tuple) else ()
@@ -117,17 +117,17 @@ def num_bytes(tree: Any) -> int:
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor], card: ModelCard) -> str:
-    """A single file that is complete for inference; returns its sha256."""
+    """Return a single file that is complete for inference; returns its sha256."""
     return tensor_files.write(path, weights, header(card))
 
 
 def header(card: ModelCard) -> dict[str, str]:
-    """The metadata of a weights file."""
+    """Return the metadata of a weights file."""
     return {CARD: json.dumps(card.to_dict())}
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Raises CheckpointError if it is missing or damaged."""
+    """Raise CheckpointError if it is missing or damaged."""
     path = folder / MANIFEST
     try:
         return parse_manifest(path.read_bytes().decode(), folder)
@@ -140,7 +140,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, verified: Collection[str] = ()) -> Manifest:
-    """Reads the manifest and checks every byte against it, except of the files in `verified`. Raises CheckpointError
+    """Read the manifest and checks every byte against it, except of the files in `verified`. Raises CheckpointError
     naming the file that is missing or differs; or the folder has another step's name."""
     manifest = read_manifest(folder)
 
@@ -168,7 +168,7 @@ def _sha256(path: Path) -> str:
 
 
 def steps(folder: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first, verified or not."""
+    """Return the checkpoints of a run, oldest first, verified or not."""
     folders = [path for path in folder.glob("step-*") if STEP.match(path.name)] if folder.is_dir() else []
     return sorted(folders, key=step_of)
 
@@ -179,7 +179,7 @@ def step_of(folder: Path) -> int:
 
 
 def locate(path: str | Path) -> Path:
-    """Finds the checkpoint at a path: a weights file, a step folder, or the best (else last) of a run. Raises
+    """Find the checkpoint at a path: a weights file, a step folder, or the best (else last) of a run. Raises
     CheckpointError if there is none."""
     path = Path(path)
     if path.is_file() or (path / WEIGHTS).is_file() or (path / MANIFEST).is_file():
@@ -196,15 +196,15 @@ def locate(path: str | Path) -> Path:
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], ModelCard]:
-    """Weights and card; a folder is verified first. Raises CheckpointError: missing, damaged, or a weights file without
-    our card."""
+    """Return the weights and card; a folder is verified first. Raises CheckpointError: missing, damaged, or a weights
+    file without our card."""
     tensors, _, card = read_whole(path)
     return tensors, card
 
 
 def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], ModelCard]:
-    """Weights, unused tensors of published files, and card; see `read`. Raises CheckpointError: missing, damaged, or a
-    weights file without our card."""
+    """Return the weights, unused tensors of published files, and card; see `read`. Raises CheckpointError: missing,
+    damaged, or a weights file without our card."""
     path = locate(path)
     folder = path if path.is_dir() else path.parent
     if path.is_dir():
@@ -222,8 +222,8 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
 
 
 def read_card(path: str | Path) -> ModelCard:
-    """The card alone, from the header of the weights file. Raises CheckpointError: missing, damaged, or a weights file
-    without our card."""
+    """Return the card alone, from the header of the weights file. Raises CheckpointError: missing, damaged, or a
+    weights file without our card."""
     path = locate(path)
     if path.is_dir():
         path = path / (FIRST_SHARD if is_sharded(path) else WEIGHTS)
@@ -245,7 +245,7 @@ def parse_card(text: str, path: Path) -> ModelCard:
 
 
 def has_card(path: Path) -> bool:
-    """Whether a file is a densevit weights file, by its header."""
+    """Return whether a file is a densevit weights file, by its header."""
     return path.suffix in SAFETENSORS and CARD in read_metadata(path)
 
 
@@ -254,7 +254,8 @@ def is_sharded(folder: Path) -> bool:
 
 
 def read_state(folder: Path, like: Callable[[str], Tensor | None] = lambda path: None) -> dict[str, Any]:
-    """The resume state of a verified folder, with its weights. `like`: of a sharded one, see `tensor_files.fill`."""
+    """Return the resume state of a verified folder, with its weights. `like`: of a sharded one, see
+    `tensor_files.fill`."""
     state = dict(read_pickled(folder / STATE))
     if is_sharded(folder):
         return migrate_state(tensor_files.fill(folder, state, like))

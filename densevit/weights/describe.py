@@ -28,7 +28,7 @@ BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers?|resblocks)\.(\d+)\.")
 
 
 def describe_densevit(path: Path) -> Description:
-    """Raises CheckpointError: missing, or damaged."""
+    """Raise CheckpointError: missing, or damaged."""
     tensors, unused, card = checkpoint.read_whole(path)
     source = checkpoint.locate(path)
     manifest = checkpoint.read_manifest(source) if (source / checkpoint.MANIFEST).is_file() else None
@@ -47,7 +47,7 @@ def describe_densevit(path: Path) -> Description:
 
 
 def describe_third_party(raw: RawCheckpoint) -> Description:
-    """Describes a third-party file."""
+    """Describe a third-party file."""
     names = detect.matching_families(raw)
     families: Mapping[str, Any] = FAMILIES.components
     kinds = [{"family": name, "means": families[name].description, "licence": families[name].licence} for name in names]
@@ -142,7 +142,7 @@ def _others(facts: Description) -> Iterator[str]:
 
 
 def ignored_tensors(raw: RawCheckpoint) -> str:
-    """A note on the number of ignored tensors."""
+    """Return a note on the number of ignored tensors."""
     return f"; {raw.others} other tensors are ignored" if raw.others else ""
 
 

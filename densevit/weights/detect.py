@@ -18,7 +18,7 @@ IN_FOLDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model
 
 
 def read_raw(path: Path) -> RawCheckpoint:
-    """Reads a file, a Hugging Face folder, or a folder with a backbone and a head. Raises CheckpointError: missing,
+    """Read a file, a Hugging Face folder, or a folder with a backbone and a head. Raises CheckpointError: missing,
     damaged, or without weights."""
     if path.is_file():
         return unwrap_module(RawCheckpoint(path, read_tensors(path)))
@@ -39,7 +39,7 @@ def read_raw(path: Path) -> RawCheckpoint:
 
 
 def unwrap_module(raw: RawCheckpoint) -> RawCheckpoint:
-    """The model inside of another module, as in Lightning checkpoints: `model.`, `student.net.`.
+    """Return the model inside of another module, as in Lightning checkpoints: `model.`, `student.net.`.
 
     Under a name that is not in `MODULES`, it must be all that the file holds: otherwise it is a part of another model.
     Raises CheckpointError if there are several, as a student and its teacher.
@@ -64,7 +64,7 @@ def _below(raw: RawCheckpoint, prefix: str) -> RawCheckpoint:
 
 
 def shards(index: Path) -> list[str]:
-    """The files that an index names, in its folder."""
+    """Return the files that an index names, in its folder."""
     named = read_json(index).get("weight_map")
     if not isinstance(named, dict) or not named or not all(isinstance(file, str) for file in named.values()):
         raise CheckpointError(f"{index}: a `weight_map` should give each tensor's file, got {str(named)[:60]}.")
@@ -72,18 +72,18 @@ def shards(index: Path) -> list[str]:
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
-    """An object; empty where there is no file."""
+    """Return an object; empty where there is no file."""
     return read_object(path, CheckpointError) if path.is_file() else {}
 
 
 def matching_families(raw: RawCheckpoint) -> list[str]:
-    """The families whose keys fit."""
+    """Return the families whose keys fit."""
     return [name for name, component in FAMILIES.components.items() if _class(component).recognises(raw)]
 
 
 def detect(raw: RawCheckpoint) -> str:
-    """The one family that it can be. Raises CheckpointError: several or none; the choices are listed with what each
-    description."""
+    """Return the one family that it can be. Raises CheckpointError: several or none; the choices are listed with what
+    each description."""
     names = matching_families(raw)
     if len(names) == 1:
         return names[0]

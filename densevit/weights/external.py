@@ -33,7 +33,7 @@ class RawCheckpoint:
         return all(name in self.tensors for name in names)
 
     def need(self, *names: str) -> None:
-        """Raises CheckpointError if some of these tensors are not in the file."""
+        """Raise CheckpointError if some of these tensors are not in the file."""
         if missing := [name for name in names if name not in self.tensors]:
             first = ", ".join(list(self.tensors)[:5]) or "none"
             raise CheckpointError(
@@ -79,29 +79,29 @@ class Family(ABC):
     @classmethod
     @abstractmethod
     def recognises(cls, raw: RawCheckpoint) -> bool:
-        """Whether the file may be of this family, by its names, shapes and config alone."""
+        """Return whether the file may be of this family, by its names, shapes and config alone."""
 
     @abstractmethod
     def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
-        """The file in densevit's terms. Raises CheckpointError if it is of this family, but damaged or of an unknown
-        size; with counts and names."""
+        """Return the file in densevit's terms. Raises CheckpointError if it is of this family, but damaged or of an
+        unknown size; with counts and names."""
 
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
-        """Our tensors under the names of the original, the inverse of `read`. Raises CheckpointError if the model is of
-        another architecture, or this direction is not implemented."""
+        """Return our tensors under the names of the original, the inverse of `read`. Raises CheckpointError if the
+        model is of another architecture, or this direction is not implemented."""
         raise CheckpointError(f"weights are not written back to the layout of {type(self).__name__}.")
 
     def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
-        """JSON files beside the tensors, by file name; none for layouts of one file."""
+        """Return JSON files beside the tensors, by file name; none for layouts of one file."""
         return {}
 
     @classmethod
     def writer(cls, card: ModelCard) -> "Family":
-        """The family that writes such a model, with options from the card."""
+        """Return the family that writes such a model, with options from the card."""
         return cls()
 
     def check_components(self, card: ModelCard, *, encoder: str, decoder: str) -> None:
-        """Raises CheckpointError if the model has other parts, or several heads."""
+        """Raise CheckpointError if the model has other parts, or several heads."""
         have = (card.model["encoder"]["type"], card.model["decoder"]["type"], len(card.model["heads"]))
         if have != (encoder, decoder, 1) or card.model.get("decoders"):
             raise CheckpointError(

@@ -13,7 +13,7 @@ Spec = Mapping[str, Any]
 
 
 def filled(spec: Spec | None, stored: Spec) -> dict[str, Any]:
-    """A component of the config; without a `type` it is the file's, updated with the config's options."""
+    """Return a component of the config; without a `type` it is the file's, updated with the config's options."""
     return dict(spec) if spec and "type" in spec else {**stored, **(spec or {})}
 
 
@@ -34,7 +34,7 @@ class PartialLoader:
         self.new: list[str] = []
 
     def load_matching(self) -> str:
-        """Loads, and returns a report of what was loaded and what is new. Raises CheckpointError if the encoder is not
+        """Load, and returns a report of what was loaded and what is new. Raises CheckpointError if the encoder is not
         the file's, or a conditioning of the same options does not fit."""
         theirs = self.published.model
         mine, other = self.spec["encoder"]["type"], theirs["encoder"]["type"]
@@ -65,7 +65,7 @@ class PartialLoader:
             self.load(name)
 
     def conditioning(self, name: str, mine: Spec, other: Spec | None) -> None:
-        """Loads a conditioning if its options are the same, but for the frames of a window over a video."""
+        """Load a conditioning if its options are the same, but for the frames of a window over a video."""
         if other is None:
             self.keep_initial(name, "the file's model has none")
         elif differing := [key for key in mine if key in other and key != "frames" and mine[key] != other[key]]:
@@ -74,7 +74,7 @@ class PartialLoader:
             self.load(name)
 
     def head(self, name: str, mine: Spec, other: Spec | None) -> None:
-        """Loads a head if type, activation and shapes are the same."""
+        """Load a head if type, activation and shapes are the same."""
         why = self.mismatch(name, mine, other)
         if why:
             self.keep_initial(name, why)

@@ -18,7 +18,7 @@ INTERNAL = frozenset(vars(nn.Module()))  # hooks, and the parameters, buffers an
 
 
 def weights_fingerprint(model: nn.Module) -> str:
-    """A hash of the weights: the same path may hold other weights tomorrow."""
+    """Return a hash of the weights: the same path may hold other weights tomorrow."""
     digest = hashlib.sha256()
     for name, value in model.state_dict().items():
         digest.update(name.encode())
@@ -27,7 +27,7 @@ def weights_fingerprint(model: nn.Module) -> str:
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """A hash of the weights, the classes of all modules with their source files, and their attributes."""
+    """Return a hash of the weights, the classes of all modules with their source files, and their attributes."""
     digest = hashlib.sha256(weights_fingerprint(model).encode())
     for name, module in model.named_modules():
         attributes = {key: value for key, value in vars(module).items() if key not in INTERNAL}
@@ -41,7 +41,7 @@ def model_fingerprint(model: nn.Module) -> str:
 
 
 def versions(*packages: str) -> list[str]:
-    """`name=version` of installed packages."""
+    """Return `name=version` of installed packages."""
     return [f"{name}={installed_version(name)}" for name in packages]
 
 
@@ -53,7 +53,7 @@ def installed_version(name: str) -> str:
 
 
 def describe(value: Any, seen: tuple[int, ...] = ()) -> Any:
-    """Nested plain data that is equal in every process for equal attributes."""
+    """Return the nested plain data that is equal in every process for equal attributes."""
     if value is None or isinstance(value, str | bytes | int | float | complex):
         return value
     if id(value) in seen:
@@ -86,7 +86,7 @@ def tensor_bytes(value: Tensor) -> Any:
 
 
 def source_files(model: nn.Module) -> Iterator[Path]:
-    """The files of all modules' classes: of plug-ins, too."""
+    """Yield the files of all modules' classes: of plug-ins, too."""
     for kind in {type(module) for module in model.modules()}:
         try:
             path = inspect.getsourcefile(kind)

@@ -69,7 +69,7 @@ KNOWN: Mapping[str, ReadAs] = {
 
 
 def parse(text: str) -> Address:
-    """Raises CheckpointError: no owner and name."""
+    """Raise CheckpointError: no owner and name."""
     owner, slash, rest = text.removeprefix(SCHEME).partition("/")
     name, _, file = rest.partition("/")
     name, _, revision = name.partition("@")
@@ -81,14 +81,14 @@ def parse(text: str) -> Address:
 
 
 def read_as_of(text: str) -> ReadAs | None:
-    """Family and options of a known repository."""
+    """Return the family and options of a known repository."""
     repository = parse(text).repository
     return next((row for pattern, row in KNOWN.items() if fnmatch.fnmatchcase(repository, pattern)), None)
 
 
 def fetch(text: str) -> Path:
-    """The model's file, or a folder with its weights and configs, in huggingface_hub's cache or in the package. Raises
-    CheckpointError: neither in the cache nor reachable, no such model, or several weights files."""
+    """Return the model's file, or a folder with its weights and configs, in huggingface_hub's cache or in the package.
+    Raises CheckpointError: neither in the cache nor reachable, no such model, or several weights files."""
     if text == PACKAGED:
         return PACKAGED_FOLDER
     address = parse(text)
@@ -120,7 +120,7 @@ def download(address: Address) -> Path:
 
 
 def cached_snapshot(address: Address) -> Path | None:
-    """The newest snapshot in the cache."""
+    """Return the newest snapshot in the cache."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -130,7 +130,8 @@ def cached_snapshot(address: Address) -> Path | None:
 
 
 def select_files(address: Address, names: Sequence[str]) -> list[str]:
-    """The files of a repository that make up the model. Raises CheckpointError: none, or several weights files."""
+    """Return the files of a repository that make up the model. Raises CheckpointError: none, or several weights
+    files."""
     if address.file:
         if address.file not in names:
             raise CheckpointError(f"{address}: no such file; there are {some_names(names)}.")
@@ -148,12 +149,12 @@ def select_files(address: Address, names: Sequence[str]) -> list[str]:
 
 
 def model_path(folder: Path, names: Sequence[str]) -> Path:
-    """The folder if it is one model, else the file."""
+    """Return the folder if it is one model, else the file."""
     return folder if names[0] in IN_FOLDER else folder / names[0]
 
 
 def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard) -> None:
-    """Writes a folder for `densevit.load` and the hub: weights with their card, and a README. Raises CheckpointError if
+    """Write a folder for `densevit.load` and the hub: weights with their card, and a README. Raises CheckpointError if
     it exists already. Raises StorageError if it cannot be written."""
     if folder.exists():
         raise CheckpointError(f"{folder}: exists already; nothing is replaced.")
@@ -163,7 +164,7 @@ def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard
 
 
 def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard, *, private: bool = False) -> str:
-    """Saves to a repository `owner/name` on the hub, made where there is none; returns its address. Raises
+    """Save to a repository `owner/name` on the hub, made where there is none; returns its address. Raises
     CheckpointError: not reachable, or refused; with the hub's reason."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -187,14 +188,14 @@ def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard,
 
 
 def licence_note(card: ModelCard) -> str:
-    """Terms for publishing the weights; empty for most licences."""
+    """Return the terms for publishing the weights; empty for most licences."""
     if card.licence == "unknown":
         return "The licence of the weights that training started from is not recorded. "
     return DINOV3_NOTE if "dinov3" in card.licence.lower() else ""
 
 
 def readme(card: ModelCard) -> str:
-    """The README of a repository, with metadata for the hub."""
+    """Return the README of a repository, with metadata for the hub."""
     kinds = {name: output.kind for name, output in card.outputs.items()}
     task = "image-segmentation" if set(kinds.values()) == {"labels"} else "depth-estimation"
     spdx = card.licence.lower()

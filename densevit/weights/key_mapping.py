@@ -29,17 +29,17 @@ class KeyMapping:
     unused: Sequence[str] = ()  # patterns of tensors in original files that no forward pass uses, or that are computed
 
     def to_densevit(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Under densevit's names; names that no rule matches stay, for the loader to report."""
+        """Return the weights under densevit's names; names that no rule matches stay, for the loader to report."""
         used = {name: tensor for name, tensor in tensors.items() if not matches_any(name, self.unused)}
         return {translate(name, self.rules): tensor for name, tensor in used.items()}
 
     def unused_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The unused tensors, under densevit's names."""
+        """Return the unused tensors, under densevit's names."""
         unused = {name: tensor for name, tensor in tensors.items() if matches_any(name, self.unused)}
         return {translate(name, self.rules): tensor for name, tensor in unused.items()}
 
     def to_original(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Under the original names, unused tensors included if given."""
+        """Return the weights under the original names, unused tensors included if given."""
         back = [(ours, theirs) for theirs, ours in self.rules]
         return {translate(name, back): tensor for name, tensor in tensors.items()}
 
@@ -72,7 +72,7 @@ UNUSED = "spare."
 
 
 def add_unused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Adds DINOv2's mask token and the deepest fusion's residual unit, as zeros if absent."""
+    """Add DINOv2's mask token and the deepest fusion's residual unit, as zeros if absent."""
     full = dict(tensors)
     full.setdefault("encoder.vit.mask_token", torch.zeros(1, tensors["encoder.vit.cls_token"].shape[-1]))
     for name, tensor in tensors.items():
@@ -82,7 +82,7 @@ def add_unused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def split_unused(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Splits the tensors of our file into the model's and the unused ones, these under their own names."""
+    """Split the tensors of our file into the model's and the unused ones, these under their own names."""
     unused = {name.removeprefix(UNUSED): tensor for name, tensor in tensors.items() if name.startswith(UNUSED)}
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(UNUSED)}, unused
 
@@ -94,8 +94,8 @@ HEAD_DIM = 64  # channels of an attention head in every published ViT, from S to
 def vit_options(
     tensors: Mapping[str, Tensor], source: object, *, gated: bool = False, heads: int = 0
 ) -> dict[str, Any]:
-    """Options of the encoder `vit` for tensors under its names. Raises CheckpointError if a tensor is missing, position
-    embeddings of no square grid, or channels not a multiple of 64.
+    """Return the options of the encoder `vit` for tensors under its names. Raises CheckpointError if a tensor is
+    missing, position embeddings of no square grid, or channels not a multiple of 64.
 
     Args:
         source: the file, for error messages.
@@ -136,5 +136,5 @@ def num_blocks(tensors: Mapping[str, Tensor], prefix: str = f"{STEM}blocks.") ->
 
 
 def four_even_blocks(depth: int) -> tuple[int, ...]:
-    """The last blocks of four equal parts: 5, 11, 17 and 23 of 24."""
+    """Return the last blocks of four equal parts: 5, 11, 17 and 23 of 24."""
     return tuple(depth * i // 4 - 1 for i in range(1, 5))

@@ -14,18 +14,18 @@ Options = Mapping[str, Any]
 
 
 def lora_of(model: Mapping[str, Any]) -> Options | None:
-    """The options `lora` of a model's encoder; None where it has no updates."""
+    """Return the options `lora` of a model's encoder; None where it has no updates."""
     options: Options | None = (model.get("encoder") or {}).get("lora")
     return options
 
 
 def is_update(name: str) -> bool:
-    """Whether a tensor of this name belongs to an update."""
+    """Return whether a tensor of this name belongs to an update."""
     return name.endswith((A, B, MAGNITUDE))
 
 
 def merge(tensors: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]:
-    """The tensors of the model without updates that predicts the same."""
+    """Return the tensors of the model without updates that predicts the same."""
     scale = (options.get("alpha") or options["rank"]) / options["rank"]
     merged = {name: tensor for name, tensor in tensors.items() if not is_update(name)}
     for name in tensors:
@@ -37,7 +37,7 @@ def merge(tensors: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]:
 
 
 def merged_checkpoint(opened: ConvertedCheckpoint) -> ConvertedCheckpoint:
-    """A checkpoint without updates that predicts the same; the checkpoint itself where it has none."""
+    """Return a checkpoint without updates that predicts the same; the checkpoint itself where it has none."""
     options = lora_of(opened.model)
     if options is None:
         return opened
@@ -49,7 +49,7 @@ def merged_checkpoint(opened: ConvertedCheckpoint) -> ConvertedCheckpoint:
 def fitted_checkpoint(
     opened: ConvertedCheckpoint, options: Options | None, initial: Mapping[str, Tensor]
 ) -> ConvertedCheckpoint:
-    """A checkpoint with the updates that a new model has, which starts from it.
+    """Return a checkpoint with the updates that a new model has, which starts from it.
 
     The checkpoint's updates are kept where they are of the same kind, and merged otherwise; then the new model has the
     `initial` updates, which change nothing yet.

@@ -48,7 +48,7 @@ PREFIXES = {
 
 
 def migrate_card(card: Tree) -> Tree:
-    """A model card as stored, in today's names."""
+    """Return a model card as stored, in today's names."""
     card = _renamed(card, {"taps": "out_indices"})
     if card.get("resize"):
         card["resize"] = _renamed(card["resize"], RESIZE)
@@ -59,7 +59,7 @@ def migrate_card(card: Tree) -> Tree:
 
 
 def migrate_config(run: Tree) -> Tree:
-    """A resolved training config as stored, in today's names."""
+    """Return a resolved training config as stored, in today's names."""
     run = _renamed(run, RUN)
     if "pretrain" in run:
         pretrain = run.pop("pretrain")
@@ -81,7 +81,7 @@ def migrate_config(run: Tree) -> Tree:
 
 
 def migrate_state(state: Tree) -> Tree:
-    """The state for resuming as stored, in today's names."""
+    """Return the state for resuming as stored, in today's names."""
     state = _renamed(state, STATE)
     if "loss_weighting" in state:
         weighting = state.pop("loss_weighting")
@@ -90,7 +90,7 @@ def migrate_state(state: Tree) -> Tree:
 
 
 def migrate_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
-    """The weights of a model as stored, by today's names."""
+    """Return the weights of a model as stored, by today's names."""
     return {
         next((new + name.removeprefix(old) for old, new in PREFIXES.items() if name.startswith(old)), name): tensor
         for name, tensor in tensors.items()
@@ -98,7 +98,7 @@ def migrate_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
 
 
 def migrate_model(model: Tree) -> Tree:
-    """The `model` section of a config, or of a card, in today's names."""
+    """Return the `model` section of a config, or of a card, in today's names."""
     model = _conditioned(_renamed(model, MODEL))
     if model.get("resize"):
         model["resize"] = _renamed(model["resize"], RESIZE)
@@ -142,5 +142,5 @@ def _component(component: Tree, kind: str) -> Tree:
 
 
 def _renamed(tree: Tree, names: Mapping[str, str]) -> Tree:
-    """A copy with keys renamed, in their order."""
+    """Return a copy with keys renamed, in their order."""
     return {names.get(key, key): value for key, value in tree.items()}

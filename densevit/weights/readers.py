@@ -38,8 +38,9 @@ PREFIXES = ("module.", "_orig_mod.")
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """The state dict of a `.safetensors`, pickled PyTorch or NumPy `.npz` file, without wrappers and launcher prefixes.
-    Raises CheckpointError: missing, damaged, of another format, or with anything but tensors and plain values inside.
+    """Return the state dict of a `.safetensors`, pickled PyTorch or NumPy `.npz` file, without wrappers and launcher
+    prefixes. Raises CheckpointError: missing, damaged, of another format, or with anything but tensors and plain values
+    inside.
     """
     path = Path(path)
     if not path.is_file():
@@ -56,7 +57,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and the metadata of the header."""
+    """Return the tensors and the metadata of the header."""
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
@@ -65,7 +66,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a safetensors header, without its tensors; empty where the file is none."""
+    """Return the metadata of a safetensors header, without its tensors; empty where the file is none."""
     try:
         with safe_open(path, framework="pt") as file:
             return file.metadata() or {}
@@ -74,7 +75,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def read_arrays(path: Path) -> dict[str, Tensor]:
-    """The arrays of an `.npz` file, such as Google's Vision Transformers; pickled ones are refused."""
+    """Return the arrays of an `.npz` file, such as Google's Vision Transformers; pickled ones are refused."""
     if not zipfile.is_zipfile(path):
         raise CheckpointError(f"{path}: not an .npz file, or cut short.")
     try:
@@ -89,7 +90,7 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
 
 
 def read_pickled(path: Path) -> Any:
-    """The content of a PyTorch file of tensors and plain Python values."""
+    """Return the content of a PyTorch file of tensors and plain Python values."""
     if _is_torchscript(path):
         raise CheckpointError(f"{path}: a TorchScript program, not weights; save the state dict of its module instead.")
     try:
@@ -118,7 +119,7 @@ def _is_torchscript(path: Path) -> bool:
 
 
 def _wrong_file_hint(path: Path) -> str:
-    """A hint on a file that is no weights file, as a Git LFS pointer."""
+    """Return a hint on a file that is no weights file, as a Git LFS pointer."""
     with open(path, "rb") as file:
         head = file.read(64).lstrip().lower()
     return next((f" {what}" for start, what in WRONG_FILE_HINTS.items() if head.startswith(start)), "")
@@ -157,7 +158,7 @@ MARK = "patch_embed.proj.weight"  # of every backbone of DINOv2 and DINOv3
 
 
 def read_backbone(raw: RawCheckpoint, backbone: Path | None, usual: str, head: tuple[str, ...]) -> dict[str, Tensor]:
-    """The tensors of the backbone under its own names: from its own file, or from that of the head. Raises
+    """Return the tensors of the backbone under its own names: from its own file, or from that of the head. Raises
     CheckpointError: not found, or several files fit.
 
     Args:
@@ -189,7 +190,7 @@ def read_backbone(raw: RawCheckpoint, backbone: Path | None, usual: str, head: t
 
 
 def pair_in_folder(folder: Path) -> tuple[Path, ...]:
-    """The two weights files of a folder that has exactly two; otherwise none."""
+    """Return the two weights files of a folder that has exactly two; otherwise none."""
     if not folder.is_dir():
         return ()
     files = sorted(path for path in folder.iterdir() if path.suffix in SAFETENSORS + PICKLED and path.is_file())
@@ -197,7 +198,7 @@ def pair_in_folder(folder: Path) -> tuple[Path, ...]:
 
 
 def read_pair(files: tuple[Path, ...]) -> dict[str, Tensor]:
-    """The tensors of both. Raises CheckpointError if they are no head and backbone, which share names."""
+    """Return the tensors of both. Raises CheckpointError if they are no head and backbone, which share names."""
     first, second = (read_tensors(path) for path in files)
     common = sorted(first.keys() & second.keys())
     if common:
@@ -209,7 +210,7 @@ def read_pair(files: tuple[Path, ...]) -> dict[str, Tensor]:
 
 
 def check_width(raw: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) -> None:
-    """Raises CheckpointError if the backbone does not have the channels that the head reads."""
+    """Raise CheckpointError if the backbone does not have the channels that the head reads."""
     width = int(tensors[MARK].shape[0])
     if width != head:
         raise CheckpointError(f"{raw.path}: its head reads {head} channels, this backbone has {width}; take its own.")
@@ -265,6 +266,6 @@ _LOCK = threading.Lock()  # torch's list of safe globals is global
 
 @contextmanager
 def allow_harmless_values() -> Iterator[None]:
-    """Context in which files may hold these values."""
+    """Open a context in which files may hold these values."""
     with _LOCK, torch.serialization.safe_globals(STAND_INS):
         yield

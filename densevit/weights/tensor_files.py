@@ -57,7 +57,8 @@ class Part:
 
 
 def mapped(tree: Any, function: Callable[[str, Tensor], Any], path: str = "") -> Any:
-    """The same tree with each tensor replaced by `function(path, tensor)`; keys on the path are joined by `/`."""
+    """Return the same tree with each tensor replaced by `function(path, tensor)`; keys on the path are joined by
+    `/`."""
     if isinstance(tree, Tensor):
         return function(path, tree)
     if isinstance(tree, Mapping):
@@ -102,8 +103,8 @@ def write_shard(folder: Path, rank: int, parts: Mapping[str, Part], metadata: Ma
 
 
 def fill(folder: Path, tree: Any, like: Callable[[str], Tensor | None] = lambda path: None) -> Any:
-    """The tree of a verified folder with tensors in place of their shapes. `like`: path of a tensor -> a tensor of this
-    process; where it is sharded, only its part is read. Others are read whole, onto the CPU."""
+    """Return the tree of a verified folder with tensors in place of their shapes. `like`: path of a tensor -> a tensor
+    of this process; where it is sharded, only its part is read. Others are read whole, onto the CPU."""
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 

@@ -123,7 +123,7 @@ class Dataset(ABC):
     """What changes with annotations that no file of a sample holds, for caches."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raises ConfigError: a data set of a plug-in hides a method that the program calls by an attribute."""
+        """Raise ConfigError: a data set of a plug-in hides a method that the program calls by an attribute."""
         hides = isinstance(getattr(type(self), name, None), FunctionType)
         callers = walk_stack(sys._getframe(1)) if hides else ()
         for frame, line in (caller for caller in callers if caller[0].f_locals.get("self") is self):
@@ -138,14 +138,15 @@ class Dataset(ABC):
         return len(self.names)
 
     def files(self, index: int) -> Mapping[str, Path]:
-        """The files of a sample, by `image`, `depth`, `labels` or another word.
+        """Return the files of a sample, by `image`, `depth`, `labels` or another word.
 
         Empty where samples have no files of their own: where they are frames of one large file, say.
         """
         return {}
 
     def scene(self, index: int) -> str:
-        """The place or video that a sample was taken from: splits should not share any. Empty where not known."""
+        """Return the place or video that a sample was taken from: splits should not share any. Empty where not
+        known."""
         return ""
 
     def without_depth(self) -> "Dataset":
@@ -158,22 +159,24 @@ class Dataset(ABC):
         return sample if self.annotate is None else self.annotate(index, sample)
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
-        """`Sample.labels` alone: quicker than `read` where the image need not be decoded."""
+        """Return `Sample.labels` alone: quicker than `read` where the image need not be decoded."""
         return self.read(index).labels
 
     def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
-        """`Sample.depth` alone, 0 where not valid: quicker than `read` where the image need not be decoded."""
+        """Return `Sample.depth` alone, 0 where not valid: quicker than `read` where the image need not be decoded."""
         sample = self.read(index)
         if sample.depth is None or sample.valid is None:
             return None
         return np.where(sample.valid, sample.depth, np.float32(0))
 
     def read_depth_file(self, path: Path, scale: float | None = None) -> Float32[np.ndarray, "h w"]:
-        """Depth in metres of one file, from `depth_cache` where there is one (densevit.data.io.readers.read_depth)."""
+        """Return the depth in metres of one file, from `depth_cache` where there is one
+        (densevit.data.io.readers.read_depth)."""
         return read_depth(path, scale) if self.depth_cache is None else self.depth_cache.read(path, scale)
 
     def objects(self, index: int) -> Objects | None:
-        """The objects of an image where the data set has masks that may overlap; None where `Sample.segments` has all.
+        """Return the objects of an image where the data set has masks that may overlap; None where `Sample.segments`
+        has all.
 
         Raises:
             DataError: as `read`.
@@ -182,7 +185,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def read(self, index: int) -> Sample:
-        """Decodes one sample.
+        """Decode one sample.
 
         Raises:
             DataError: naming the file, when it is unreadable or not what the data set promises.
@@ -215,7 +218,7 @@ class MixtureSource:
 
 def check_source_names(key_path: str, names: Sequence[str], sources: Sequence[MixtureSource]) -> None:
     """
-    Raises:
+    Raise:
         ConfigError: `key_path` in the config names a source that is not in the mixture.
     """
     known_names = [source.name for source in sources]
@@ -238,7 +241,7 @@ class Part(Dataset):
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:
-    """At most `count` of the indices below `total`."""
+    """Return at most `count` of the indices below `total`."""
     return [int(index) for index in np.linspace(0, total - 1, min(count, total)).round()]
 
 
@@ -266,7 +269,7 @@ class FileDataset(Dataset):
     """The axes of files of normals (densevit.data.io.normals)."""
 
     def __init__(self, samples: Sequence[SampleFiles], subset: Subset, what: str) -> None:
-        """Checks that the files are there.
+        """Check that the files are there.
 
         Args:
             what: data set and split, for messages.
@@ -333,7 +336,7 @@ class FileDataset(Dataset):
         return folder_of(self.names[index])
 
     def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"] | None:
-        """Metres at the size of the image; 0 where not valid."""
+        """Return the metres at the size of the image; 0 where not valid."""
         if files.depth is None:
             return None
         depth = self.read_depth_file(files.depth, self.depth_scale)
@@ -344,13 +347,13 @@ class FileDataset(Dataset):
         return depth
 
     def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:
-        """Class ids at the size of the image."""
+        """Return the class ids at the size of the image."""
         return None if files.labels is None else read_label_map(files.labels, self.table)
 
     def decode_classes(
         self, files: SampleFiles, size: tuple[int, ...]
     ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
-        """Class ids and segments; a data set with segments overrides it.
+        """Return the class ids and segments; a data set with segments overrides it.
 
         Args:
             size: of the image.
@@ -358,22 +361,23 @@ class FileDataset(Dataset):
         return self.decode_labels(files), None
 
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
-        """Of the whole image, in pixels; from a file nine numbers, row by row."""
+        """Return those of the whole image, in pixels; from a file nine numbers, row by row."""
         if isinstance(files.intrinsics, Path):
             return read_matrix(files.intrinsics, 3) if files.intrinsics.is_file() else None
         assert not isinstance(files.intrinsics, CameraModel)  # see `read`
         return files.intrinsics
 
     def decode_normals(self, files: SampleFiles) -> Float32[np.ndarray, "h w 3"] | None:
-        """Unit normals in camera axes (right, down, forward; towards the camera) at the size of the image."""
+        """Return the unit normals in camera axes (right, down, forward; towards the camera) at the size of the
+        image."""
         return None if files.normals is None else read_normals(files.normals, self.normal_axes)
 
     def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
-        """Camera to world, in metres."""
+        """Return the camera to world, in metres."""
         return files.pose
 
     def crop_box(self, files: SampleFiles, size: Size) -> Box | None:
-        """The part of an image that its sample shows; None for all of it."""
+        """Return the part of an image that its sample shows; None for all of it."""
         return None
 
     def _cropped(self, files: SampleFiles, pixels: Pixels) -> Pixels:
@@ -416,12 +420,12 @@ def is_distorted(camera: object) -> bool:
 
 
 def folder_of(name: str) -> str:
-    """The folder in a sample's name; in many data sets that is its scene."""
+    """Return the folder in a sample's name; in many data sets that is its scene."""
     return name.rpartition("/")[0]
 
 
 def read_numbers(path: Path, count: int) -> list[float]:
-    """The first `count` numbers of a text file, whatever separates them.
+    """Return the first `count` numbers of a text file, whatever separates them.
 
     Raises:
         DataError: it is not there, or holds fewer.
@@ -437,7 +441,7 @@ def read_numbers(path: Path, count: int) -> list[float]:
 
 
 def read_matrix(path: Path, size: int) -> Float64[np.ndarray, "3 3"]:
-    """The intrinsics in a text file of a `size` x `size` matrix.
+    """Return the intrinsics in a text file of a `size` x `size` matrix.
 
     Raises:
         DataError: it is not there, or holds too few numbers.
@@ -449,7 +453,7 @@ DATASETS = Registry[Dataset]("data set")
 
 
 def resolve_root(root: Path | None, default: str) -> Path:
-    """A data root as a path that exists: relative ones lie under `$DENSEVIT_DATASETS`, default `./datasets`.
+    """Return a data root as a path that exists: relative ones lie under `$DENSEVIT_DATASETS`, default `./datasets`.
 
     Args:
         default: the folder's name when the user names none, `nyu` say.
@@ -465,7 +469,7 @@ def resolve_root(root: Path | None, default: str) -> Path:
 
 
 def open_dataset(spec: ComponentConfig) -> Dataset:
-    """Opens a data set by its config, `{type: nyu, split: test}`.
+    """Open a data set by its config, `{type: nyu, split: test}`.
 
     Raises:
         ConfigError: no such data set, or a wrong option.
@@ -475,7 +479,8 @@ def open_dataset(spec: ComponentConfig) -> Dataset:
 
 
 def dataset_fingerprint(data: Dataset) -> str:
-    """The number of samples and a hash of their names: other samples, or another order, give another fingerprint."""
+    """Return the number of samples and a hash of their names: other samples, or another order, give another
+    fingerprint."""
     names = hashlib.sha256()
     for first in range(0, len(data), 10_000):
         names.update(("\n" * bool(first) + "\n".join(data.names[first : first + 10_000])).encode())

@@ -103,7 +103,7 @@ class Folder(FileDataset):
         subset: Subset = "full",
         allow_outside_root: bool = False,
     ) -> None:
-        """Lists the files and pairs them; nothing is decoded. Raises DataError if nothing is there, names are ambiguous
+        """List the files and pairs them; nothing is decoded. Raises DataError if nothing is there, names are ambiguous
         or without partner; with the count and the first five.
 
         Args:
@@ -220,9 +220,9 @@ def folder_facts(samples: Sequence[SampleFiles], camera: Path, *, blocks: bool) 
 def find_samples(
     base: Path, globs: Mapping[str, str], subset: Subset, walk: matching.Walk, *, require_depth: bool | None
 ) -> Sequence[SampleFiles]:
-    """One sample per image, with the depth, labels, normals and segments that match it. `globs`: folder or pattern of
-    each. Raises DataError if a folder is missing, or maps are there that belong to no image
-    and `subset` is full."""
+    """Return one sample per image, with the depth, labels, normals and segments that match it. `globs`: folder or
+    pattern of each. Raises DataError if a folder is missing, or maps are there that belong to no image and `subset` is
+    full."""
     has = {kind: matching.exists(base, globs[kind]) for kind in globs}
     pattern = "." if not any(has.values()) and globs["images"] == "images" and is_flat(base) else globs["images"]
     images = matching.find_by_key(base, pattern, matching.IMAGE_SUFFIXES, walk)
@@ -258,12 +258,12 @@ def find_samples(
 
 
 def is_flat(folder: Path) -> bool:
-    """Whether images lie in a folder itself."""
+    """Return whether images lie in a folder itself."""
     return any(path.suffix.lower() in matching.IMAGE_SUFFIXES for path in folder.iterdir() if path.is_file())
 
 
 def pick_split(samples: Sequence[SampleFiles], split: Split, val_fraction: float, what: str) -> Sequence[SampleFiles]:
-    """The samples of a split, by their own `split` or by a hash of their names."""
+    """Return the samples of a split, by their own `split` or by a hash of their names."""
     if split == "all":
         return samples
     splits, names = packed.column(samples, "split"), packed.column(samples, "name")
@@ -290,12 +290,13 @@ def pick_split(samples: Sequence[SampleFiles], split: Split, val_fraction: float
 
 
 def hash_fraction(name: str) -> float:
-    """A number in [0, 1) that depends on the name alone."""
+    """Return a number in [0, 1) that depends on the name alone."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
 def required(samples: Sequence[SampleFiles], depth: bool | None, labels: bool | None) -> list[MapKind]:
-    """What every image must have: what the user asks for; by default depth, or labels where there is no depth."""
+    """Return what every image must have: what the user asks for; by default depth, or labels where there is no
+    depth."""
     classes = packed.has(samples, "labels").any() or packed.has(samples, "segments").any()
     labels_only = bool(classes and not packed.has(samples, "depth").any())
     usual: dict[MapKind, bool] = {"depth": not labels_only, "labels": labels_only and depth is None}
@@ -304,7 +305,7 @@ def required(samples: Sequence[SampleFiles], depth: bool | None, labels: bool | 
 
 
 def _with_map(kind: MapKind, samples: Sequence[SampleFiles], subset: Subset, what: str) -> Sequence[SampleFiles]:
-    """The samples that have a depth map, or a label map."""
+    """Return the samples that have a depth map, or a label map."""
     has = packed.has(samples, kind)
     if kind == "labels":
         has |= packed.has(samples, "segments")
@@ -327,7 +328,7 @@ def _with_map(kind: MapKind, samples: Sequence[SampleFiles], subset: Subset, wha
 
 
 def _report_unmatched(base: Path, kind: str, unmatched: list[str], subset: Subset) -> None:
-    """Maps without an image: a sign that names do not match as the user thinks."""
+    """Map without an image: a sign that names do not match as the user thinks."""
     items = [MissingItem("unpaired", path, f"a file of `{kind}` that matches no image") for path in unmatched]
     if not unmatched or record_missing(items, subset):
         return
@@ -346,7 +347,7 @@ def _check_names(samples: Sequence[SampleFiles], what: str) -> None:
 
 
 def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[SampleFiles]:
-    """Samples with the intrinsics of a JSON file, where it is there; those of a manifest stay. Raises DataError if the
+    """Sample with the intrinsics of a JSON file, where it is there; those of a manifest stay. Raises DataError if the
     file is not of the form that `Folder` says."""
     if not file.is_file():
         return samples
@@ -363,8 +364,8 @@ def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[Samp
 
 
 def find_segment_table(root: Path, names: Sequence[str], images: Collection[str]) -> dict[str, SegmentRows] | None:
-    """The rows of each image; None where there is no table. Raises DataError naming the line: columns are missing, an
-    id that is no number or comes twice, a class that is not there, or no row of any image."""
+    """Return the rows of each image; None where there is no table. Raises DataError naming the line: columns are
+    missing, an id that is no number or comes twice, a class that is not there, or no row of any image."""
     path = next((root / name for name in SEGMENT_FILES if (root / name).is_file()), None)
     if path is None:
         return None
@@ -388,6 +389,6 @@ def find_segment_table(root: Path, names: Sequence[str], images: Collection[str]
 
 
 def read_segment_ids(path: Path) -> Int64[np.ndarray, "h w"]:
-    """The numbers in a map of segments: gray, or R + 256 G + 65536 B."""
+    """Return the numbers in a map of segments: gray, or R + 256 G + 65536 B."""
     pixels = read_stored_labels(path).pixels.astype(np.int64)
     return pixels @ BASE if pixels.ndim == 3 else pixels

@@ -59,7 +59,7 @@ class HuggingFace(Dataset):
         streaming: bool = False,
         samples: Annotated[int, Field(gt=0)] | None = None,
     ) -> None:
-        """Opens the data set; nothing is decoded. Raises ConfigError if `datasets` is not installed, or streaming
+        """Open the data set; nothing is decoded. Raises ConfigError if `datasets` is not installed, or streaming
         without `samples`. Raises DataError: no such data set, split or column.
 
         Args:
@@ -105,7 +105,7 @@ class HuggingFace(Dataset):
         return make_sample(files, decoded["image"], depth=decoded.get("depth"), labels=decoded.get("labels"))
 
     def _decode(self, kind: str, cell: Any, source: Path) -> Any:
-        """Raises DataError naming the cell."""
+        """Raise DataError naming the cell."""
         if not isinstance(cell, dict):
             return self._of_array(kind, np.asarray(cell), source)
         with Encoded(cell).file() as path:
@@ -140,7 +140,7 @@ class HuggingFace(Dataset):
 def open_rows(
     path: str, name: str | None, split: str, columns: Sequence[str], streaming: bool, samples: int | None
 ) -> Any:
-    """A sequence of rows, with encoded files left as they are."""
+    """Return a sequence of rows, with encoded files left as they are."""
     require_packages("datasets", extra="huggingface")
     datasets: Any = import_module("datasets")  # pyarrow takes most of a second
     try:

@@ -38,7 +38,7 @@ class Mix(Dataset):
         balanced: bool = True,
         classes: Path | None = None,
     ) -> None:
-        """Opens all data sets. Raises ConfigError: names that come twice, weights that sum to nothing or that only some
+        """Open all data sets. Raises ConfigError: names that come twice, weights that sum to nothing or that only some
         sources have, a source's options. Raises DataError if a data set is not where or what it should be, a table of
         classes that does not fit.
 
@@ -85,7 +85,7 @@ class Mix(Dataset):
         self._join(join_by_name(labelled) if classes is None else join_by_table(classes, labelled))
 
     def join_onto(self, names: Sequence[str]) -> None:
-        """Takes the classes of the training data, where it joins class lists by name; its others are ignored."""
+        """Take the classes of the training data, where it joins class lists by name; its others are ignored."""
         if names and self.classes and not self.by_table and tuple(names) != tuple(self.classes):
             labelled = {s.name: s.data for s in self.sources if s.name in self.joined.lookups}
             self._join(join_by_name(labelled, names))
@@ -98,7 +98,7 @@ class Mix(Dataset):
         } - {IGNORE})  # fmt: skip
 
     def locate(self, index: int) -> tuple[MixtureSource, int]:
-        """The data set of a sample, and its index in that."""
+        """Return the data set of a sample, and its index in that."""
         number = bisect_right(self.starts, index) - 1
         return self.sources[number], index - self.starts[number]
 
@@ -135,7 +135,7 @@ class Mix(Dataset):
 
 
 def split_sources(split: str, options: Mapping[str, Any]) -> Iterator[tuple[str, ComponentSpec[Dataset]]]:
-    """The data sets of a mixture one by one, as `split/source`, to be checked each for itself."""
+    """Yield the data sets of a mixture one by one, as `split/source`, to be checked each for itself."""
     for i, (name, source) in enumerate(zip(source_names(options["sources"]), options["sources"], strict=True)):
         data = DATASETS.check(source.data, f"data.{split}.sources.{i}.data")
         if {"relative", "affine", "disparity"} & set(truths_of(source) or ()):  # which are no metres
@@ -144,7 +144,7 @@ def split_sources(split: str, options: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def source_names(sources: Sequence[Source]) -> list[str]:
-    """Raises ConfigError if a name comes twice, or would not fit into the name of a column."""
+    """Raise ConfigError if a name comes twice, or would not fit into the name of a column."""
     names = [source.name or str(source.data.get("type", "")) for source in sources]
     problems = [f"sources.{i}.name: '{name}' comes twice; give each source its own." for i, name in enumerate(names)
                 if name in names[:i]]  # fmt: skip
@@ -163,7 +163,7 @@ def open_source(source: Source, key_path: str) -> Dataset:
 
 
 def strong_transforms(consistency: Consistency, key_path: str) -> list[Transform]:
-    """Raises ConfigError: one moves pixels, so that the teacher's map would not fit the image."""
+    """Raise ConfigError: one moves pixels, so that the teacher's map would not fit the image."""
     transforms: list[Transform] = []
     for i, spec in enumerate(consistency.strong):
         path = f"{key_path}.consistency.strong.{i}"
@@ -178,8 +178,8 @@ def strong_transforms(consistency: Consistency, key_path: str) -> list[Transform
 
 
 def shares_of(sources: Sequence[Source], lengths: Sequence[int], temperature: float) -> list[float]:
-    """Each data set's share of the draws: its weight, or its size to the power of the temperature, over their sum.
-    Raises ConfigError: only some have weights, or all are 0."""
+    """Return each data set's share of the draws: its weight, or its size to the power of the temperature, over their
+    sum. Raises ConfigError: only some have weights, or all are 0."""
     raw = [source.weight for source in sources]
     if None in raw and any(weight is not None for weight in raw):
         missing = raw.index(None)
@@ -200,7 +200,7 @@ def teaches_labels(source: MixtureSource) -> bool:
 
 
 def with_truths(sample: Sample, truths: Sequence[Truth] | None) -> Sample:
-    """The sample with the ground truth that is named, and none else; all of it for None.
+    """Return the sample with the ground truth that is named, and none else; all of it for None.
 
     Depth is what the source says it is. Disparity is read as depth is, and turned into it.
     """

@@ -55,7 +55,7 @@ def type_of_folder(root: Path) -> str:
 
 
 def find_names(base: Path) -> dict[str, str]:
-    """Kind -> the folder that holds it. Raises DataError if none holds images."""
+    """Return the kind -> the folder that holds it. Raises DataError if none holds images."""
     folders = {kind: next((name for name in names if (base / name).is_dir()), "") for kind, names in NAMES.items()}
     if not folders["images"]:
         there = ", ".join(sorted(path.name for path in base.iterdir() if path.is_dir())[:8]) or "none"
@@ -67,7 +67,7 @@ def find_names(base: Path) -> dict[str, str]:
 
 
 def other_names(folders: Mapping[str, str]) -> dict[str, str]:
-    """Those of `find_names` that are not the data set's own defaults, as its options."""
+    """Return those of `find_names` that are not the data set's own defaults, as its options."""
     return {kind: name for kind, name in folders.items() if name != NAMES[kind][0]}
 
 
@@ -80,8 +80,8 @@ def names_in(root: Path) -> dict[str, str]:
 
 
 def split_folders(spec: ComponentConfig) -> list[str]:
-    """The folders train, val and test of data set `folder`, where its images lie in those and not beside them; those
-    that COCO's annotation files are named for."""
+    """Return the folders train, val and test of data set `folder`, where its images lie in those and not beside them;
+    those that COCO's annotation files are named for."""
     if spec["type"] == "coco" and "annotations" not in spec and "root" in spec:
         files = find_annotations(resolve_root(Path(spec["root"]), "coco"))
         return [split for split in SPLITS if split in files]
@@ -95,7 +95,7 @@ def split_folders(spec: ComponentConfig) -> list[str]:
 
 
 def spec_to_score(tree: ComponentConfig, split: str | None = None) -> ComponentConfig:
-    """A data set with the split to score: the one that is named, else test where there is one."""
+    """Return a data set with the split to score: the one that is named, else test where there is one."""
     tree = dict(tree)
     dataset = DATASETS.components.get(str(tree.get("type")))
     if split is not None:

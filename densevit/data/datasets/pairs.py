@@ -47,7 +47,7 @@ class Pairs(Dataset):
         depth_scale: float | None = None,
         depth_range: tuple[float, float] = (1e-3, 80.0),
     ) -> None:
-        """Raises DataError if it is empty, or two names are equal.
+        """Raise DataError if it is empty, or two names are equal.
 
         Args:
             items: the samples.
@@ -118,7 +118,7 @@ class Pairs(Dataset):
 
 
 def as_mapping(item: Any, what: str) -> Mapping[str, Any]:
-    """Raises DataError: neither a pair nor a mapping of known parts with an image."""
+    """Raise DataError: neither a pair nor a mapping of known parts with an image."""
     if isinstance(item, Sample):
         return vars(item)
     if isinstance(item, tuple | list) and len(item) == 2:
@@ -135,7 +135,7 @@ def as_mapping(item: Any, what: str) -> Mapping[str, Any]:
 
 
 def names_of(items: Sequence[Any]) -> list[str]:
-    """The name that a sample gives itself, the stem of its image's path, or its position.
+    """Return the name that a sample gives itself, the stem of its image's path, or its position.
 
     Only lists and tuples are looked at: another sequence might decode a sample for it.
     """
@@ -153,12 +153,12 @@ def names_of(items: Sequence[Any]) -> list[str]:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """A NumPy array of an array, a PIL image, or a tensor on the CPU."""
+    """Return a NumPy array of an array, a PIL image, or a tensor on the CPU."""
     return np.asarray(value)
 
 
 def as_path(value: Any, what: str) -> Path:
-    """The file of a part, or words for messages where it is no file."""
+    """Return the file of a part, or words for messages where it is no file."""
     return Path(value) if isinstance(value, str | Path) else Path(f"<{what}>")
 
 
@@ -170,7 +170,7 @@ def as_matrix(value: Any, name: str) -> Float64[np.ndarray, "3 3"]:
 
 
 def as_dataset(value: Any) -> Dataset:
-    """Raises DataError: neither a data set nor a sequence."""
+    """Raise DataError: neither a data set nor a sequence."""
     if isinstance(value, Dataset):
         return value
     if isinstance(value, str | bytes) or not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):

@@ -65,7 +65,7 @@ class PseudoLabels(Dataset):
         min_confidence: Annotated[float, Field(ge=0, le=1)] = 0.0,
         limit: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
-        """Reads the manifest and the names. Raises DataError if no pseudo-labels are there, or an image or a map is
+        """Read the manifest and the names. Raises DataError if no pseudo-labels are there, or an image or a map is
         missing; with the count and the first five.
 
         Args:
@@ -166,7 +166,7 @@ class PseudoLabels(Dataset):
     def _map(
         self, path: Path, kind: str, size: tuple[int, ...]
     ) -> tuple[Shaped[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
-        """Values, and where they are as sure as asked for."""
+        """Return the values, and where they are as sure as asked for."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 values, confidence = file[kind], file["confidence"]

@@ -53,7 +53,7 @@ class Recording(FileDataset):
         require_depth: bool = True,
         subset: Subset = "full",
     ) -> None:
-        """Lists and pairs the frames; nothing is decoded.
+        """List and pairs the frames; nothing is decoded.
 
         Args:
             sequences: folders of the root, in this order; none names all.

@@ -70,7 +70,7 @@ class Rooms(FileDataset):
         limit: int | None = None,
         instances: bool = False,
     ) -> None:
-        """Reads the list of frames, not the frames. Raises DataError if there is no such data set, or it is not
+        """Read the list of frames, not the frames. Raises DataError if there is no such data set, or it is not
         complete.
 
         Args:
@@ -142,7 +142,8 @@ class Meta:
 
 
 def read_meta(root: Path) -> dict[str, Any]:
-    """The content of `dataset.json`. Raises DataError if it is not there, is no JSON, or is of another version."""
+    """Return the content of `dataset.json`. Raises DataError if it is not there, is no JSON, or is of another
+    version."""
     path = root / "dataset.json"
     if not path.is_file():
         raise DataError(f"{path}: not found, so {root} is no `rooms` data set. Make one: prepare_rooms.py.")
@@ -154,8 +155,8 @@ def read_meta(root: Path) -> dict[str, Any]:
 
 
 def read_matrix(root: Path, name: str, what: str, side: int) -> Float64[np.ndarray, "n n"]:
-    """A frame's matrix in `intrinsics.json` or `poses.json` of its scene. Raises DataError if it is not there, or of
-    another shape."""
+    """Return a frame's matrix in `intrinsics.json` or `poses.json` of its scene. Raises DataError if it is not there,
+    or of another shape."""
     folder, frame = name.rsplit("/", 1)
     path = root / folder / f"{what}.json"
     try:

@@ -49,7 +49,7 @@ class WebDataset(Dataset):
         depth_range: DepthRange = (1e-3, 80.0),
         subset: Subset = "full",
     ) -> None:
-        """Reads the headers of all shards; nothing is decoded. Raises DataError: no shards, a bad one, samples without
+        """Read the headers of all shards; nothing is decoded. Raises DataError: no shards, a bad one, samples without
         a part, or a name in two shards; with the first five.
 
         Args:
@@ -75,7 +75,7 @@ class WebDataset(Dataset):
         self.names = packed.Texts(self.places["content"], self.places["ends"])
 
     def members(self, index: int) -> dict[str, Member]:
-        """The files of a sample, by `image`, `depth` or `labels`."""
+        """Return the files of a sample, by `image`, `depth` or `labels`."""
         name, members = self.names[index], {}
         for kind, endings in self.endings.items():
             archive, ending, offset, size = map(int, self.places[kind][index])
@@ -99,7 +99,7 @@ class WebDataset(Dataset):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """The patterns that one with braces stands for, as a shell spells them out: `{008..010}`, `{train,val}`."""
+    """Return the patterns that one with braces stands for, as a shell spells them out: `{008..010}`, `{train,val}`."""
     braces = BRACES.search(pattern)
     if braces is None:
         return [pattern]
@@ -112,7 +112,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def find_shards(root: Path, pattern: str) -> list[Path]:
-    """Raises DataError if it leads out, or matches nothing."""
+    """Raise DataError if it leads out, or matches nothing."""
     confine(root, pattern, allow_outside=False)
     matches = glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207 (Path.glob takes hidden files, too)
     if not matches:
@@ -121,9 +121,9 @@ def find_shards(root: Path, pattern: str) -> list[Path]:
 
 
 def list_samples(archives: Sequence[Path], suffixes: Mapping[str, str], subset: Subset, root: Path) -> packed.Stored:
-    """The endings of each kind of file, the names of samples that have an image and a file of each suffix, and their
-    places: number of the archive, of the ending, offset and size. Raises DataError: a bad archive, a sample in two of
-    them, a file that comes in two spellings; no file; samples lack a part and `subset` is full, or all do."""
+    """Return the endings of each kind of file, the names of samples that have an image and a file of each suffix, and
+    their places: number of the archive, of the ending, offset and size. Raises DataError: a bad archive, a sample in
+    two of them, a file that comes in two spellings; no file; samples lack a part and `subset` is full, or all do."""
     images = [ending for ending in IMAGES if ending not in map(str.lower, suffixes.values())]
     required = {"image": images} | {kind: [ending.lower()] for kind, ending in suffixes.items()}
     endings: dict[str, dict[str, int]] = {kind: {} for kind in required}

@@ -26,7 +26,7 @@ COLUMNS = ("image", "depth", "labels", "normals", "segments", "name", "split", *
 
 
 def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[SampleFiles]:
-    """Reads the table; the files it names are not opened. Raises DataError naming the line: an unknown column, no
+    """Read the table; the files it names are not opened. Raises DataError naming the line: an unknown column, no
     image, a path that leads out, a number that is none."""
     rows = []
     for number, cells in read_table(path):
@@ -40,8 +40,8 @@ def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[Sample
 
 
 def read_table(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """(line number, cells) of every line of a CSV or JSONL that is not blank. Raises DataError if it cannot be read;
-    naming the line that is no object."""
+    """Return (line number, cells) of every line of a CSV or JSONL that is not blank. Raises DataError if it cannot be
+    read; naming the line that is no object."""
     try:
         return list(_records(path))
     except DataError:
@@ -99,7 +99,7 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
 
 
 def _name(root: Path, image: Path) -> str:
-    """A sample's name: its image's path under the root; of one elsewhere the whole path, made relative."""
+    """Return a sample's name: its image's path under the root; of one elsewhere the whole path, made relative."""
     path = image.relative_to(root) if image.is_relative_to(root) else image
     names = PurePosixPath(os.path.normpath(path.with_suffix(""))).parts
     return "/".join(name for name in names if name not in (path.anchor, ".."))

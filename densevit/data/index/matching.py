@@ -59,8 +59,8 @@ class _Arounds(dict[str, Around | None]):
 
 
 def find_by_key(root: Path, folder: str, suffixes: frozenset[str], walk: "Walk") -> dict[str, Around]:
-    """Paths of a folder or pattern under `root`, by key (rules 1 and 3), sorted. Raises DataError if the folder is
-    missing, a link leads out of `root`, a name is not UTF-8, or two files have one key."""
+    """Return the paths of a folder or pattern under `root`, by key (rules 1 and 3), sorted. Raises DataError if the
+    folder is missing, a link leads out of `root`, a name is not UTF-8, or two files have one key."""
     pattern = _pattern(to_nfc(folder)) if is_pattern(folder) else None
     base = root / folder if pattern is None else root
     if not base.is_dir():
@@ -95,7 +95,7 @@ def find_by_key(root: Path, folder: str, suffixes: frozenset[str], walk: "Walk")
 
 
 def _existing_folders(root: Path) -> str:
-    """The folders of a root, for the error that one is missing."""
+    """Return the folders of a root, for the error that one is missing."""
     if not root.is_dir():
         return ""
     there = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
@@ -105,14 +105,15 @@ def _existing_folders(root: Path) -> str:
 
 
 def _text(path: str) -> str:
-    """A relative path as text that every report, table and log can hold. Raises DataError if its bytes are no UTF-8."""
+    """Return a relative path as text that every report, table and log can hold. Raises DataError if its bytes are no
+    UTF-8."""
     if any("\ud800" <= letter <= "\udfff" for letter in path):
         raise DataError(f"{path!a}: the name is not UTF-8; rename the file.")
     return to_nfc(path.replace(os.sep, "/"))
 
 
 def to_nfc(text: str) -> str:
-    """The text in Unicode's form NFC: a letter with its accent is one character."""
+    """Return the text in Unicode's form NFC: a letter with its accent is one character."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -121,12 +122,12 @@ def is_pattern(text: str) -> bool:
 
 
 def exists(root: Path, folder: str) -> bool:
-    """Whether the folder exists; a pattern always does."""
+    """Return whether the folder exists; a pattern always does."""
     return is_pattern(folder) or (root / folder).is_dir()
 
 
 def strip_role_words(keys: Collection[str]) -> dict[str, str]:
-    """Key -> key without role words (rule 2). Raises DataError: two keys become one."""
+    """Return the key -> key without role words (rule 2). Raises DataError: two keys become one."""
     bare: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         bare[_without_roles(key)].append(key)
@@ -137,7 +138,7 @@ def strip_role_words(keys: Collection[str]) -> dict[str, str]:
 
 
 def match_names(keys: Collection[str], others: Collection[str]) -> dict[str, str]:
-    """Key -> the matching one of the others, for keys that have one (rules 1 and 2)."""
+    """Return the key -> the matching one of the others, for keys that have one (rules 1 and 2)."""
     exact = set(keys).intersection(others)
     if len(exact) in (len(keys), len(others)):
         return {key: key for key in keys if key in exact}
@@ -158,7 +159,7 @@ class Walk:
         self.broken: list[str] = []
 
     def files(self, folder: str) -> Iterator[str]:
-        """Paths of the files, sorted in each folder. Raises DataError if a link leads out, or in a circle."""
+        """Yield the paths of the files, sorted in each folder. Raises DataError if a link leads out, or in a circle."""
         self.folders.append(folder)
         with os.scandir(folder) as scan:
             entries = sorted(scan, key=attrgetter("name"))
@@ -189,7 +190,7 @@ class Walk:
 
 
 def _duplicates(owners: Mapping[str, Sequence[object]]) -> list[MissingItem]:
-    """The files beside the first of a name."""
+    """Return the files beside the first of a name."""
     return [
         MissingItem("duplicate_name", str(other), f"stands for '{name}', as {first} does")
         for name, (first, *others) in owners.items()
@@ -198,7 +199,7 @@ def _duplicates(owners: Mapping[str, Sequence[object]]) -> list[MissingItem]:
 
 
 def _pattern(glob: str) -> re.Pattern[str]:
-    """A glob as an expression with one group per wildcard; `**/` is any number of folders."""
+    """Return a glob as an expression with one group per wildcard; `**/` is any number of folders."""
     pieces = re.split(r"(\*\*/|\*|\?|\[[^\]]+\])", glob)
     groups = {"**/": "((?:[^/]+/)*)", "*": "([^/]*)", "?": "([^/])"}
     return re.compile("".join(groups.get(p) or (f"({p})" if p.startswith("[") else re.escape(p)) for p in pieces))

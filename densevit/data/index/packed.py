@@ -83,7 +83,7 @@ class PackedPaths:
 
     @classmethod
     def of(cls, names: Texts, arounds: Iterable[Around | None]) -> "PackedPaths | None":
-        """None where the paths do not follow from the names."""
+        """Return None where the paths do not follow from the names."""
         code_of: dict[Around | None, int] = {}
         codes, rest = np.empty(len(names), np.uint16), iter(arounds)
         for begin in range(0, len(names), MOST_CODES):
@@ -95,7 +95,7 @@ class PackedPaths:
         return cls(names, list(code_of), codes)
 
     def exists(self) -> np.ndarray:
-        """Whether there is a path."""
+        """Return whether there is a path."""
         there = np.array([around is not None for around in self.around])
         exists: np.ndarray = there[self.codes]
         return exists
@@ -113,7 +113,7 @@ class PackedSamples(Sequence[SampleFiles]):
 
     @classmethod
     def of(cls, samples: Sequence[SampleFiles]) -> "PackedSamples | None":
-        """None where the samples cannot be packed."""
+        """Return None where the samples cannot be packed."""
         names = [files.name for files in samples]
         others = [field.name for field in fields(SampleFiles) if field.name not in ("name", *PATHS)]
         shared = {key: getattr(samples[0], key) for key in others}
@@ -125,8 +125,8 @@ class PackedSamples(Sequence[SampleFiles]):
 
     @classmethod
     def of_paths(cls, images: Mapping[str, Around], maps: Mapping[str, Mapping[str, Around]]) -> "PackedSamples | None":
-        """The samples of a folder: by name the path of the image and of its map of each kind, in one order. None where
-        they cannot be packed."""
+        """Return the samples of a folder: by name the path of the image and of its map of each kind, in one order. None
+        where they cannot be packed."""
         columns = {
             kind: paths.values() if len(paths) == len(images) else map(paths.get, images)
             for kind, paths in {"image": images, **maps}.items()
@@ -163,7 +163,7 @@ class PackedSamples(Sequence[SampleFiles]):
         return cls(names, paths, {**shared, "masks": ()})
 
     def stored(self) -> Stored | None:
-        """None where the samples cannot be stored."""
+        """Return None where the samples cannot be stored."""
         if self.shared["masks"] or isinstance(self.shared["intrinsics"], Path | CameraModel):
             return None
         around = {kind: column.around for kind, column in self.paths.items()}
@@ -191,26 +191,26 @@ def take(samples: Sequence[SampleFiles], indices: Sequence[int]) -> Sequence[Sam
 
 
 def column(samples: Sequence[SampleFiles], field: str) -> Sequence[Any]:
-    """A field of all samples, but for paths."""
+    """Return a field of all samples, but for paths."""
     if isinstance(samples, PackedSamples):
         return samples.names if field == "name" else [samples.shared[field]] * len(samples)
     return [getattr(files, field) for files in samples]
 
 
 def has(samples: Sequence[SampleFiles], kind: str) -> np.ndarray:
-    """Whether each sample has a path of a kind."""
+    """Return whether each sample has a path of a kind."""
     if isinstance(samples, PackedSamples):
         return samples.paths[kind].exists()
     return np.array([getattr(files, kind) is not None for files in samples], bool)
 
 
 def folders_below(root: Path) -> Iterator[str]:
-    """The root and all folders below it, links followed."""
+    """Return the root and all folders below it, links followed."""
     return (path for path, _, _ in os.walk(root, followlinks=True))
 
 
 def state_of(paths: Iterable[str | Path]) -> dict[str, str]:
-    """When each folder or file changed last."""
+    """Return when each folder or file changed last."""
     return {str(path): _version(path) for path in paths}
 
 
@@ -222,7 +222,7 @@ def _version(path: str | Path) -> str:
 
 
 def load(entry: Path) -> Stored | None:
-    """What an entry holds, if folders and files are as they were; its arrays are mapped, not read."""
+    """Return what an entry holds, if folders and files are as they were; its arrays are mapped, not read."""
     try:
         content = json.loads(entry.read_bytes())
         if any(_version(path) != was for path, was in content["state"].items()):

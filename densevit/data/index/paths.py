@@ -51,7 +51,7 @@ class SampleFiles:
     split: str | None = None
 
     def paths(self) -> dict[str, Path]:
-        """The files that must be there, by what they hold."""
+        """Return the files that must be there, by what they hold."""
         masks = {f"mask {i}": path for i, path in enumerate(self.masks, 1)}
         kinds = {name: getattr(self, name) for name in ("image", "depth", "labels", "normals", "segments")} | masks
         return {kind: path for kind, path in kinds.items() if path is not None}
@@ -71,7 +71,7 @@ _collected: ContextVar[list[MissingItem] | None] = ContextVar("collected", defau
 
 @contextmanager
 def collect_missing() -> Iterator[list[MissingItem]]:
-    """Data sets that are opened inside keep what is there and list what is missing, instead of raising an error."""
+    """Let data sets that are opened inside keep what is there and list what is missing, instead of raising an error."""
     items: list[MissingItem] = []
     token = _collected.set(items)
     try:
@@ -85,7 +85,7 @@ def is_collecting() -> bool:
 
 
 def record_missing(items: Iterable[MissingItem], subset: Subset = "full") -> bool:
-    """Adds to the list of `collect_missing`; False outside of it, where the caller raises the error itself. `subset`:
+    """Add to the list of `collect_missing`; False outside of it, where the caller raises the error itself. `subset`:
     under `available` items are left out on purpose rather than missing."""
     collected = _collected.get()
     if collected is None:
@@ -95,7 +95,8 @@ def record_missing(items: Iterable[MissingItem], subset: Subset = "full") -> boo
 
 
 def list_entry(root: Path, options: Sequence[object]) -> Path | None:
-    """The file in the user's cache for the list of samples of a root and options; None where there is no cache."""
+    """Return the file in the user's cache for the list of samples of a root and options; None where there is no
+    cache."""
     key = json.dumps([__version__, str(root.resolve()), str(root), *options], default=str)
     folder = user_cache("datasets")
     return None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
@@ -126,15 +127,16 @@ class Listing:
 
 
 def first_five(items: Iterable[object]) -> str:
-    """The beginning of a list for an error message, one a line."""
+    """Return the beginning of a list for an error message, one a line."""
     items = list(items)
     more = [f"... and {len(items) - 5:,} more"] if len(items) > 5 else []
     return "".join(f"\n  {item}" for item in [*items[:5], *more])
 
 
 def keep_present(samples: Sequence[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:
-    """The samples whose files are all there. `what`: the data set and split, for the message. Raises DataError if there
-    are no samples; files are missing and `subset` is full, or no sample is complete; with the count and the first five.
+    """Return the samples whose files are all there. `what`: the data set and split, for the message. Raises DataError
+    if there are no samples; files are missing and `subset` is full, or no sample is complete; with the count and the
+    first five.
     """
     if not samples and not record_missing([]):
         raise DataError(f"{what}: no samples; the list of them names none.")
@@ -155,8 +157,8 @@ def keep_present(samples: Sequence[SampleFiles], subset: Subset, what: str) -> l
 
 
 def find_files(root: Path, patterns: Iterable[str], expected: str) -> list[Path]:
-    """The files of the first pattern that matches any, sorted; `**` goes through folders. Raises DataError if none
-    does."""
+    """Return the files of the first pattern that matches any, sorted; `**` goes through folders. Raises DataError if
+    none does."""
     patterns = list(patterns)
     for pattern in patterns:
         if files := glob_visible(root, pattern):
@@ -165,23 +167,24 @@ def find_files(root: Path, patterns: Iterable[str], expected: str) -> list[Path]
 
 
 def file_version(path: Path) -> str:
-    """What changes when a file is written anew."""
+    """Return what changes when a file is written anew."""
     return f"{path.stat().st_mtime_ns} {path.stat().st_size}"
 
 
 def glob_visible(folder: Path, pattern: str) -> list[Path]:
-    """Files of a pattern, sorted; not the hidden ones, such as `._0001.jpg`, which a Mac writes beside each file."""
+    """Return the files of a pattern, sorted; not the hidden ones, such as `._0001.jpg`, which a Mac writes beside each
+    file."""
     return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
 
 
 def first_folder(root: Path, folders: Iterable[str], holding: str) -> Path:
-    """The first of the folders under `root` that has the file or folder `holding`; the root where none has."""
+    """Return the first of the folders under `root` that has the file or folder `holding`; the root where none has."""
     return next((root / folder for folder in folders if (root / folder / holding).exists()), root)
 
 
 def read_names(path: Path) -> list[str]:
-    """The names in a list of images or scenes, one a line. Raises DataError if it is not there, empty, or leads out of
-    the data set."""
+    """Return the names in a list of images or scenes, one a line. Raises DataError if it is not there, empty, or leads
+    out of the data set."""
     try:
         names = check_inside(path.read_text().split(), path)
     except (OSError, UnicodeDecodeError) as error:
@@ -192,8 +195,8 @@ def read_names(path: Path) -> list[str]:
 
 
 def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
-    """A path that a list of files names, relative to `root`; it must not lead out, by `..`, `/` or a link. Raises
-    DataError if it does, or is no path at all."""
+    """Return a path that a list of files names, relative to `root`; it must not lead out, by `..`, `/` or a link.
+    Raises DataError if it does, or is no path at all."""
     if "\0" in text or "://" in text or not text.strip():
         raise DataError(f"{text!r} in {root}: expected a file path relative to the root.")
     path = root / PurePosixPath(text.replace("\\", "/"))
@@ -208,7 +211,7 @@ def confine(root: Path, text: str, *, allow_outside: bool) -> Path:
 
 
 def check_inside(names: Iterable[str], source: Path) -> list[str]:
-    """The names of files or folders in a list, once none leads out of the data set; links are followed. Raises
+    """Return the names of files or folders in a list, once none leads out of the data set; links are followed. Raises
     DataError if one leads out of the data set, by `..` or `/`, or is no path at all."""
     names = list(names)
     for name in names:

@@ -13,14 +13,14 @@ FOLDER = Path(__file__).parent / "splits"
 
 
 def read_published(name: str) -> str:
-    """The text of a published list."""
+    """Return the text of a published list."""
     path = FOLDER / name
     return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
 
 
 def read_list(root: Path, path: Path | None, default: str) -> list[tuple[str, str | None]]:
-    """(image, depth) pairs of a user's list under `root`, or of the published one. Raises DataError naming the line
-    that is none."""
+    """Return (image, depth) pairs of a user's list under `root`, or of the published one. Raises DataError naming the
+    line that is none."""
     if path is None:
         return parse_list(read_published(default), default)
     path = root / path.expanduser()

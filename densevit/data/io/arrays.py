@@ -25,7 +25,7 @@ Array = Shaped[np.ndarray, "..."]
 
 
 def read_array(path: Path, kind: str, max_size: int) -> Array:
-    """Reads a file of one of the `READERS` formats. Raises DataError naming the file, when it is damaged, too large, or
+    """Read a file of one of the `READERS` formats. Raises DataError naming the file, when it is damaged, too large, or
     does not say which array is meant."""
     try:
         return READERS[kind](path, max_size)
@@ -62,7 +62,7 @@ def _npz(path: Path, max_size: int) -> Array:
 
 
 def _pfm(path: Path, max_size: int) -> Float[np.ndarray, "h w"]:
-    """Portable float map: rows bottom-up; a negative scale says little-endian (Debevec's description)."""
+    """Return the portable float map: rows bottom-up; a negative scale says little-endian (Debevec's description)."""
     with open(path, "rb") as file:
         kind, width, height, scale = (_token(file.read) for _ in range(4))
         if kind != b"Pf":
@@ -94,7 +94,8 @@ def _hdf5(path: Path, max_size: int) -> Array:
 
 
 def _exr(path: Path, max_size: int) -> Array:
-    """The one channel of an OpenEXR file, or the one that holds depth; red where red, green and blue are the same."""
+    """Return the one channel of an OpenEXR file, or the one that holds depth; red where red, green and blue are the
+    same."""
     channels = read_exr_channels(path, max_size)
     named = next((name for name in EXR_CHANNELS if name in channels), None)
     if named is not None:
@@ -106,8 +107,8 @@ def _exr(path: Path, max_size: int) -> Array:
 
 
 def read_exr_channels(path: Path, max_size: int) -> dict[str, Array]:
-    """The channels of an OpenEXR file by name, h x w each. Raises DataError if OpenEXR is not installed, or the file is
-    larger than `max_size` pixels."""
+    """Return the channels of an OpenEXR file by name, h x w each. Raises DataError if OpenEXR is not installed, or the
+    file is larger than `max_size` pixels."""
     try:
         import OpenEXR
     except ImportError:
@@ -142,7 +143,7 @@ def _check_size(path: Path, size: int, max_size: int) -> None:
 
 
 def _token(read: Callable[[int], bytes]) -> bytes:
-    """The next word of a PFM header, with the one blank that ends it."""
+    """Return the next word of a PFM header, with the one blank that ends it."""
     word = b""
     while len(word) < 32:
         byte = read(1)

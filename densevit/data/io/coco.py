@@ -26,7 +26,7 @@ OUTSIDE = 0.01  # of the image's sides, that corners may lie beyond them
 
 
 def read_annotations(path: Path) -> Mapping[str, Any]:
-    """Raises DataError: no JSON, or without images, annotations and categories."""
+    """Raise DataError: no JSON, or without images, annotations and categories."""
     tree = read_json(path)
     keys = ("images", "annotations", "categories")
     if not isinstance(tree, dict) or not all(isinstance(tree.get(key), list) for key in keys):
@@ -37,8 +37,8 @@ def read_annotations(path: Path) -> Mapping[str, Any]:
 
 
 def field(entry: Any, key: str, kind: type[T], what: str) -> T:
-    """A value of an image, an annotation or a category. Raises DataError, which begins with `what` and the entry's id:
-    it is missing, or of another kind."""
+    """Return a value of an image, an annotation or a category. Raises DataError, which begins with `what` and the
+    entry's id: it is missing, or of another kind."""
     value: Any = entry.get(key) if isinstance(entry, dict) else None
     try:
         converted = kind(value)
@@ -52,7 +52,7 @@ def field(entry: Any, key: str, kind: type[T], what: str) -> T:
 
 
 def read_panoptic_ids(path: Path) -> Int64[np.ndarray, "h w"]:
-    """The numbers of the segments in a panoptic PNG. Raises DataError if it is not there, or has no colours."""
+    """Return the numbers of the segments in a panoptic PNG. Raises DataError if it is not there, or has no colours."""
     pixels = read_stored_labels(path).pixels
     if pixels.ndim != 3:
         raise DataError(f"{path}: a panoptic PNG is RGB; this one has one channel.")
@@ -60,12 +60,12 @@ def read_panoptic_ids(path: Path) -> Int64[np.ndarray, "h w"]:
 
 
 def encode_panoptic_ids(ids: Integer[np.ndarray, "h w"]) -> bytes:
-    """The panoptic PNG of numbers of segments."""
+    """Return the panoptic PNG of numbers of segments."""
     return encode(".png", (ids[..., None] // BASE % 256).astype(np.uint8))
 
 
 def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]:
-    """Raises DataError, which begins with `what`: neither polygons nor run lengths, or not of an image of this size."""
+    """Raise DataError, which begins with `what`: neither polygons nor run lengths, or not of an image of this size."""
     h, w = size
     if isinstance(segmentation, list):
         masks = [fill_polygon(_corners(outline, size, what), size) for outline in segmentation]
@@ -85,7 +85,7 @@ def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]
 
 
 def fill_polygon(corners: Float64[np.ndarray, "n 2"], size: Size) -> Bool[np.ndarray, "h w"]:
-    """The pixels inside of a polygon of corners x, y, exactly as COCO's tools fill it.
+    """Return the pixels inside of a polygon of corners x, y, exactly as COCO's tools fill it.
 
     They walk its outline in fifths of a pixel, and note where it crosses the middle of a column; between two crossings
     of a column lie the pixels inside.
@@ -116,7 +116,7 @@ def fill_polygon(corners: Float64[np.ndarray, "n 2"], size: Size) -> Bool[np.nda
 
 
 def _corners(outline: Any, size: Size, what: str) -> np.ndarray:
-    """Corners x, y of a polygon."""
+    """Return the corners x, y of a polygon."""
     whole = isinstance(outline, list) and all(type(x) in (int, float) and abs(x) < math.inf for x in outline)
     if not whole or len(outline) < 6 or len(outline) % 2:
         raise DataError(f"{what}: a polygon is a list [x, y, x, y, ...] of three corners or more.")
@@ -135,7 +135,7 @@ def encode_mask(mask: Bool[np.ndarray, "h w"]) -> dict[str, Any]:
 
 
 def encode_counts(runs: Sequence[int]) -> str:
-    """The compressed text of run lengths."""
+    """Return the compressed text of run lengths."""
     text = ""
     for i, run in enumerate(runs):
         value, more = run - (runs[i - 2] if i > 2 else 0), True

@@ -33,11 +33,11 @@ class Coding:
     unit: str = "m"  # of metric depth
 
     def encode(self, values: Float32[np.ndarray, "h w"]) -> UInt16[np.ndarray, "h w"]:
-        """To the nearest; 0 for what is not finite or does not fit."""
+        """Round to the nearest; 0 for what is not finite or does not fit."""
         return to_uint16(np.where(np.isfinite(values), values, np.float32(self.offset)), self.scale, self.offset)
 
     def decode(self, stored: UInt16[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
-        """Values; NaN where there is none."""
+        """Return the values; NaN where there is none."""
         values = (stored / self.scale + self.offset).astype(np.float32)
         values[stored == 0] = np.nan
         return values
@@ -50,7 +50,7 @@ class Coding:
 
     @classmethod
     def of(cls, container: Any, path: Path) -> "Coding":
-        """Raises DataError if the file does not say."""
+        """Raise DataError if the file does not say."""
         tags = {key.upper().removeprefix(PREFIX).lower(): value for key, value in container.metadata.items()}
         try:
             return cls(float(tags["scale"]), float(tags["offset"]), tags["kind"], tags["unit"])
@@ -68,7 +68,8 @@ class DepthFrame:
 
 
 def read_depth_video(path: str | Path) -> Iterator[DepthFrame]:
-    """The maps of a depth video, one after another. Raises DataError if it cannot be read, or is no depth video."""
+    """Yield the maps of a depth video, one after another. Raises DataError if it cannot be read, or is no depth
+    video."""
     path = Path(path)
     with open_container(path) as container:
         coding = Coding.of(container, path)
@@ -77,8 +78,8 @@ def read_depth_video(path: str | Path) -> Iterator[DepthFrame]:
 
 
 def stored_maps(container: Any, path: Path, every: int = 1) -> Iterator[tuple[float, UInt16[np.ndarray, "h w"]]]:
-    """Seconds and stored numbers of an open file. `every`: decodes each n-th map only: FFV1 has no frames that need
-    others."""
+    """Yield the seconds and stored numbers of an open file. `every`: decodes each n-th map only: FFV1 has no frames
+    that need others."""
     stream = first_video_stream(container, path)
     for number, packet in enumerate(container.demux(stream)):
         if packet.size and number % every:
@@ -119,7 +120,7 @@ class DepthVideoWriter:
 
 
 def join_depth_videos(videos: Sequence[Path], path: Path) -> None:
-    """One depth video out of several of one size and coding, without decoding them."""
+    """Write one depth video out of several of one size and coding, without decoding them."""
     av = require_av()
     with av.open(str(path), "w", format="matroska", options=BITEXACT) as out:
         stream = None

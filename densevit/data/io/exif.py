@@ -18,7 +18,7 @@ Tag = ExifTags.Base
 
 
 def exif_focal(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> float | None:
-    """The focal length of a photo in its own pixels; None where EXIF does not tell.
+    """Return the focal length of a photo in its own pixels; None where EXIF does not tell.
 
     From the 35 mm equivalent by the diagonal (CIPA DCG-001), else from the focal length in mm and the pixel pitch. Both
     hold for a resized photo; they do not for a cropped one. Raises DataError naming the file and the value, where EXIF
@@ -40,7 +40,7 @@ def exif_focal(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> fl
 
 
 def exif_fov(path: str | os.PathLike[str]) -> float | None:
-    """The horizontal field of view of a photo in degrees; None where EXIF does not tell, or cannot be true."""
+    """Return the horizontal field of view of a photo in degrees; None where EXIF does not tell, or cannot be true."""
     try:
         focal = exif_focal(path)
         return None if focal is None else field_of_view(Raster.open(path).size[1], focal)
@@ -49,7 +49,7 @@ def exif_fov(path: str | os.PathLike[str]) -> float | None:
 
 
 def exif_tags(raster: Raster) -> Mapping[int, Any]:
-    """The tags of the camera; none where EXIF is missing or cannot be parsed."""
+    """Return the tags of the camera; none where EXIF is missing or cannot be parsed."""
     if raster.format == "PNG" and not raster.may_hold_exif():
         return {}
     try:
@@ -77,7 +77,7 @@ def from_pixel_pitch(path: object, tags: Mapping[int, Any], size: tuple[int, int
 
 
 def check_not_cropped(path: object, tags: Mapping[int, Any], size: tuple[int, int]) -> None:
-    """Raises DataError: the camera took an image of another aspect ratio, so that its focal length is not that of the
+    """Raise DataError: the camera took an image of another aspect ratio, so that its focal length is not that of the
     file."""
     taken = number(path, tags, Tag.ExifImageWidth), number(path, tags, Tag.ExifImageHeight)
     if not taken[0] or not taken[1]:
@@ -92,7 +92,7 @@ def check_not_cropped(path: object, tags: Mapping[int, Any], size: tuple[int, in
 
 
 def number(path: object, tags: Mapping[int, Any], tag: int) -> float | None:
-    """Raises DataError if it is no number, or negative."""
+    """Raise DataError if it is no number, or negative."""
     if tag not in tags:
         return None
     try:

@@ -105,7 +105,7 @@ TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 
 
 def detect_format(head: bytes) -> str:
-    """The format that a file's first `HEAD` bytes tell; "" for none known."""
+    """Return the format that a file's first `HEAD` bytes tell; "" for none known."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "WEBP"
     if head[4:8] == b"ftyp":
@@ -117,8 +117,8 @@ def detect_format(head: bytes) -> str:
 
 
 def file_format(path: Path) -> str:
-    """The format of a file that must be there and hold something. Raises DataError if it is missing, empty, or no
-    regular file that may be read."""
+    """Return the format of a file that must be there and hold something. Raises DataError if it is missing, empty, or
+    no regular file that may be read."""
     return detect_format(read_bytes(path, HEAD))
 
 
@@ -134,7 +134,7 @@ class Raster:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> "Raster":
-        """Reads the file and its header, decoding nothing. Raises DataError naming the file, when it is missing, of
+        """Read the file and its header, decoding nothing. Raises DataError naming the file, when it is missing, of
         another format, damaged in the header, or of more than `max_pixels` pixels."""
         path = Path(path)
         kind = file_format(path)
@@ -183,7 +183,7 @@ class Raster:
         return tag if tag in UPRIGHT else 1
 
     def may_hold_exif(self) -> bool:
-        """Of a PNG."""
+        """Return whether a PNG may hold EXIF."""
         # Chunk by chunk first: a search through the pixels costs a tenth of decoding them.
         kinds = set(chunk_kinds(self.data))
         return b"eXIf" in kinds or (
@@ -191,19 +191,19 @@ class Raster:
         )
 
     def text(self, key: str) -> str | None:
-        """A PNG text chunk; None where there is none."""
+        """Return a PNG text chunk; None where there is none."""
         if key not in self.header.info and self.format == "PNG" and key.encode() in self.data:
             self._load()  # the chunk stands behind the pixels
         value = self.header.info.get(key)
         return None if value is None else str(value)
 
     def palette(self) -> Palette:
-        """The colours of a palette image; none of another."""
+        """Return the colours of a palette image; none of another."""
         values = (self._load().getpalette() or []) if self.mode == "P" else []
         return tuple((r, g, b) for r, g, b in zip(values[::3], values[1::3], values[2::3], strict=True))
 
     def rgb(self) -> UInt8[np.ndarray, "h w 3"]:
-        """8-bit RGB, upright. Alpha is dropped; of 16 bits the upper 8 are kept."""
+        """Return 8-bit RGB, upright. Alpha is dropped; of 16 bits the upper 8 are kept."""
         if self.mode in ("F", "I"):
             raise DataError(
                 f"{self.path}: an image of {'float' if self.mode == 'F' else '32-bit integer'} values has no "
@@ -218,7 +218,7 @@ class Raster:
         return self.apply_orientation(np.asarray(pixels.convert("RGB")))
 
     def stored(self) -> Shaped[np.ndarray, "..."]:
-        """The numbers as stored, upright: palette indices stay indices, 16 bits stay 16."""
+        """Return the numbers as stored, upright: palette indices stay indices, 16 bits stay 16."""
         self._warn_of_frames()
         if self.format == "PNG" and self.mode in GRAY16:
             return self.apply_orientation(self._gray16())
@@ -288,7 +288,7 @@ class Raster:
 
 
 def end_of_tags(data: bytes) -> int:
-    """The offset behind the last tag of a TIFF's first image."""
+    """Return the offset behind the last tag of a TIFF's first image."""
     order: Literal["little", "big"] = "little" if data[:2] == b"II" else "big"
     at, width, count, entry = (8, 8, 8, 20) if 43 in data[2:4] else (4, 4, 2, 12)  # BigTIFF, TIFF
     start = int.from_bytes(data[at : at + width], order)
@@ -296,7 +296,7 @@ def end_of_tags(data: bytes) -> int:
 
 
 def chunk_kinds(data: bytes) -> Iterator[bytes]:
-    """The types of a PNG's chunks; each says where the next begins, so that pixels are jumped over."""
+    """Yield the types of a PNG's chunks; each says where the next begins, so that pixels are jumped over."""
     at = 8
     while at + 8 <= len(data):
         yield data[at + 4 : at + 8]
@@ -330,8 +330,8 @@ def _reader(path: Path, kind: str) -> type[ImageFile.ImageFile]:
 
 
 def read_bytes(path: Path, count: int = -1) -> bytes:
-    """The first bytes of a file, or all of them. Raises DataError if it is missing, empty or no regular file: to open a
-    FIFO would wait for a writer for ever."""
+    """Return the first bytes of a file, or all of them. Raises DataError if it is missing, empty or no regular file: to
+    open a FIFO would wait for a writer for ever."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):

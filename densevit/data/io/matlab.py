@@ -13,7 +13,7 @@ from densevit.utils.atomic_io import atomic_path
 
 
 def load(path: Path, key: str) -> Shaped[np.ndarray, "..."]:
-    """An array of a file of version 5 to 7. Raises DataError if it is missing, damaged, or lacks the array."""
+    """Return an array of a file of version 5 to 7. Raises DataError if it is missing, damaged, or lacks the array."""
     import scipy.io
 
     with _parser_errors(path):
@@ -24,7 +24,7 @@ def load(path: Path, key: str) -> Shaped[np.ndarray, "..."]:
 
 
 def array_names(path: Path) -> list[str]:
-    """The names of the arrays in a file of version 5 to 7. Raises DataError if it is missing or damaged."""
+    """Return the names of the arrays in a file of version 5 to 7. Raises DataError if it is missing or damaged."""
     import scipy.io
 
     with _parser_errors(path), open(path, "rb") as file:
@@ -32,7 +32,7 @@ def array_names(path: Path) -> list[str]:
 
 
 def cell_texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
-    """A cell array of texts. Raises DataError if it is none."""
+    """Return a cell array of texts. Raises DataError if it is none."""
     try:
         return [str(cell.ravel()[0]).strip() for cell in cells.ravel()]
     except (AttributeError, IndexError) as error:
@@ -40,8 +40,8 @@ def cell_texts(path: Path, cells: Shaped[np.ndarray, "..."]) -> list[str]:
 
 
 def class_ids(path: Path, array: Shaped[np.ndarray, "..."]) -> Int64[np.ndarray, "h w"]:
-    """Class ids out of an array of such a file; MATLAB's usual type of number is a double. Raises DataError if it is
-    none of h x w integers."""
+    """Return the class ids out of an array of such a file; MATLAB's usual type of number is a double. Raises DataError
+    if it is none of h x w integers."""
     whole = array.dtype.kind in "iub" or (array.dtype.kind == "f" and bool((array == np.rint(array)).all()))
     if array.ndim != 2 or not whole or not array.size:
         raise DataError(f"{path}: {array.dtype} of shape {array.shape}; expected h x w integers.")
@@ -50,7 +50,7 @@ def class_ids(path: Path, array: Shaped[np.ndarray, "..."]) -> Int64[np.ndarray,
 
 @contextmanager
 def _parser_errors(path: Path) -> Iterator[None]:
-    """Turns errors of the parser into DataError."""
+    """Turn errors of the parser into DataError."""
     try:
         yield
     except FileNotFoundError:
@@ -65,7 +65,7 @@ HEADER = b"MATLAB 7.3 MAT-file, written by densevit".ljust(116) + b"\0" * 8 + b"
 
 @contextmanager
 def create(path: Path) -> Iterator[h5py.File]:
-    """A new file of version 7.3; it gets its name when it is complete."""
+    """Create a file of version 7.3; it gets its name when it is complete."""
     with atomic_path(path) as temporary:
         with h5py.File(temporary, "w", userblock_size=512) as file:
             yield file
@@ -74,7 +74,7 @@ def create(path: Path) -> Iterator[h5py.File]:
 
 
 def open_mat(path: Path) -> h5py.File:
-    """Opens a file of version 7.3. Raises DataError if it is missing, truncated, or of the older MATLAB format."""
+    """Open a file of version 7.3. Raises DataError if it is missing, truncated, or of the older MATLAB format."""
     try:
         return h5py.File(path, "r")
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def open_mat(path: Path) -> h5py.File:
 
 
 def dataset(file: h5py.File, key: str) -> h5py.Dataset:
-    """An array that must be in the file itself. Raises DataError if it is not."""
+    """Return an array that must be in the file itself. Raises DataError if it is not."""
     local = isinstance(file.get(key, getlink=True), h5py.HardLink)
     array = file[key] if local else None
     if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
@@ -93,7 +93,7 @@ def dataset(file: h5py.File, key: str) -> h5py.Dataset:
 
 
 def read_texts(file: h5py.File, key: str) -> list[str]:
-    """A cell array of texts."""
+    """Return a cell array of texts."""
     try:
         return ["".join(map(chr, np.ravel(file[ref]))) for ref in np.ravel(dataset(file, key)[()])]
     except (ValueError, TypeError, KeyError, OSError) as error:
@@ -101,7 +101,7 @@ def read_texts(file: h5py.File, key: str) -> list[str]:
 
 
 def write_texts(file: h5py.File, key: str, texts: Sequence[str]) -> None:
-    """Writes a cell array of texts as MATLAB does."""
+    """Write a cell array of texts as MATLAB does."""
     store = file.require_group("#refs#")
     cells = file.create_dataset(key, (1, len(texts)), h5py.ref_dtype)
     cells.attrs["MATLAB_class"] = np.bytes_("cell")

@@ -28,12 +28,13 @@ SIGNS: dict[Axes, tuple[int, int, int]] = {"opencv": (1, 1, 1), "opengl": (1, -1
 
 
 def change_axes(normals: Normals, axes: Axes) -> Normals:
-    """Normals in these axes as OpenCV's, or the other way round."""
+    """Return the normals in these axes as OpenCV's, or the other way round."""
     return normals * np.array(SIGNS[axes], np.float32)
 
 
 def encode_normals(normals: Normals, bits: Literal[8, 16] = 16) -> bytes:
-    """RGB PNG: each component from -1..1 to 0..2^bits - 1, to the nearest; (0, 0, 0) where the normal is unknown.
+    """Return RGB PNG: each component from -1..1 to 0..2^bits - 1, to the nearest; (0, 0, 0) where the normal is
+    unknown.
 
     16 bits keep the direction within 0.002 degrees, 8 bits within 0.4.
     """
@@ -44,7 +45,8 @@ def encode_normals(normals: Normals, bits: Literal[8, 16] = 16) -> bytes:
 
 
 def encode_exr(normals: Normals) -> bytes:
-    """OpenEXR of float32 channels R, G, B, which hold x, y, z. Raises ImportError if OpenEXR is not installed."""
+    """Return OpenEXR of float32 channels R, G, B, which hold x, y, z. Raises ImportError if OpenEXR is not
+    installed."""
     import OpenEXR
 
     header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
@@ -56,7 +58,7 @@ def encode_exr(normals: Normals) -> bytes:
 
 
 def read_normals(path: Path, axes: Axes = "opencv", *, max_pixels: int = MAX_PIXELS) -> Normals:
-    """Reads normals as unit vectors in OpenCV's axes; 0 where the file has none.
+    """Read normals as unit vectors in OpenCV's axes; 0 where the file has none.
 
     A PNG pixel of (0, 0, 0) has none; in float files, which hold the components themselves, neither has a vector
     shorter than 0.5 or not finite (as in DSINE's reading of iBims). Raises DataError naming the file, when it is
@@ -81,7 +83,7 @@ def read_normals(path: Path, axes: Axes = "opencv", *, max_pixels: int = MAX_PIX
 
 
 def unit(vectors: Float[np.ndarray, "h w 3"], shortest: float = 1e-6) -> Normals:
-    """Vectors of length 1; 0 where they are shorter than `shortest`, or not finite."""
+    """Return the vectors of length 1; 0 where they are shorter than `shortest`, or not finite."""
     length = np.linalg.norm(vectors, axis=2, keepdims=True)
     valid = np.isfinite(length) & (length >= shortest)
     return np.where(valid, vectors / np.where(valid, length, 1), 0).astype(np.float32)

@@ -27,7 +27,7 @@ SCALE_KEY = "depth_scale"  # PNG text chunk with the stored units per metre; `ex
 
 
 def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "h w 3"]:
-    """Reads a JPEG, PNG, WEBP, TIFF, BMP, GIF, JPEG 2000, AVIF or HEIC (extra `heif`) as 8-bit RGB.
+    """Read a JPEG, PNG, WEBP, TIFF, BMP, GIF, JPEG 2000, AVIF or HEIC (extra `heif`) as 8-bit RGB.
 
     Gray is repeated, palettes are looked up, CMYK is converted, alpha is dropped, of 16 bits the upper 8 are kept; of
     several frames or pages the first is read, with a warning. Raises DataError naming the file, when it is missing,
@@ -37,7 +37,7 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
 
 
 def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """(h, w) of the upright image, from its header."""
+    """Return (h, w) of the upright image, from its header."""
     return Raster.open(path).size
 
 
@@ -54,7 +54,7 @@ def read_depth(
     infinite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Float32[np.ndarray, "h w"]:
-    """Reads a depth map in metres; what is not a positive finite number comes back as 0.
+    """Read a depth map in metres; what is not a positive finite number comes back as 0.
 
     PNG and TIFF with 16 bits or more, NPY, NPZ, PFM, HDF5 (one array, or one called `depth`), and EXR (extra `exr`).
     8-bit and RGB files are refused: they are previews or colour maps. Raises DataError naming the file, when it is
@@ -79,7 +79,7 @@ def read_depth(
 
 
 def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
-    """Reads a map of numbers without unit from the same formats, as they are stored; NaN where one is not finite.
+    """Read a map of numbers without unit from the same formats, as they are stored; NaN where one is not finite.
     Raises DataError naming the file, when it is missing, damaged, or of 8 bits or colours."""
     stored, _ = _read_wide(Path(path), max_pixels)
     with np.errstate(over="ignore"):
@@ -89,8 +89,8 @@ def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -
 
 
 def _read_wide(path: Path, max_pixels: int) -> tuple[Shaped[np.ndarray, "h w"], float | None]:
-    """The numbers of a map of more than 8 bits as stored, and the scale that its own file names. Raises DataError
-    naming the file, when it is missing, damaged, or of 8 bits or colours."""
+    """Return the numbers of a map of more than 8 bits as stored, and the scale that its own file names. Raises
+    DataError naming the file, when it is missing, damaged, or of 8 bits or colours."""
     kind, scale = file_format(path), None
     if kind in READERS:
         stored = _two_dimensional(path, read_array(path, kind, max_pixels))
@@ -105,7 +105,7 @@ def _read_wide(path: Path, max_pixels: int) -> tuple[Shaped[np.ndarray, "h w"], 
 
 
 def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
-    """Reads class ids from a gray or palette PNG, TIFF or BMP (a palette's indices are the ids), or an integer NPY.
+    """Read class ids from a gray or palette PNG, TIFF or BMP (a palette's indices are the ids), or an integer NPY.
     Raises DataError naming the file, when it is missing, damaged, or colours instead of ids."""
     ids = read_stored_labels(path).pixels
     if ids.ndim == 3:
@@ -126,7 +126,7 @@ class StoredLabels:
 
 
 def read_stored_labels(path: str | os.PathLike[str]) -> StoredLabels:
-    """Reads ids, as `read_labels` does, or colours. Raises DataError naming the file, when it is missing, damaged, or
+    """Read ids, as `read_labels` does, or colours. Raises DataError naming the file, when it is missing, damaged, or
     of a format that keeps neither exactly."""
     path = Path(path)
     palette: Palette = ()
@@ -191,7 +191,7 @@ def _too_coarse(path: Path, fault: str) -> DataError:
 
 
 def _gray_step(raster: Raster) -> int:
-    """What Pillow multiplied with: it stretches 2- and 4-bit gray to 0..255, whereas ids must stay."""
+    """Return what Pillow multiplied with: it stretches 2- and 4-bit gray to 0..255, whereas ids must stay."""
     if raster.format != "PNG" or raster.mode != "L":
         return 1
     bits = raster.data[24]  # IHDR's bit depth
@@ -208,8 +208,8 @@ class DepthCache:
         self.folder = folder
 
     def read(self, path: Path, scale: float | None = None) -> Float32[np.ndarray, "h w"]:
-        """Depth in metres, from the cache where it holds this file. Raises DataError if the file is bad. Raises
-        StorageError if the folder cannot be written."""
+        """Return the depth in metres, from the cache where it holds this file. Raises DataError if the file is bad.
+        Raises StorageError if the folder cannot be written."""
         cached = self._cached_path(path, scale)
         depth = _load(cached)
         if depth is None:
@@ -228,7 +228,7 @@ class DepthCache:
 
 
 def _load(path: Path) -> Float32[np.ndarray, "h w"] | None:
-    """The array; None where it is missing or damaged."""
+    """Return the array; None where it is missing or damaged."""
     try:
         array = read_array(path, "NPY", MAX_PIXELS)
     except DataError:
@@ -243,7 +243,7 @@ ImageLike = Union[str, "os.PathLike[str]", np.ndarray, Image.Image]
 
 
 def is_batch(images: object) -> TypeGuard[Iterable[ImageLike]]:
-    """True for any iterable of images, and for one array n h w 3; anything else counts as one image."""
+    """Return True for any iterable of images, and for one array n h w 3; anything else counts as one image."""
     if isinstance(images, np.ndarray):
         return images.ndim == 4
     one = isinstance(images, (str, bytes, os.PathLike, Image.Image, IOBase)) or is_tensor(images)
@@ -251,7 +251,7 @@ def is_batch(images: object) -> TypeGuard[Iterable[ImageLike]]:
 
 
 def as_rgb(image: object) -> Rgb:
-    """Reads, applies the EXIF orientation and converts. Raises DataError if it cannot be read, or is no image; the
+    """Read, applies the EXIF orientation and converts. Raises DataError if it cannot be read, or is no image; the
     message says what came and what would fit."""
     if isinstance(image, (str, os.PathLike)):
         return read_image(image)

@@ -27,8 +27,8 @@ def make_sample(
     intrinsics: Float64[np.ndarray, "3 3"] | None = None,
     pose: Float64[np.ndarray, "4 4"] | None = None,
 ) -> Sample:
-    """The sample of what was read from `files`; depth is valid where it is above 0. Raises DataError if a map has
-    another size than the image; naming both."""
+    """Return the sample of what was read from `files`; depth is valid where it is above 0. Raises DataError if a map
+    has another size than the image; naming both."""
     ids = None if segments is None else segments.ids
     maps = (
         (files.depth, depth),
@@ -102,7 +102,7 @@ def depth_at_image(
 def valid_depth(
     metres: Shaped[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"] | None = None
 ) -> Float32[np.ndarray, "h w"]:
-    """Depth that is 0 where it is not positive and finite, or where `valid` is False."""
+    """Return the depth that is 0 where it is not positive and finite, or where `valid` is False."""
     with np.errstate(over="ignore"):
         depth = metres.astype(np.float32)
     positive = np.isfinite(depth) & (depth > 0)
@@ -110,7 +110,7 @@ def valid_depth(
 
 
 def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
-    """Where a file of integers is above 0. Raises DataError if it is bad, or not of the depth map's size."""
+    """Return where a file of integers is above 0. Raises DataError if it is bad, or not of the depth map's size."""
     mask = read_labels(path) > 0
     if mask.shape != size:
         raise DataError(f"{path}: {_size(mask)}, while the depth map is {size[0]} x {size[1]}.")
@@ -118,8 +118,8 @@ def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
 
 
 def read_label_map(path: Path, table: ClassTable | None) -> Int64[np.ndarray, "h w"]:
-    """Class ids of a file of ids or colours; without a table the ids are taken as stored. Raises DataError if it is
-    bad, or holds what the table has not; naming the file."""
+    """Return the class ids of a file of ids or colours; without a table the ids are taken as stored. Raises DataError
+    if it is bad, or holds what the table has not; naming the file."""
     if table is None:
         return read_labels(path)
     stored = read_stored_labels(path)

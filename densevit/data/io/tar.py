@@ -36,7 +36,7 @@ class Member:
         return self.archive / self.name
 
     def read(self) -> bytes:
-        """Raises DataError if the archive is gone, or became shorter."""
+        """Raise DataError if the archive is gone, or became shorter."""
         try:
             with self.archive.open("rb") as file:
                 file.seek(self.offset)
@@ -49,7 +49,7 @@ class Member:
 
     @contextmanager
     def file(self) -> Iterator[Path]:
-        """A path that decoders can open, with the member's bytes behind it; their errors name the member. Raises
+        """Give a path that decoders can open, with the member's bytes behind it; their errors name the member. Raises
         DataError: see `read`; and what the block raises."""
         with bytes_as_path(self.read()) as path:
             try:
@@ -59,8 +59,8 @@ class Member:
 
 
 def list_members(archive: Path) -> list[Member]:
-    """The files of an archive, in its order; folders are passed over. Raises DataError: missing, compressed, damaged or
-    cut short; a link or a device; a name that leads out or comes twice; more behind its end."""
+    """Return the files of an archive, in its order; folders are passed over. Raises DataError: missing, compressed,
+    damaged or cut short; a link or a device; a name that leads out or comes twice; more behind its end."""
     members, last = [], 0
     try:
         size = archive.stat().st_size
@@ -85,8 +85,8 @@ def list_members(archive: Path) -> list[Member]:
 
 
 def _headers(file: io.RawIOBase) -> Iterator[tuple[str, bytes, int, int]]:
-    """Name, type, offset and size of each file up to the first block that is no header: five times as quick as
-    `tarfile`. POSIX.1-2001 (pax), ustar and GNU's long names."""
+    """Yield the name, type, offset and size of each file up to the first block that is no header: five times as quick
+    as `tarfile`. POSIX.1-2001 (pax), ustar and GNU's long names."""
     position = 0
     longer: dict[bytes, bytes] = {}
     while True:
@@ -118,12 +118,13 @@ def _headers(file: io.RawIOBase) -> Iterator[tuple[str, bytes, int, int]]:
 
 
 def _number(field: bytes) -> int:
-    """A number of a header: octal, or in base 256 where its first bit is set. Raises ValueError if it is neither."""
+    """Return a number of a header: octal, or in base 256 where its first bit is set. Raises ValueError if it is
+    neither."""
     return int.from_bytes(field[1:], "big") if field[0] & 0x80 else int(field.strip(b" \0") or b"0", 8)
 
 
 def _pax_records(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of `LENGTH KEY=VALUE` lines. Raises ValueError if there are others."""
+    """Yield the keys and values of `LENGTH KEY=VALUE` lines. Raises ValueError if there are others."""
     while body.strip(b"\0"):
         digits, _, _ = body.partition(b" ")
         if not 0 < (length := int(digits)) <= len(body):
@@ -165,7 +166,7 @@ def _compressed(archive: Path) -> bool:
 
 @contextmanager
 def bytes_as_path(data: bytes) -> Iterator[Path]:
-    """The bytes behind a path: in memory where the system can, else in a temporary file."""
+    """Give the bytes behind a path: in memory where the system can, else in a temporary file."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("member")
         try:

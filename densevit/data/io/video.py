@@ -72,15 +72,15 @@ class VideoSource(ABC):
 
     @abstractmethod
     def rate(self) -> float:
-        """Mean frames per second. Raises DataError if it cannot be opened, or holds no video."""
+        """Return the mean frames per second. Raises DataError if it cannot be opened, or holds no video."""
 
     @abstractmethod
     def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
-        """The frames in order of time, decoded one by one. `skip`: so many frames of the span are passed over; indices
-        and times count them. Raises DataError if it cannot be opened, or holds no video."""
+        """Return the frames in order of time, decoded one by one. `skip`: so many frames of the span are passed over;
+        indices and times count them. Raises DataError if it cannot be opened, or holds no video."""
 
     def length(self, span: Span = Span()) -> int | None:
-        """How many frames there should be, for a progress bar; None if unknown."""
+        """Return how many frames there should be, for a progress bar; None if unknown."""
         return None
 
     def digest(self) -> str:
@@ -127,12 +127,13 @@ class VideoFile(VideoSource):
         return -(-total // span.every)
 
     def rate(self) -> float:
-        """Of a file that does not say, 30."""
+        """Return frames per second; of a file that does not say, 30."""
         with open_container(self.path) as container:
             return float(first_video_stream(container, self.path).average_rate or 30)
 
     def _decode(self, av: Any, container: Any, stream: Any, whole: bool) -> Iterator[Any]:
-        """Decoded frames; packets that cannot be decoded are noted and skipped. `whole`: from the first frame on."""
+        """Yield the decoded frames; packets that cannot be decoded are noted and skipped. `whole`: from the first frame
+        on."""
         last, seen, listed = 0.0, 0, stream.frames
         shown, promised = 0.0, promised_length(container, stream)  # seconds: of the last frame, and of all
         complete = True
@@ -187,7 +188,7 @@ class VideoFile(VideoSource):
 
 
 def open_container(path: Path) -> Any:
-    """The container, opened by PyAV. Raises DataError if it is not there, or no file that FFmpeg reads."""
+    """Return the container, opened by PyAV. Raises DataError if it is not there, or no file that FFmpeg reads."""
     av = require_av()
     try:
         return av.open(str(path))
@@ -199,7 +200,7 @@ def open_container(path: Path) -> Any:
 
 
 def promised_length(container: Any, stream: Any) -> float | None:
-    """Seconds that the stream should have by the file's header; Matroska has them as a tag of the stream."""
+    """Return the seconds that the stream should have by the file's header; Matroska has them as a tag of the stream."""
     if stream.duration:
         return float(stream.duration * stream.time_base)
     begin = float((stream.start_time or 0) * stream.time_base)
@@ -212,20 +213,20 @@ def promised_length(container: Any, stream: Any) -> float | None:
 
 
 def seconds(frame: Any, stream: Any, number: int) -> float:
-    """Since the stream's first frame; by the mean rate where a frame has no time."""
+    """Return the seconds since the stream's first frame; by the mean rate where a frame has no time."""
     if frame.pts is None:
         return number / float(stream.average_rate or 30)
     return float((frame.pts - (stream.start_time or 0)) * frame.time_base)
 
 
 def upright(frame: Any) -> UInt8[np.ndarray, "h w 3"]:
-    """8-bit RGB, turned as the file says."""
+    """Return 8-bit RGB, turned as the file says."""
     image = frame.to_ndarray(format="rgb24")
     return np.ascontiguousarray(np.rot90(image, frame.rotation // 90)) if frame.rotation else image
 
 
 def first_video_stream(container: Any, path: Path) -> Any:
-    """Raises DataError if there is none."""
+    """Raise DataError if there is none."""
     streams = [s for s in container.streams.video if s.codec_context is not None]
     if not streams:
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
@@ -337,7 +338,7 @@ class NewestFrame:
                 self.changed.notify()
 
     def take(self) -> UInt8[np.ndarray, "h w 3"] | None:
-        """The newest frame that was not taken yet; None when the camera is gone."""
+        """Return the newest frame that was not taken yet; None when the camera is gone."""
         with self.changed:
             self.changed.wait_for(lambda: self.image is not None or not self.open, timeout=SILENCE)
             image, self.image = self.image, None
@@ -350,8 +351,8 @@ class NewestFrame:
 
 
 def open_video(source: str | Path, rate: float = 30.0) -> VideoSource:
-    """A video file, a folder of frames, or `camera:0`. `rate`: frames per second of a folder. Raises DataError: none of
-    them."""
+    """Return a video file, a folder of frames, or `camera:0`. `rate`: frames per second of a folder. Raises DataError:
+    none of them."""
     text = str(source)
     if text.startswith(CAMERA) and text.removeprefix(CAMERA).isdigit():
         return LiveCamera(int(text.removeprefix(CAMERA)))
@@ -375,7 +376,7 @@ def file_digest(path: Path) -> str:
 
 
 def natural_order(path: Path | str) -> list[tuple[int, str]]:
-    """`frame2` before `frame10`; the key of a file's name."""
+    """Return `frame2` before `frame10`; the key of a file's name."""
     return [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", Path(path).name)]
 
 
@@ -385,7 +386,7 @@ def size_problem(when: str, image: np.ndarray, first: tuple[int, ...]) -> str:
 
 
 def require_av() -> Any:
-    """PyAV. Raises DataError if it is not installed."""
+    """Import PyAV. Raises DataError if it is not installed."""
     try:
         import av
     except ImportError as error:

@@ -17,14 +17,14 @@ from densevit.model_card import Palette
 
 
 def encode(suffix: str, pixels: Shaped[np.ndarray, "..."]) -> bytes:
-    """RGB or one channel as the bytes of an image file; JPEG of quality 95."""
+    """Return RGB or one channel as the bytes of an image file; JPEG of quality 95."""
     bgr = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR) if pixels.ndim == 3 else pixels
     options = [cv2.IMWRITE_JPEG_QUALITY, 95] if suffix == ".jpg" else []
     return cv2.imencode(suffix, bgr, options)[1].tobytes()
 
 
 def encode_palette(ids: UInt8[np.ndarray, "h w"], palette: Palette) -> bytes:
-    """PNG of indices into a palette; those beyond it are black."""
+    """Return a PNG of indices into a palette; those beyond it are black."""
     colours = bytes(value for colour in palette for value in colour)
     image = Image.fromarray(ids)
     # With 16 colours or fewer Pillow would store 4 bits a pixel, and make 15 of an index of 255.
@@ -35,30 +35,30 @@ def encode_palette(ids: UInt8[np.ndarray, "h w"], palette: Palette) -> bytes:
 
 
 def encode_labels(ids: Int64[np.ndarray, "h w"]) -> bytes:
-    """Gray PNG of class ids, of 16 bits where 8 do not hold them."""
+    """Return the gray PNG of class ids, of 16 bits where 8 do not hold them."""
     return encode(".png", ids.astype(np.uint8 if ids.max() < 256 else np.uint16))
 
 
 def encode_depth(metres: Float32[np.ndarray, "h w"], scale: float) -> bytes:
-    """16-bit PNG of `scale` units per metre; what 16 bits do not hold is 0, not valid."""
+    """Return 16-bit PNG of `scale` units per metre; what 16 bits do not hold is 0, not valid."""
     return encode(".png", to_uint16(metres, scale))
 
 
 def to_uint16(values: Float32[np.ndarray, "h w"], scale: float, offset: float = 0.0) -> UInt16[np.ndarray, "h w"]:
-    """(value - offset) * scale, to the nearest; 0 where it is not within 1 to 65535."""
+    """Return (value - offset) * scale, to the nearest; 0 where it is not within 1 to 65535."""
     stored = np.rint((values.astype(np.float64) - offset) * scale)
     return np.where((stored > 0) & (stored < 65536), stored, 0).astype(np.uint16)
 
 
 def encode_npz(**arrays: np.typing.ArrayLike) -> bytes:
-    """Compressed NumPy archive."""
+    """Return the compressed NumPy archive."""
     file = BytesIO()
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 
 def encode_pfm(metres: Float32[np.ndarray, "h w"]) -> bytes:
-    """Portable float map: float32, little-endian (scale -1), rows from the bottom up (Debevec's format)."""
+    """Return the portable float map: float32, little-endian (scale -1), rows from the bottom up (Debevec's format)."""
     height, width = metres.shape
     return f"Pf\n{width} {height}\n-1.0\n".encode() + metres[::-1].astype("<f4").tobytes()
 
@@ -68,7 +68,7 @@ ZERO = 1 << 15
 
 
 def encode_flow(flow: Float32[np.ndarray, "h w 2"]) -> bytes:
-    """To 1/64 pixel; NaN, and what is not within 512 pixels, becomes unknown."""
+    """Round to 1/64 pixel; NaN, and what is not within 512 pixels, becomes unknown."""
     with np.errstate(invalid="ignore"):
         stored = np.rint(flow.astype(np.float64) * STEPS + ZERO)
         valid = ((stored >= 0) & (stored <= 65535)).all(-1)
@@ -77,7 +77,7 @@ def encode_flow(flow: Float32[np.ndarray, "h w 2"]) -> bytes:
 
 
 def read_flow(path: Path) -> Float32[np.ndarray, "h w 2"]:
-    """Pixels along x and y; NaN where not known. Raises DataError if it is not there, or no such PNG."""
+    """Return the pixels along x and y; NaN where not known. Raises DataError if it is not there, or no such PNG."""
     pixels = cv2.imdecode(np.frombuffer(read_bytes(path), np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise DataError(f"{path}: is no optical flow; it is a 16-bit PNG of three channels.")

@@ -35,7 +35,7 @@ class ClassCounts:
 
 
 def pixel_counts(labels: Int64[np.ndarray, "h w"]) -> Found:
-    """The ids that occur, in order, and their pixels."""
+    """Return the ids that occur, in order, and their pixels."""
     if labels.size and labels.min() >= 0 and labels.max() < 65536:
         counts = np.bincount(labels.ravel())  # many times faster than to sort
         ids = np.flatnonzero(counts)
@@ -49,7 +49,7 @@ def count_classes(
     threads: int | None = None,
     progress: Callable[[Iterable[Found | None], int], Iterable[Found | None]] = lambda counted, total: counted,
 ) -> ClassCounts:
-    """Reads every label map once. Raises DataError if the data has no classes or no labels, or a label map is bad;
+    """Read every label map once. Raises DataError if the data has no classes or no labels, or a label map is bad;
     naming it. `threads`: default: one a core; `progress`: wraps the maps, to show how far they are."""
     names = tuple(data.classes)
     if not names:
@@ -83,23 +83,24 @@ def _count_one(data: Dataset, index: int) -> Found | None:
 
 
 def inverse(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
-    """1 / share, divided by the number of classes that occur: over all pixels the mean weight is 1."""
+    """Return 1 / share, divided by the number of classes that occur: over all pixels the mean weight is 1."""
     return _zero_if_absent(counts, lambda: 1 / (counts.shares * np.count_nonzero(counts.pixels)))
 
 
 def enet(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
-    """1 / ln(1.02 + share), from 1.42 to 50.5 (Paszke et al. 2016, ENet)."""
+    """Return 1 / ln(1.02 + share), from 1.42 to 50.5 (Paszke et al. 2016, ENet)."""
     return _zero_if_absent(counts, lambda: 1 / np.log(1.02 + counts.shares))
 
 
 def median_frequency(counts: ClassCounts) -> Float64[np.ndarray, " k"]:
-    """Median frequency / frequency, that of a class taken over the images that have it (Eigen and Fergus 2015)."""
+    """Return the median frequency / frequency, that of a class taken over the images that have it (Eigen and Fergus
+    2015)."""
     frequency = counts.pixels / np.maximum(counts.present, 1)
     return _zero_if_absent(counts, lambda: np.median(frequency[counts.pixels > 0]) / frequency)
 
 
 def _zero_if_absent(counts: ClassCounts, weights: Callable[[], Float64[np.ndarray, " k"]]) -> Float64[np.ndarray, " k"]:
-    """0 for classes that do not occur, whose weight has no effect."""
+    """Return 0 for classes that do not occur, whose weight has no effect."""
     with np.errstate(divide="ignore"):
         return np.where(counts.pixels > 0, weights(), 0.0)
 

@@ -42,7 +42,7 @@ HEX = re.compile(r"#([0-9a-fA-F]{6})")
 
 @cache
 def published_entries(name: str) -> tuple[Entry, ...]:
-    """The table of a published data set, `ade20k` say, in the order of its ids."""
+    """Return the table of a published data set, `ade20k` say, in the order of its ids."""
     with open(TABLES / f"{name}.csv", newline="") as file:
         return tuple(_shipped(row) for row in csv.DictReader(file))
 
@@ -57,7 +57,7 @@ def _shipped(row: dict[str, str]) -> Entry:
 
 
 def find_classes(root: Path, path: Path | None) -> ClassTable | None:
-    """The classes of the file that the user names, or of the first default one that exists; None without any."""
+    """Return the classes of the file that the user names, or of the first default one that exists; None without any."""
     if path is not None:
         return read_classes(root / path.expanduser())
     default = next((root / name for name in DEFAULT_FILES if (root / name).is_file()), None)
@@ -65,7 +65,8 @@ def find_classes(root: Path, path: Path | None) -> ClassTable | None:
 
 
 def read_classes(path: Path) -> ClassTable:
-    """A user's list of classes. Raises DataError if it is missing or of none of the forms above; naming the entry."""
+    """Return a user's list of classes. Raises DataError if it is missing or of none of the forms above; naming the
+    entry."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -78,15 +79,15 @@ def read_classes(path: Path) -> ClassTable:
 
 
 def table_of_names(names: Sequence[str], source: str, palette: Palette = ()) -> ClassTable:
-    """Classes with ids 0, 1, ..., and 255 ignored."""
+    """Return the classes with ids 0, 1, ..., and 255 ignored."""
     colours: Sequence[Colour | None] = palette or [None] * len(names)
     entries = [Entry(i, name, colour) for i, (name, colour) in enumerate(zip(names, colours, strict=True))]
     return ClassTable(with_ignored(entries, source), source)
 
 
 def with_ignored(entries: Sequence[Entry], source: str) -> list[Entry]:
-    """The entries, and 255 ignored where none claims it. Raises DataError if one has id 255 by its mere place in a
-    list."""
+    """Return the entries, and 255 ignored where none claims it. Raises DataError if one has id 255 by its mere place in
+    a list."""
     claimed = next((entry for entry in entries if entry.id == IGNORE), None)
     if claimed is None:
         return [*entries, Entry(IGNORE, "ignored", ignored=True)]
@@ -122,7 +123,7 @@ def _of_json(path: Path, text: str) -> list[Entry]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are all different: of two alike Python would take the last."""
+    """Return an object whose keys are all different: of two alike Python would take the last."""
     counts = Counter(key for key, _ in pairs)
     if twice := [key for key, count in counts.items() if count > 1]:
         raise ValueError(f"key '{twice[0]}' occurs more than once")
@@ -141,7 +142,7 @@ def _of_object(path: Path, item: Any) -> Entry:
 
 
 def _of_pair(path: Path, position: int, key: str, value: Any) -> Entry:
-    """An item of an object: id -> name, name -> id, or name -> colour."""
+    """Return an item of an object: id -> name, name -> id, or name -> colour."""
     if isinstance(value, str) and key.isdecimal():
         return Entry(int(key), value)
     if _is_id(value):

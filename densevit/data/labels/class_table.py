@@ -39,7 +39,7 @@ class ClassTable:
     """The classes of a data set in order, with the ids and colours that label files have for them."""
 
     def __init__(self, entries: Iterable[Entry], source: str) -> None:
-        """Raises DataError: ids or names occur twice, or no entry is a class.
+        """Raise DataError: ids or names occur twice, or no entry is a class.
 
         Args:
             source: for messages, the file that the entries come from.
@@ -65,8 +65,8 @@ class ClassTable:
         return len(self.names)
 
     def map_ids(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
-        """Positions of stored ids; IGNORE where the table ignores them. `path`: the file, for messages. Raises
-        LabelError if pixels hold an id that the table lacks; with the id and their count."""
+        """Return the positions of stored ids; IGNORE where the table ignores them. `path`: the file, for messages.
+        Raises LabelError if pixels hold an id that the table lacks; with the id and their count."""
         # Index -1 and the last one are the same entry: that of all ids outside the table.
         labels: Int64[np.ndarray, "h w"] = np.take(self._ids, np.clip(stored, -1, self._ids.size - 1))
         unknown = labels == UNKNOWN
@@ -75,7 +75,7 @@ class ClassTable:
         return labels
 
     def check_palette(self, path: Path, stored: Int64[np.ndarray, "h w"], palette: Palette) -> None:
-        """Checks that a palette has each class's colour at its id: some programs store palettes in another order.
+        """Check that a palette has each class's colour at its id: some programs store palettes in another order.
         Raises LabelError if the palette's colours all are classes', but not those of their indices."""
         codes, positions = self._colours
         if not palette or not codes.size:
@@ -96,8 +96,8 @@ class ClassTable:
         return EMPTY if position is None else "ignored" if position == IGNORE else self.names[position]
 
     def map_colours(self, path: Path, pixels: UInt8[np.ndarray, "h w 3"]) -> Int64[np.ndarray, "h w"]:
-        """Positions of RGB colours. Raises LabelError if the table has no colours, or not one that occurs; with the
-        colour and its pixels."""
+        """Return the positions of RGB colours. Raises LabelError if the table has no colours, or not one that occurs;
+        with the colour and its pixels."""
         codes, positions = self._colours
         if not codes.size:
             raise LabelError(
@@ -123,7 +123,7 @@ class ClassTable:
 
 
 def refuse_reordered(source: str, names: Sequence[str], classes: Sequence[str]) -> None:
-    """Refuses the same class names in another order: classes would be trained, or scored, as each other. `names`: those
+    """Refuse the same class names in another order: classes would be trained, or scored, as each other. `names`: those
     of a head, or of other data; classes: those of the data. Raises ConfigError if they are the same and stand
     elsewhere."""
     moved = [i for i, (one, other) in enumerate(zip(names, classes, strict=False)) if one != other]
@@ -146,14 +146,14 @@ def _names(class_positions: Sequence[int], names: Sequence[str], empty: str) -> 
 
 
 def _palette(class_positions: Sequence[int], classes: Sequence[Entry]) -> Palette:
-    """Empty unless all classes have a colour."""
+    """Return empty unless all classes have a colour."""
     colours = {position: entry.colour for position, entry in zip(class_positions, classes, strict=True)}
     ordered = [colours.get(position, (0, 0, 0)) for position in range(class_positions[-1] + 1)]
     return tuple(colour for colour in ordered if colour) if None not in ordered else ()
 
 
 def _lookup(position_of: Mapping[int, int]) -> Int64[np.ndarray, " ids"]:
-    """Position by stored id, with one entry more for ids outside."""
+    """Return the position by stored id, with one entry more for ids outside."""
     lookup = np.full(max([*position_of, IGNORE]) + 2, UNKNOWN, np.int64)
     lookup[list(position_of)] = list(position_of.values())
     return lookup
@@ -162,7 +162,7 @@ def _lookup(position_of: Mapping[int, int]) -> Int64[np.ndarray, " ids"]:
 def _colours(
     source: str, entries: Sequence[Entry], class_ids: Mapping[int, int]
 ) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
-    """Colours as sorted numbers, and the position of each."""
+    """Return the colours as sorted numbers, and the position of each."""
     positions: dict[int, int] = {}
     for entry in entries:
         if entry.colour is None:
@@ -197,7 +197,7 @@ class LabelError(DataError):
 
 
 def describe_ids(unknown: Int64[np.ndarray, " pixels"]) -> str:
-    """Which ids, the most frequent first, and how many pixels hold them, in words."""
+    """Return which ids, the most frequent first, and how many pixels hold them, in words."""
     ids, counts = np.unique(unknown, return_counts=True)
     most = np.argsort(-counts)[:3]
     text = ", ".join(f"id {ids[i]} in {counts[i]:,} pixels" for i in most)
@@ -205,7 +205,7 @@ def describe_ids(unknown: Int64[np.ndarray, " pixels"]) -> str:
 
 
 def describe_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
-    """The most frequent colour, as 0xRRGGBB, and its pixels, in words."""
+    """Return the most frequent colour, as 0xRRGGBB, and its pixels, in words."""
     codes, counts = np.unique(unknown, return_counts=True)
     most = int(np.argmax(counts))
     code = int(codes[most])
@@ -214,6 +214,6 @@ def describe_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
 
 
 def abbreviate(ids: Sequence[int]) -> str:
-    """The beginning of a list of ids, and its end."""
+    """Return the beginning of a list of ids, and its end."""
     text = ", ".join(map(str, ids[:12]))
     return text + (f", ... {ids[-1]}" if len(ids) > 12 else "")

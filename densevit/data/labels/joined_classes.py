@@ -58,13 +58,13 @@ class JoinedClasses:
 
 
 def normalised(name: str) -> str:
-    """Names that differ in case, spaces, `_` and `-` only are one."""
+    """Return the names that differ in case, spaces, `_` and `-` only are one."""
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def join_by_name(sources: Mapping[str, HasClasses], classes: Sequence[str] = ()) -> JoinedClasses:
-    """Equal names are one class; all others are appended in the order of the data sets. `classes`: only these; others
-    are ignored."""
+    """Return the equal names are one class; all others are appended in the order of the data sets. `classes`: only
+    these; others are ignored."""
     names: dict[str, str] = {}
     for name in classes or [name for data in sources.values() for name in data.classes]:
         if name != EMPTY:
@@ -73,8 +73,8 @@ def join_by_name(sources: Mapping[str, HasClasses], classes: Sequence[str] = ())
 
 
 def join_by_table(path: Path, sources: Mapping[str, HasClasses]) -> JoinedClasses:
-    """The classes that a table joins; what it leaves out is ignored. Raises DataError: no such file; a column that is
-    no source, a source without a column; a class that a data set has not, or that stands in two rows."""
+    """Return the classes that a table joins; what it leaves out is ignored. Raises DataError: no such file; a column
+    that is no source, a source without a column; a class that a data set has not, or that stands in two rows."""
     try:
         with open(path.expanduser(), encoding="utf-8-sig", newline="") as file:
             header, *lines = [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]

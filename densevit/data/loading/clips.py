@@ -39,7 +39,7 @@ class Clips:
     """
 
     def __init__(self, data: Dataset, length: int, stride: int = 1) -> None:
-        """Raises DataError if the data set's images do not follow one another in time, or its videos are too short.
+        """Raise DataError if the data set's images do not follow one another in time, or its videos are too short.
 
         Args:
             stride: a clip has every so many-th frame of its video, unless the data set has `next_frames`.
@@ -89,7 +89,7 @@ class Clips:
         return len(self.starts)
 
     def frames(self, clip: int) -> list[int]:
-        """The indices of a clip's frames in the data set."""
+        """Return the indices of a clip's frames in the data set."""
         frames = [int(self.starts[clip])]
         while len(frames) < self.length:
             frames.append(int(self.next[frames[-1]]))
@@ -97,7 +97,7 @@ class Clips:
 
 
 def check_video(data: Dataset) -> None:
-    """Raises DataError if the images of a data set do not follow one another in time."""
+    """Raise DataError if the images of a data set do not follow one another in time."""
     if not data.video:
         names = [s.name for s in data.sources if not s.data.video] or [type(data).__name__]
         raise DataError(
@@ -108,7 +108,8 @@ def check_video(data: Dataset) -> None:
 
 
 def videos(data: Dataset) -> dict[str, list[int]]:
-    """Video -> the indices of its frames, in time: those of one scene and folder, in the natural order of names."""
+    """Return the video -> the indices of its frames, in time: those of one scene and folder, in the natural order of
+    names."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, name in enumerate(data.names):
         groups.setdefault((data.scene(index), folder_of(name)), []).append(index)
@@ -122,6 +123,6 @@ def video_name(scene: str, folder: str) -> str:
 
 
 def windows(data: Dataset, length: int) -> list[Sequence[int]]:
-    """Every frame of a data set once, in runs of up to `length` frames of one video."""
+    """Return every frame of a data set once, in runs of up to `length` frames of one video."""
     runs = videos(data).values()
     return [frames[i : i + length] for frames in runs for i in range(0, len(frames), length)]

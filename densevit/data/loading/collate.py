@@ -18,7 +18,7 @@ STACKED = [name for name in FIELDS if name in Batch.__dataclass_fields__]
 
 
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
-    """Stacks samples. A field that none of them has is None; where only some have it, the others get its fill: 0 for
+    """Stack samples. A field that none of them has is None; where only some have it, the others get its fill: 0 for
     depth (not valid), points and normals, 255 for labels, -1 for label, NaN for intrinsics. `indices`: the samples'
     positions in the data set. Raises DataError if the samples differ in size."""
     size = _common_size(samples)
@@ -37,7 +37,7 @@ def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
 
 
 def collate_by_size(samples: Sequence[Sample], indices: Sequence[int]) -> Iterator[Batch]:
-    """One Batch for each run of samples of the same size, and of one data set of a mixture, in order."""
+    """Yield one Batch for each run of samples of the same size, and of one data set of a mixture, in order."""
     for _, run in groupby(zip(samples, indices, strict=True), key=lambda pair: (pair[0].image.shape, pair[0].source)):
         same, positions = zip(*run, strict=True)
         yield collate(same, positions)
@@ -55,7 +55,7 @@ def _common_size(samples: Sequence[Sample]) -> tuple[int, int]:
 
 
 def _unless_usual(values: Sequence[T], usual: T) -> tuple[T, ...]:
-    """The values; none where all of them are the usual one."""
+    """Return the values; none where all of them are the usual one."""
     return () if all(value == usual for value in values) else tuple(values)
 
 
@@ -63,7 +63,7 @@ AREA, ASPECT = (0.02, 0.4), (0.3, 1 / 0.3)  # of the rectangle: share of the ima
 
 
 def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
-    """The sample with a rectangle of `other`, at the same place; what either lacks is unknown there.
+    """Return the sample with a rectangle of `other`, at the same place; what either lacks is unknown there.
 
     Depth up to a scale, or up to scale and shift, has two of them now: losses align the two regions of `pasted` each by
     itself. Raises DataError if the two differ in size.
@@ -96,7 +96,7 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
 
 
 def rectangle(size: Size, rng: np.random.Generator) -> Bool[np.ndarray, "h w"]:
-    """True in a random rectangle of an image."""
+    """Return True in a random rectangle of an image."""
     h, w = size
     area = rng.uniform(AREA[0], AREA[1]) * h * w
     aspect = math.exp(rng.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))

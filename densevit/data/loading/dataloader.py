@@ -75,7 +75,7 @@ class AugmentedDataset:
 
 @contextmanager
 def with_sample_name(dataset: Dataset, index: int) -> Iterator[None]:
-    """Adds index and name of the sample to errors of reading it."""
+    """Add index and name of the sample to errors of reading it."""
     try:
         yield
     except (DataError, OSError) as error:
@@ -87,7 +87,7 @@ def describe(dataset: Dataset, index: int) -> str:
 
 
 def describe_with_files(dataset: Dataset, index: int) -> str:
-    """The sample and its files, for errors that do not name the file."""
+    """Return the sample and its files, for errors that do not name the file."""
     return ", ".join([describe(dataset, index), *map(str, dataset.files(index).values())])
 
 
@@ -123,7 +123,7 @@ class _TrainingJob:
         return _Fetched(batch, skipped)
 
     def _read(self, key: SampleKey, skipped: list[tuple[int, str]]) -> list[tuple[Sample, int]]:
-        """The frames of the clip of a key, with their indices.
+        """Return the frames of the clip of a key, with their indices.
 
         If one is unreadable and may be skipped, the next clip in the epoch's order.
         """
@@ -233,7 +233,7 @@ class TrainLoader:
 
 
 def draw_order(dataset: Dataset, clips: Clips | Stills, seed: int, batch_size: int) -> DrawOrder:
-    """Epochs of a data set's clips, or draws by the shares of a mixture."""
+    """Return the epochs of a data set's clips, or draws by the shares of a mixture."""
     if not dataset.sources:
         return ClipOrder(EpochOrder(len(clips), seed), clips.length)
     shares, group = [s.share for s in dataset.sources], batch_size // clips.length if dataset.balanced else 1

@@ -74,7 +74,7 @@ class FeatureCache:
         return image_hash in self.rows
 
     def reload(self) -> None:
-        """Looks for shards that other processes have written."""
+        """Look for shards that other processes have written."""
         for file in sorted(self.folder.glob("shard-*.json")):
             if file.stem not in self.shapes:
                 if (content := _shard_content(file)) is None:
@@ -83,11 +83,11 @@ class FeatureCache:
                 self.rows |= {name: _Place(file.stem, row) for row, name in enumerate(content["images"])}
 
     def written_for(self, views: str) -> int:
-        """How many of the outputs were written for these views."""
+        """Return how many of the outputs were written for these views."""
         return sum(self.views[row.shard] == views for row in self.rows.values())
 
     def write(self, images: Sequence[str], shapes: Shapes, rows: np.ndarray, views: str) -> None:
-        """Adds a shard, whole or not at all. `images`: hashes; rows: one for each, as from `flatten`. Raises
+        """Add a shard, whole or not at all. `images`: hashes; rows: one for each, as from `flatten`. Raises
         StorageError if the disk is full or read-only."""
         name = f"shard-{hashlib.sha256(''.join(images).encode()).hexdigest()[:16]}"
         checksum = atomic_io.write_bytes(self.folder / f"{name}.bin", np.ascontiguousarray(rows).data)
@@ -96,8 +96,8 @@ class FeatureCache:
         self.reload()
 
     def read(self, images: Sequence[UInt8[np.ndarray, "h w 3"]], names: Sequence[str]) -> EncoderOutput:
-        """The outputs for some images, stacked, in the stored type. Raises DataError if one is not there, since file or
-        transforms have changed, or a shard is damaged."""
+        """Return the outputs for some images, stacked, in the stored type. Raises DataError if one is not there, since
+        file or transforms have changed, or a shard is damaged."""
         rows = []
         for image, name in zip(images, names, strict=True):
             row_of = self.rows.get(hash_image(image))
@@ -126,14 +126,14 @@ class FeatureCache:
         return row
 
     def is_complete(self, views: str) -> bool:
-        """Whether all of these views were written, and are still there."""
+        """Return whether all of these views were written, and are still there."""
         try:
             return all(name in self.rows for name in json.loads(self._views_file(views).read_text()))
         except (OSError, ValueError, TypeError, RecursionError):
             return False
 
     def complete(self, views: str, images: Sequence[str]) -> None:
-        """Notes that all of these views are there."""
+        """Note that all of these views are there."""
         atomic_io.write_text(self._views_file(views), json.dumps(list(images)))
 
     def _views_file(self, views: str) -> Path:
@@ -152,7 +152,7 @@ def remove_damaged(folder: Path) -> None:
 
 
 def _shard_content(file: Path) -> dict[str, Any] | None:
-    """What a shard's JSON holds, or None if it is damaged, or of a version without checksums."""
+    """Return what a shard's JSON holds, or None if it is damaged, or of a version without checksums."""
     try:
         content = json.loads(file.read_text())
         sizes = [*content["shapes"]["maps"], *content["shapes"]["prefix"], content["shapes"]["image_size"]]
@@ -177,13 +177,13 @@ def shapes_of(output: EncoderOutput) -> Shapes:
 
 
 def count(shapes: Shapes) -> int:
-    """Numbers in one image's output."""
+    """Return the numbers in one image's output."""
     return sum(map(prod, [*shapes["maps"], *shapes["prefix"]]))
 
 
 def flatten(output: EncoderOutput, dtype: np.dtype[Any]) -> np.ndarray:
-    """One row for each image of the batch: its maps channels last, as a ViT's tokens are, then the prefix tokens.
-    Raises DataError if a feature is not finite in this type."""
+    """Return one row for each image of the batch: its maps channels last, as a ViT's tokens are, then the prefix
+    tokens. Raises DataError if a feature is not finite in this type."""
     maps = [x.movedim(1, -1) for x in output.maps]
     columns = [x.detach().float().cpu().flatten(1) for x in (*maps, *output.prefix)]
     with np.errstate(over="ignore"):

@@ -20,7 +20,8 @@ Result = TypeVar("Result")
 
 
 def prefetch(work: Callable[[Item], Result], items: Iterable[Item], *, threads: int, ahead: int) -> Iterator[Result]:
-    """`map(work, items)` computed by threads, in order; at most `ahead` items are started before they are asked for.
+    """Yield `map(work, items)` computed by threads, in order; at most `ahead` items are started before they are asked
+    for.
 
     `items` is iterated in the caller's thread. Closing the iterator cancels what has not begun.
     """
@@ -39,7 +40,8 @@ def prefetch(work: Callable[[Item], Result], items: Iterable[Item], *, threads: 
 
 
 def prefetch_iterator(items: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
-    """The items of an iterator that runs in a thread of its own, at most `ahead` of them before they are asked for.
+    """Yield the items of an iterator that runs in a thread of its own, at most `ahead` of them before they are asked
+    for.
 
     Its error is raised here. Closing this one ends it at its next item.
     """
@@ -78,7 +80,7 @@ def prefetch_iterator(items: Iterator[Item], ahead: int) -> Generator[Item, None
 
 
 def prefetch_samples(dataset: Dataset, ahead: int = 4, threads: int = 2) -> Iterator[Sample]:
-    """Every sample once, in order; decoding releases the interpreter's lock, so threads are enough."""
+    """Yield every sample once, in order; decoding releases the interpreter's lock, so threads are enough."""
     samples = prefetch(dataset.read, range(len(dataset)), threads=threads, ahead=ahead)
     for index, sample in enumerate(samples):
         poll(f"stopped after {index} of {len(dataset)} images; nothing is written.")
@@ -96,7 +98,7 @@ FORKS = sys.platform == "linux"
 def ordered_parallel_map(
     work: Work[Result], count: int, workers: int, describe: Callable[[int], str] = "item {}".format
 ) -> Generator[Result, None, None]:
-    """work(0), work(1), ... computed by `workers` processes, in order, with a bounded number of results waiting.
+    """Yield work(0), work(1), ... computed by `workers` processes, in order, with a bounded number of results waiting.
 
     Where the system cannot fork, threads are used, which share one interpreter lock. Results should be small, and
     `work` should not use torch, whose threads do not survive a fork. `describe`: names an index, should its worker die.

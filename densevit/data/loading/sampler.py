@@ -20,10 +20,10 @@ class DrawOrder(Protocol):
     def key(self, position: int) -> SampleKey: ...
 
     def substitute(self, key: SampleKey, steps: int) -> SampleKey:
-        """The key that replaces one `steps` further on, where that sample is unreadable."""
+        """Return the key that replaces one `steps` further on, where that sample is unreadable."""
 
     def counts(self, position: int) -> Sequence[int]:
-        """How many of the samples before a position come from each data set of a mixture; empty without one."""
+        """Return how many of the samples before a position come from each data set of a mixture; empty without one."""
 
 
 class EpochOrder:
@@ -41,7 +41,7 @@ class EpochOrder:
         return epoch, int(permutation(self.seed, epoch, self.length, self.stream)[offset])
 
     def substitute(self, key: SampleKey, steps: int) -> SampleKey:
-        """The key `steps` further on in the same epoch's permutation, which wraps around."""
+        """Return the key `steps` further on in the same epoch's permutation, which wraps around."""
         epoch, index = key
         order = permutation(self.seed, epoch, self.length, self.stream)
         offset = int(np.flatnonzero(order == index)[0])
@@ -107,7 +107,7 @@ class MixtureOrder:
         return epoch, int(self.starts[source]) + index
 
     def substitute(self, key: SampleKey, steps: int) -> SampleKey:
-        """The key `steps` further on in the permutation of the same data set."""
+        """Return the key `steps` further on in the permutation of the same data set."""
         epoch, index = key
         source = int(np.searchsorted(self.starts, index, side="right")) - 1
         start = int(self.starts[source])
@@ -127,7 +127,8 @@ class MixtureOrder:
         return self._counts[chunk]
 
     def _draws(self, chunk: int) -> tuple[Places, Places]:
-        """The data set at each place of a chunk, and how many places of the chunk before it have the same one."""
+        """Return the data set at each place of a chunk, and how many places of the chunk before it have the same
+        one."""
         if self._chunk is None or self._chunk[0] != chunk:
             rng = np.random.default_rng(np.random.SeedSequence((self.seed, chunk), spawn_key=(2,)))
             points = (np.arange(self.group) + rng.random((CHUNK, 1))) / self.group
@@ -197,7 +198,7 @@ class InfiniteBatchSampler:
 
 @lru_cache(maxsize=32)
 def permutation(seed: int, epoch: int, length: int, stream: tuple[int, ...] = ()) -> Int64[np.ndarray, " length"]:
-    """The order of one epoch."""
+    """Return the order of one epoch."""
     # The spawn key keeps it apart from the augmentation of sample 0: seeds pad with zeros, (s, e) equals (s, e, 0).
     sequence = np.random.SeedSequence((seed, epoch), spawn_key=(1, *stream))
     order = np.random.default_rng(sequence).permutation(length)

@@ -45,7 +45,7 @@ class Progress:
 
     @contextmanager
     def reading(self, index: int) -> Iterator[None]:
-        """Marks the sample as being read, in the worker."""
+        """Mark the sample as being read, in the worker."""
         worker = get_worker_info()
         slot = worker.id if worker else 0
         self.pids[slot] = os.getpid()
@@ -56,13 +56,13 @@ class Progress:
             self.indices[slot] = IDLE
 
     def busy(self) -> dict[int, int]:
-        """Worker pid -> the index it is reading."""
+        """Return the worker pid -> the index it is reading."""
         pairs = zip(self.pids.tolist(), self.indices.tolist(), strict=True)
         return {pid: index for pid, index in pairs if index != IDLE}
 
 
 def auto_workers(world_size: int = 1) -> int:
-    """A worker for every core of this rank but one, at most 12: past that, decoding outruns the model."""
+    """Return a worker for every core of this rank but one, at most 12: past that, decoding outruns the model."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(0, min(cores // world_size - 1, 12))
 
@@ -77,7 +77,7 @@ def run_jobs(
     describe: Callable[[int], str],
     pin: bool = False,
 ) -> Generator[Result, None, None]:
-    """Yields `work(job)` of each job in order; closing the generator ends the workers. Raises DataError: a worker died,
+    """Yield `work(job)` of each job in order; closing the generator ends the workers. Raises DataError: a worker died,
     or nothing came within `timeout`.
 
     Args:
@@ -145,7 +145,7 @@ class _Children(Generic[Result]):
             yield fault[0]
 
     def _wait(self, timeout: float) -> tuple[Result | DensevitError] | str | None:
-        """The next result; or what went wrong, in words; or None after the last."""
+        """Return the next result; or what went wrong, in words; or None after the last."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -192,7 +192,7 @@ def _identity(result: Result) -> Result:
 
 
 def _init_worker(_: int) -> None:
-    """Runs first in each worker."""
+    """Run first in each worker."""
     import cv2  # data sets and transforms use it; its thread pool would fight the other workers for the cores
 
     cv2.setNumThreads(0)
@@ -242,7 +242,7 @@ def _block_signals() -> Iterator[None]:
 
 @contextmanager
 def _keep_sigchld_handler() -> Iterator[None]:
-    """Removes DataLoader's handler, which raises in the middle of a training step or a save when a worker dies. Dead
+    """Remove DataLoader's handler, which raises in the middle of a training step or a save when a worker dies. Dead
     workers are found while waiting for a batch instead, with a better message."""
     if not hasattr(signal, "SIGCHLD") or threading.current_thread() is not threading.main_thread():
         yield

@@ -21,8 +21,8 @@ from densevit.utils.progress import tqdm
 
 
 def convert_voc(root: Path, sbd_root: Path | None = None) -> int:
-    """SBD's files of the images of `train_aug`. Raises DataError: VOC or SBD is not there, or a file is bad. Returns
-    how many files were written."""
+    """Convert SBD's files of the images of `train_aug`. Raises DataError: VOC or SBD is not there, or a file is bad.
+    Returns how many files were written."""
     data = Voc(root=root.absolute(), split="train_aug", sbd_root=sbd_root)
     folder = data.samples[0].image.parents[1]
     written = _convert(data, folder / "SegmentationClassAug")
@@ -31,8 +31,8 @@ def convert_voc(root: Path, sbd_root: Path | None = None) -> int:
 
 
 def convert_context(root: Path) -> int:
-    """All published files. Raises DataError: VOC 2010 or the label maps are not there, or a file is bad. Returns how
-    many files were written."""
+    """Return all published files. Raises DataError: VOC 2010 or the label maps are not there, or a file is bad. Returns
+    how many files were written."""
     written = 0
     splits: tuple[ContextSplit, ...] = ("train", "val")
     for split in splits:
@@ -49,7 +49,7 @@ CONVERTERS = {"voc": convert_voc, "pascal_context": convert_context}
 
 
 def _convert(data: LabelledImages, folder: Path) -> int:
-    """A PNG of the class ids for each MATLAB file."""
+    """Return a PNG of the class ids for each MATLAB file."""
     folder.mkdir(parents=True, exist_ok=True)
     found = [(i, path) for i, sample in enumerate(data.samples) if (path := sample.labels) and path.suffix == ".mat"]
     for index, path in tqdm(found, desc=folder.name, unit="maps", disable=None):

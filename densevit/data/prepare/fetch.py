@@ -26,7 +26,7 @@ CONNECT = 5.0  # seconds to reach the server
 
 
 def fetch(url: str, target: Path, checksum: str) -> Path:
-    """Downloads into `TARGET.part`, which takes the target's name when it is whole and its checksum is right.
+    """Download into `TARGET.part`, which takes the target's name when it is whole and its checksum is right.
 
     A broken connection is taken up again where it broke, in this call and in later ones, if the server serves ranges.
     `checksum`: as `md5:...`, of any algorithm of hashlib; of a file that is there already, too. Raises DataError if the
@@ -49,7 +49,7 @@ def fetch(url: str, target: Path, checksum: str) -> Path:
 
 
 def digest(path: Path, like: str) -> str:
-    """The checksum of a file, by the algorithm of another checksum.
+    """Return the checksum of a file, by the algorithm of another checksum.
 
     >>> from tempfile import NamedTemporaryFile
     >>> with NamedTemporaryFile() as file:
@@ -62,7 +62,7 @@ def digest(path: Path, like: str) -> str:
 
 
 def _download(url: str, part: Path) -> None:
-    """Raises DataError, StorageError: see `fetch`; what came so far is kept."""
+    """Raise DataError, StorageError: see `fetch`; what came so far is kept."""
     failures = 0
     with tqdm(desc=part.stem, unit="B", unit_scale=True, disable=None) as bar:
         while True:
@@ -117,7 +117,7 @@ def size_of(path: Path) -> int:
 
 
 def _stored(part: Path, work: Callable[[], Any]) -> Any:
-    """Runs what touches the disk. Raises StorageError if the disk is full or read-only; what came so far is kept."""
+    """Run what touches the disk. Raises StorageError if the disk is full or read-only; what came so far is kept."""
     try:
         return work()
     except OSError as error:
@@ -154,7 +154,7 @@ class Member(NamedTuple):
 
 
 def unpack_all(name: str, downloads: Path, root: Path) -> list[str]:
-    """Unpacks those archives of a data set that are there. Raises DataError if none is there, or one is damaged.
+    """Unpack those archives of a data set that are there. Raises DataError if none is there, or one is damaged.
     Returns a line on each archive."""
     found = {archive: folder for archive, folder in ARCHIVES[name].items() if (downloads / archive).is_file()}
     if not found:
@@ -164,7 +164,7 @@ def unpack_all(name: str, downloads: Path, root: Path) -> list[str]:
 
 
 def unpack(archive: Path, folder: Path) -> int:
-    """Writes the files of an archive that are not there yet, so that an interrupted run goes on. Raises DataError if it
+    """Write the files of an archive that are not there yet, so that an interrupted run goes on. Raises DataError if it
     is damaged, or a name in it leads out of the folder. Returns how many files it has."""
     count = 0
     reader = _zip if archive.suffix == ".zip" else _tar

@@ -19,7 +19,7 @@ FRAMEWISE: dict[str, Any] = {"compression": "lzf", "shuffle": True, "fletcher32"
 
 
 def extract(mat: Path, root: Path) -> dict[str, int]:
-    """Writes `official_splits/{train,test}/ROOM/rgb_00045.jpg` and `sync_depth_00045.png` (raw depth in whole
+    """Write `official_splits/{train,test}/ROOM/rgb_00045.jpg` and `sync_depth_00045.png` (raw depth in whole
     millimetres, truncated), images black outside the projected window, and a list of each split.
 
     Files that are there already are left, so an interrupted run goes on. Returns the number of pairs per split.
@@ -28,7 +28,7 @@ def extract(mat: Path, root: Path) -> dict[str, int]:
 
 
 def repack(mat: Path, target: Path) -> None:
-    """Copies the .mat with one frame a chunk and a checksum on every one. Raises DataError if `mat` is no labelled NYU
+    """Copy the .mat with one frame a chunk and a checksum on every one. Raises DataError if `mat` is no labelled NYU
     file."""
     if mat.resolve() == target.resolve():
         raise DataError(f"{target}: is the file to read from; give another name.")
@@ -44,7 +44,7 @@ def repack(mat: Path, target: Path) -> None:
 
 
 def advice(mat: Path) -> str:
-    """Whether repacking is worth its while, in words."""
+    """Return whether repacking is worth its while, in words."""
     with matlab.open_mat(mat) as file:
         reason = slow_chunks(file)
         chunks = matlab.dataset(file, "images").chunks

@@ -44,7 +44,7 @@ def resample(array: np.ndarray, step: AffineStep, outside: float) -> np.ndarray:
 
 
 def _take(array: np.ndarray, step: AffineStep, outside: float) -> np.ndarray:
-    """Applies an exact transform by slicing; a view of `array` where nothing lies outside."""
+    """Apply an exact transform by slicing; a view of `array` where nothing lies outside."""
     out = step.size
     for axis, row in ((0, step.matrix[1]), (1, step.matrix[0])):
         length, offset = array.shape[axis], int(row[2])
@@ -55,7 +55,7 @@ def _take(array: np.ndarray, step: AffineStep, outside: float) -> np.ndarray:
 
 
 def _slice(array: np.ndarray, axis: int, start: int, count: int, outside: float) -> np.ndarray:
-    """`count` entries from `start`, which may lie before the first, padded with `outside`."""
+    """Return `count` entries from `start`, which may lie before the first, padded with `outside`."""
     length = array.shape[axis]
     first, last = min(max(start, 0), length), min(max(start + count, 0), length)
     inside = array[(slice(None),) * axis + (slice(first, last),)]
@@ -78,7 +78,7 @@ def _warp(array: np.ndarray, step: AffineStep, outside: float) -> np.ndarray:
 
 
 def _shrink(image: np.ndarray, move: Matrix) -> tuple[np.ndarray, Matrix]:
-    """Averages whole blocks first when downscaling, against aliasing."""
+    """Average whole blocks first when downscaling, against aliasing."""
     skips = [max(1, math.floor(1 / max(math.hypot(*move[:2, axis]), 1e-6) + 1e-9)) for axis in (0, 1)]
     if skips == [1, 1]:
         return image, move

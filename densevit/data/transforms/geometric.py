@@ -201,7 +201,7 @@ class RandomResizedCrop(GeometricTransform):
 
 
 def has_several_classes(labels: Int64[np.ndarray, "h w"], max_share: float) -> bool:
-    """Whether at least two classes occur, none with this share of the labelled pixels or more."""
+    """Return whether at least two classes occur, none with this share of the labelled pixels or more."""
     counts = np.bincount(labels[labels != IGNORE])
     return bool(np.count_nonzero(counts) > 1 and counts.max() < max_share * counts.sum())
 

@@ -96,8 +96,8 @@ class Color(Transform):
 def light_table(
     mean: float, contrast: float, gamma: float, factors: Float64[np.ndarray, "3"]
 ) -> UInt8[np.ndarray, "1 256 3"]:
-    """What each of the 256 values of each channel becomes: all steps in one look-up, rounded once. `mean`: of the image
-    in [0, 1]; contrast leaves it where it is."""
+    """Return what each of the 256 values of each channel becomes: all steps in one look-up, rounded once. `mean`: of
+    the image in [0, 1]; contrast leaves it where it is."""
     values = np.linspace(0, 1, 256)[:, None]
     stretched = np.clip((values - mean) * contrast + mean, 0, 1)
     table: UInt8[np.ndarray, "256 3"] = np.rint(np.clip(stretched**gamma * factors, 0, 1) * 255).astype(np.uint8)

@@ -28,12 +28,12 @@ class Draw(Protocol):
 
 
 def random_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator) -> np.ndarray:
-    """As of structure from motion, evenly over the image."""
+    """Draw pixels as structure from motion gives them, evenly over the image."""
     return np.asarray(draw_points(np.ones(valid.shape, np.float32), valid, count, rng) > 0)
 
 
 def grid_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator) -> np.ndarray:
-    """As of a time-of-flight sensor: a regular grid at a random offset."""
+    """Draw pixels as of a time-of-flight sensor: a regular grid at a random offset."""
     h, w = valid.shape
     step = max(1.0, math.sqrt(h * w / count))
     rows, columns = (np.arange(rng.uniform(0, step), side, step).astype(int) for side in (h, w))
@@ -43,8 +43,8 @@ def grid_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Gener
 
 
 def lidar_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator) -> np.ndarray:
-    """As of a rotating LiDAR: 8 to 64 lines across the image, slightly tilted and bent, as its mount and lens make
-    them; as many columns as give `count` points."""
+    """Draw pixels as of a rotating LiDAR: 8 to 64 lines across the image, slightly tilted and bent, as its mount and
+    lens make them; as many columns as give `count` points."""
     h, w = valid.shape
     lines = min(max(int(rng.choice(CHANNELS)), math.ceil(count / w)), h, count)
     columns = min(w, max(1, count // lines))
@@ -78,7 +78,7 @@ class SparseDepth(Transform):
         dropout: Probability = 0.1,
         noise: Annotated[float, Field(ge=0, lt=1)] = 0.01,
     ) -> None:
-        """Raises ConfigError: no pattern, or bounds in the wrong order.
+        """Raise ConfigError: no pattern, or bounds in the wrong order.
 
         Args:
             count: fewest and most points; their logarithm is drawn evenly.

@@ -20,10 +20,10 @@ class GeometricTransform(Transform):
 
     @abstractmethod
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
-        """Draws the parameters for an image of this size."""
+        """Draw the parameters for an image of this size."""
 
     def draw_for(self, view: "LazySample", rng: np.random.Generator) -> AffineStep:
-        """Draws the parameters for this sample; most transforms need its size only."""
+        """Draw the parameters for this sample; most transforms need its size only."""
         return self.draw(view.size, rng)
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
@@ -52,7 +52,8 @@ class Pipeline(Transform):
 
 
 def compose(transforms: Sequence[Transform]) -> Pipeline:
-    """All of them in order; a pipeline among them counts as its transforms, so that its last warp joins the next."""
+    """Return all of them in order; a pipeline among them counts as its transforms, so that its last warp joins the
+    next."""
     steps = (step.transforms if isinstance(step, Pipeline) else (step,) for step in transforms)
     return Pipeline([transform for step in steps for transform in step])
 
@@ -86,7 +87,7 @@ class LazySample:
         return LazySample(self.sample, joined)
 
     def labels(self) -> Int64[np.ndarray, "h w"] | None:
-        """The labels of `render` without the rest."""
+        """Return the labels of `render` without the rest."""
         labels = self.sample.labels
         return None if labels is None else FIELDS["labels"].warp(labels, self.pending, self.sample)
 

@@ -29,7 +29,7 @@ class StatsCache:
     """Sample statistics by the checksums of the sample's files."""
 
     def __init__(self, path: Path | None, table: ClassTable | None = None, version: str = "") -> None:
-        """Opens a cache file; None caches nothing.
+        """Open a cache file; None caches nothing.
 
         Args:
             table: of the classes; statistics made under another table, or another version, do not count.
@@ -41,7 +41,7 @@ class StatsCache:
         self.new: dict[str, Any] = {}
 
     def key(self, checksums: Mapping[str, str]) -> str:
-        """Empty where there are no files to identify a sample by."""
+        """Return empty where there are no files to identify a sample by."""
         if not checksums:
             return ""
         return hashlib.sha256(json.dumps([self.classes, *sorted(checksums.items())]).encode()).hexdigest()[:32]
@@ -56,7 +56,7 @@ class StatsCache:
         self.new[key] = vars(stats)
 
     def save(self) -> None:
-        """Writes the new entries; failing to write costs time only, and is logged."""
+        """Write the new entries; failing to write costs time only, and is logged."""
         if self.path is None or not self.new:
             return
         try:
@@ -67,7 +67,7 @@ class StatsCache:
 
 
 def cache_path(spec: Mapping[str, Any]) -> Path:
-    """The cache file of a dataset with these options."""
+    """Return the cache file of a dataset with these options."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     key = json.dumps([SCHEMA, __version__, dict(spec)], sort_keys=True, default=str)
     return base / "densevit/check-data" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
@@ -82,7 +82,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """Path -> SHA-256. Raises DataError if the file cannot be read, or a line has another format; naming the line."""
+    """Return the path -> SHA-256. Raises DataError if the file cannot be read, or a line has another format; naming the
+    line."""
     checksums: dict[str, str] = {}
     try:
         lines = path.read_text().splitlines()
@@ -104,7 +105,7 @@ def write_checksums(path: Path, samples: Sequence[InspectedSample]) -> None:
 def compare_checksums(
     split: str, names: Sequence[str], samples: Sequence[InspectedSample], recorded: Mapping[str, str]
 ) -> Iterator[Issue]:
-    """Files whose bytes are not the recorded ones; files without a record are left alone."""
+    """Yield the files whose bytes are not the recorded ones; files without a record are left alone."""
     for index, sample in enumerate(samples):
         for role, digest in sample.checksums.items():
             path = str(sample.paths[role])

@@ -34,7 +34,7 @@ MAPS = {"depth": "depth map", "labels": "label map"}
 
 
 def inspect_sample(dataset: Dataset, index: int, cache: StatsCache) -> InspectedSample:
-    """Checks a sample, or takes its statistics from the cache if the same bytes were checked under the same options."""
+    """Check a sample, or takes its statistics from the cache if the same bytes were checked under the same options."""
     paths = dataset.files(index)
     checksums: dict[str, str] = {}
     problems: list[Problem] = []
@@ -85,7 +85,7 @@ def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: 
 
 
 def _truncated_jpeg(paths: Mapping[str, Path], image: UInt8[np.ndarray, "h w 3"]) -> list[Problem]:
-    """A JPEG that decodes, though a part of it is missing: all decoders accept it."""
+    """Return a JPEG that decodes, though a part of it is missing: all decoders accept it."""
     lines = missing_jpeg_lines(image)
     if not lines or "image" not in paths or file_format(paths["image"]) != "JPEG":
         return []
@@ -93,7 +93,8 @@ def _truncated_jpeg(paths: Mapping[str, Path], image: UInt8[np.ndarray, "h w 3"]
 
 
 def _exif_problems(paths: Mapping[str, Path], has_exif: Mapping[str, bool], fits: bool | None) -> list[Problem]:
-    """Image and depth, or else labels, whose EXIF orientations differ, unless their sizes show that both are upright.
+    """Return the image and depth, or else labels, whose EXIF orientations differ, unless their sizes show that both are
+    upright.
 
     Args:
         has_exif: roles whose files may have an orientation.
@@ -118,7 +119,7 @@ def _exif_problems(paths: Mapping[str, Path], has_exif: Mapping[str, bool], fits
 
 
 def _unreadable(text: str, paths: Mapping[str, Path], type_: str = "unreadable") -> Problem:
-    """A reader's message, with the file that it names; without paths, so that it can be cached by content."""
+    """Return a reader's message, with the file that it names; without paths, so that it can be cached by content."""
     named = next((role for role, path in paths.items() if str(path) in text), "image")
     for role, path in paths.items():
         text = text.replace(f"{path}: ", "").replace(str(path), f"its {role}")
@@ -135,7 +136,7 @@ class _FileProblem(Exception):
 
 
 def check_files(paths: Mapping[str, Path]) -> list[Problem]:
-    """Problems of the files themselves, or of how their sizes fit together."""
+    """Return the problems of the files themselves, or of how their sizes fit together."""
     problems: list[Problem] = []
     sizes: dict[str, Size] = {}
     for role, path in paths.items():
@@ -152,7 +153,7 @@ def check_files(paths: Mapping[str, Path]) -> list[Problem]:
 
 
 def _check(role: str, path: Path) -> Size | None:
-    """(h, w) of a valid file; None where only its dataset can tell."""
+    """Return (h, w) of a valid file; None where only its dataset can tell."""
     if path.stat().st_size == 0:
         raise _FileProblem("empty", "0 bytes")
     kind = file_format(path)

@@ -25,7 +25,7 @@ SHOWN = 5  # issues of a type in the text
 
 
 def format_text(report: ValidationReport) -> str:
-    """All types of issues with their first five, the numbers of each split, and the verdict."""
+    """Return all types of issues with their first five, the numbers of each split, and the verdict."""
     lines = []
     for summary in report.summaries:
         lines += [*summary_lines(summary), *(f"  {fact}" for fact in report.data[summary.split].facts)]
@@ -76,7 +76,7 @@ def summary_lines(summary: SplitSummary) -> Iterator[str]:
 
 
 def issues_by_type(issues: Sequence[Issue], level: str) -> dict[str, list[Issue]]:
-    """Type -> its issues, in the order of the table."""
+    """Return the type -> its issues, in the order of the table."""
     groups: dict[str, list[Issue]] = {name: [] for name, type_ in ISSUE_TYPES.items() if type_.level == level}
     for issue in issues:
         if issue.level == level:
@@ -85,7 +85,7 @@ def issues_by_type(issues: Sequence[Issue], level: str) -> dict[str, list[Issue]
 
 
 def to_dict(report: ValidationReport) -> dict[str, Any]:
-    """The report in JSON's types."""
+    """Return the report in JSON's types."""
     return {
         "schema": SCHEMA,
         "densevit": __version__,
@@ -107,7 +107,7 @@ MAX_SAMPLES = 24
 
 
 def write_html(path: Path, report: ValidationReport) -> None:
-    """Writes the page. Raises StorageError if it cannot be written."""
+    """Write the page. Raises StorageError if it cannot be written."""
     groups = {level: issues_by_type(report.issues, level) for level in LEVELS}
     levels = [
         (
@@ -129,7 +129,7 @@ def write_html(path: Path, report: ValidationReport) -> None:
 
 
 def _figures(report: ValidationReport) -> Iterator[Figure]:
-    """The samples of the first issues that can be shown, a few of each type."""
+    """Yield the samples of the first issues that can be shown, a few of each type."""
     shown: set[tuple[str, int]] = set()
     for level in LEVELS:
         for type_, issues in issues_by_type(report.issues, level).items():
@@ -143,7 +143,7 @@ def _figures(report: ValidationReport) -> Iterator[Figure]:
 
 
 def _panels(report: ValidationReport, issue: Issue) -> Iterator[tuple[str, str]]:
-    """Image and depth, or the image alone where the two cannot be read together."""
+    """Yield the image and depth, or the image alone where the two cannot be read together."""
     data = report.data[issue.split]
     assert issue.index is not None
     try:
@@ -162,7 +162,7 @@ def _panels(report: ValidationReport, issue: Issue) -> Iterator[tuple[str, str]]
 
 
 def _small_jpeg(pixels: UInt8[np.ndarray, "h w 3"]) -> str:
-    """A `data:` address of the image, at most IMAGE_WIDTH wide."""
+    """Return a `data:` address of the image, at most IMAGE_WIDTH wide."""
     h, w = pixels.shape[:2]
     size = (IMAGE_WIDTH, max(1, round(h * IMAGE_WIDTH / w)))
     return jpeg(pixels if w <= IMAGE_WIDTH else np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)))

@@ -33,8 +33,8 @@ USUAL_DEPTH = (0.1, 150.0)
 
 
 def apply_rules(data: Dataset, split: str, samples: Sequence[InspectedSample], classes: int | None) -> Iterator[Issue]:
-    """All issues of one dataset. `classes`: how many there are; larger labels except 255 are an error. None does not
-    check."""
+    """Yield all issues of one dataset. `classes`: how many there are; larger labels except 255 are an error. None does
+    not check."""
     usual = _usual_depth(samples)
     for index, sample in enumerate(samples):
         for type_, role, reason in (*sample.stats.problems, *_sample_problems(data, sample.stats, usual, classes)):
@@ -48,13 +48,13 @@ def apply_rules(data: Dataset, split: str, samples: Sequence[InspectedSample], c
 
 
 def _usual_depth(samples: Sequence[InspectedSample]) -> float | None:
-    """The median of the samples' median depths."""
+    """Return the median of the samples' median depths."""
     medians = [sample.stats.depth_median for sample in samples if sample.stats.depth_median]
     return median(medians) if medians else None
 
 
 def _sample_problems(data: Dataset, stats: SampleStats, usual: float | None, classes: int | None) -> Iterator[Problem]:
-    """Problems of one sample."""
+    """Yield the problems of one sample."""
     if stats.size is None:
         return
     if data.sizes and stats.size not in data.sizes:
@@ -102,7 +102,7 @@ def _depth_problems(data: Dataset, stats: SampleStats, usual: float | None) -> I
 
 
 def _what_fills(stats: SampleStats) -> str:
-    """What all values of an empty map are."""
+    """Return what all values of an empty map are."""
     assert stats.size is not None
     pixels = stats.size[0] * stats.size[1]
     counts = {"NaN or infinite": stats.non_finite, "below zero": stats.negative}
@@ -110,13 +110,14 @@ def _what_fills(stats: SampleStats) -> str:
 
 
 def _guess_unit(metres: float, low: float, high: float) -> str:
-    """The unit that would bring the median inside the range."""
+    """Return the unit that would bring the median inside the range."""
     fits = [scale for scale in (1000.0, 100.0) if low <= metres / scale <= high]
     return f"; in {'milli' if fits[0] == 1000 else 'centi'}metres it would be {metres / fits[0]:.3g} m" if fits else ""
 
 
 def _duplicates(data: Dataset, split: str, samples: Sequence[InspectedSample]) -> Iterator[Issue]:
-    """Files with the same bytes under several names; maps only where they have content and the images differ."""
+    """Yield the files with the same bytes under several names; maps only where they have content and the images
+    differ."""
     has_content: Mapping[str, Callable[[SampleStats], bool]] = {
         "image": lambda stats: True,
         "depth": lambda stats: bool(stats.valid_fraction),
@@ -141,7 +142,7 @@ def _duplicates(data: Dataset, split: str, samples: Sequence[InspectedSample]) -
 def _dataset_issues(
     data: Dataset, split: str, samples: Sequence[InspectedSample], usual: float | None
 ) -> Iterator[Issue]:
-    """Issues that only the dataset as a whole shows."""
+    """Yield the issues that only the dataset as a whole shows."""
     readable = [sample.stats for sample in samples if sample.stats.size]
     borders = [stats.white_border for stats in readable if stats.white_border >= MIN_BORDER]
     if readable and len(borders) >= BORDER_FRACTION * len(readable):
@@ -156,7 +157,7 @@ def _dataset_issues(
 
 
 def _depth_issues(data: Dataset, split: str, maps: Sequence[SampleStats], usual: float | None) -> Iterator[Issue]:
-    """Depth that does not look like metres, over all maps."""
+    """Yield the depth that does not look like metres, over all maps."""
     far = [stats for stats in maps if stats.depth_max > data.depth_range[1] * 1.5]
     if far and len(far) > FAR_FRACTION * len(maps):
         reason = (
@@ -189,7 +190,8 @@ def _depth_issues(data: Dataset, split: str, maps: Sequence[SampleStats], usual:
 
 
 def _other_sizes(data: Dataset, split: str, samples: Sequence[InspectedSample]) -> Iterator[Issue]:
-    """Depth maps whose size is another share of their image's than that of most; a note where all are alike."""
+    """Yield the depth maps whose size is another share of their image's than that of most; a note where all are
+    alike."""
     shares = Counter(_size_share(sample.stats) for sample in samples if sample.stats.depth_size)
     if not shares:
         return
@@ -209,7 +211,7 @@ def _size_share(stats: SampleStats) -> float:
 
 
 def _marker(data: Dataset, split: str, maps: Sequence[SampleStats]) -> Iterator[Issue]:
-    """One large value that stands for missing depth: many pixels hold it, and none comes near it."""
+    """Yield one large value that stands for missing depth: many pixels hold it, and none comes near it."""
     tops = Counter(stats.depth_max for stats in maps if stats.depth_top >= MARKER_SHARE)
     value, count = max(tops.items(), key=lambda item: item[1], default=(0.0, 0))
     holding = [stats for stats in maps if stats.depth_max == value]
@@ -225,7 +227,7 @@ def _marker(data: Dataset, split: str, maps: Sequence[SampleStats]) -> Iterator[
 
 
 def _mixed_units(data: Dataset, split: str, samples: Sequence[InspectedSample]) -> Iterator[Issue]:
-    """Folders whose usual and whose largest depths differ by the same large factor."""
+    """Yield the folders whose usual and whose largest depths differ by the same large factor."""
     depths: dict[str, list[SampleStats]] = defaultdict(list)
     for index, sample in enumerate(samples):
         if sample.stats.valid_fraction:
@@ -244,7 +246,7 @@ def _mixed_units(data: Dataset, split: str, samples: Sequence[InspectedSample]) 
 
 
 def _class_issues(data: Dataset, split: str, readable: Sequence[SampleStats]) -> Iterator[Issue]:
-    """Issues of all label maps together."""
+    """Yield the issues of all label maps together."""
     maps = [stats for stats in readable if stats.labels is not None]
     if maps and all(stats.largest_label is None for stats in maps):
         yield Issue("no_labels", split, f"all {len(maps):,} label maps are ignored altogether")
@@ -260,7 +262,7 @@ def _class_issues(data: Dataset, split: str, readable: Sequence[SampleStats]) ->
 
 
 def _segment_issues(split: str, readable: Sequence[SampleStats]) -> Iterator[Issue]:
-    """Objects that a network cannot see, and segments that the maps do not show."""
+    """Yield the objects that a network cannot see, and segments that the maps do not show."""
     areas = [area for stats in readable for area in stats.objects or ()]
     tiny = sum(area < TINY_OBJECT for area in areas)
     if tiny > TINY_FRACTION * len(areas):
@@ -270,7 +272,7 @@ def _segment_issues(split: str, readable: Sequence[SampleStats]) -> Iterator[Iss
 
 
 def _compare_with_typical(data: Dataset, split: str, usual: float | None, valid_fraction: float) -> Iterator[Issue]:
-    """Compares a published dataset with what is known of it."""
+    """Compare a published dataset with what is known of it."""
     if data.typical_depth and usual and not data.typical_depth[0] <= usual <= data.typical_depth[1]:
         low, high = data.typical_depth
         reason = f"the median depth is {usual:.3g} m, where such images have {low:g} to {high:g} m"
@@ -283,7 +285,7 @@ def _compare_with_typical(data: Dataset, split: str, usual: float | None, valid_
 
 
 def _guess_scales(usual: float, low: float, high: float) -> str:
-    """Pairs of known scales whose mix-up explains the median: stored in one, read in the other."""
+    """Return the pairs of known scales whose mix-up explains the median: stored in one, read in the other."""
     fits = [
         f"1/{stored:g} m read as 1/{read:g} m"
         for stored, read in permutations(SCALES, 2)
@@ -304,7 +306,7 @@ def find_leaks(
     split: str,
     samples: Sequence[InspectedSample],
 ) -> Iterator[Issue]:
-    """What an evaluation split shares with the training set."""
+    """Yield what an evaluation split shares with the training set."""
     owners = {s.checksums["image"]: index for index, s in enumerate(train_samples) if "image" in s.checksums}
     same = {i: owners[s.checksums["image"]] for i, s in enumerate(samples) if s.checksums.get("image") in owners}
     similar = {i: j for i, j in _near_duplicates(train_samples, samples).items() if i not in same}
@@ -325,7 +327,7 @@ def find_leaks(
 
 
 def _near_duplicates(train: Sequence[InspectedSample], others: Sequence[InspectedSample]) -> dict[int, int]:
-    """Position in `others` -> that in `train` of a sample with the same thumbnail."""
+    """Return the position in `others` -> that in `train` of a sample with the same thumbnail."""
     (left, train_index), (right, other_index) = _thumbnails(train), _thumbnails(others)
     train_of: dict[int, int] = {}
     for start in range(0, len(right), ROWS):
@@ -339,7 +341,7 @@ def _near_duplicates(train: Sequence[InspectedSample], others: Sequence[Inspecte
 
 
 def _thumbnails(samples: Sequence[InspectedSample]) -> tuple[Float32[np.ndarray, "n 256"], list[int]]:
-    """The thumbnails with enough contrast, and their positions in `samples`."""
+    """Return the thumbnails with enough contrast, and their positions in `samples`."""
     decoded = {i: sample.stats.decoded_thumbnail() for i, sample in enumerate(samples)}
     usable = {i: thumbnail for i, thumbnail in decoded.items() if thumbnail is not None and thumbnail.std() > MIN_STD}
     return np.array(list(usable.values()), np.float32).reshape(-1, 256), list(usable)

@@ -46,7 +46,7 @@ class SampleStats:
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> "SampleStats":
-        """Statistics that were stored as JSON."""
+        """Return the statistics that were stored as JSON."""
         labels = tree["labels"]
         plain = {
             **{name: tuple(tree[name]) if tree[name] else None for name in ("size", "depth_size")},
@@ -66,7 +66,7 @@ class SampleStats:
 
 
 def label_pixels(stats: Iterable[SampleStats]) -> dict[int, int]:
-    """Class id -> its pixels in all label maps together."""
+    """Return the class id -> its pixels in all label maps together."""
     total: Counter[int] = Counter()
     for one in stats:
         total.update(dict(one.labels or ()))
@@ -93,7 +93,7 @@ MIN_PIXELS = 500  # valid pixels that a subsampled depth map needs
 def compute_stats(
     sample: Sample, paths: Mapping[str, Path], problems: tuple[Problem, ...] = (), things: Sequence[int] = ()
 ) -> SampleStats:
-    """The statistics of a decoded sample. `things`: the classes whose segments are single objects."""
+    """Return the statistics of a decoded sample. `things`: the classes whose segments are single objects."""
     image = sample.image
     small = cv2.resize(image, (THUMBNAIL, THUMBNAIL), interpolation=cv2.INTER_AREA)
     gray = np.rint(small.mean(axis=2)).astype(np.uint8)
@@ -112,7 +112,7 @@ def compute_stats(
 
 
 def segment_stats(sample: Sample, things: Sequence[int]) -> dict[str, Any]:
-    """The fields of `SampleStats` about segments; crowds are no objects."""
+    """Return the fields of `SampleStats` about segments; crowds are no objects."""
     segments = segments_of(sample)
     if segments is None:
         return {}
@@ -122,7 +122,7 @@ def segment_stats(sample: Sample, things: Sequence[int]) -> dict[str, Any]:
 
 
 def depth_stats(depth: Float32[np.ndarray, "h w"]) -> dict[str, Any]:
-    """The fields of `SampleStats` about valid depth."""
+    """Return the fields of `SampleStats` about valid depth."""
     count = int(np.count_nonzero(depth))
     if not count:
         return {"valid_fraction": 0.0}
@@ -145,7 +145,8 @@ def depth_stats(depth: Float32[np.ndarray, "h w"]) -> dict[str, Any]:
 
 
 def row_correlation(values: Float32[np.ndarray, " n"], rows: Int64[np.ndarray, " n"]) -> float | None:
-    """Spearman's rank correlation of depth and row; inverse depth has the opposite sign. None where undefined."""
+    """Return Spearman's rank correlation of depth and row; inverse depth has the opposite sign. None where
+    undefined."""
     if len(values) < MIN_PIXELS or rows[0] == rows[-1] or values.min() == values.max():
         return None
     ranks = np.empty(len(values))
@@ -154,13 +155,13 @@ def row_correlation(values: Float32[np.ndarray, " n"], rows: Int64[np.ndarray, "
 
 
 def label_counts(labels: Int64[np.ndarray, "h w"]) -> tuple[tuple[int, int], ...]:
-    """Class ids that occur, each with its pixels."""
+    """Return the class ids that occur, each with its pixels."""
     ids, counts = pixel_counts(labels)
     return tuple(zip(ids.tolist(), counts.tolist(), strict=True))
 
 
 def missing_jpeg_lines(image: UInt8[np.ndarray, "h w 3"]) -> int:
-    """Lines of plain middle gray along one edge: decoders fill in what a truncated JPEG lacks with them.
+    """Return the lines of plain middle gray along one edge: decoders fill in what a truncated JPEG lacks with them.
 
     Gray bars on two sides were added on purpose, and give 0.
     """
@@ -174,7 +175,7 @@ def _gray_lines(edge: UInt8[np.ndarray, "lines pixels 3"]) -> int:
 
 
 def white_border(image: UInt8[np.ndarray, "h w 3"]) -> int:
-    """Pixels of white all around, on the thinnest side.
+    """Return the pixels of white all around, on the thinnest side.
 
     0 for an image that is white throughout.
     """
@@ -187,12 +188,12 @@ def white_border(image: UInt8[np.ndarray, "h w 3"]) -> int:
 
 
 def _leading_true(lines: Bool[np.ndarray, " lines"]) -> int:
-    """How many are true before the first that is not."""
+    """Return how many are true before the first that is not."""
     return len(lines) if lines.all() else int(np.argmin(lines))
 
 
 def count_invalid_values(path: Path | None) -> tuple[int, int]:
-    """How many values of a depth file are NaN or infinite, and how many are negative.
+    """Return how many values of a depth file are NaN or infinite, and how many are negative.
 
     16-bit integers have neither; formats that only their dataset can read count as without any.
     """

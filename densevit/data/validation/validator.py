@@ -92,7 +92,7 @@ def validate(
     ignore: Collection[str] = (),
     progress: Progress = lambda samples, total, split: samples,
 ) -> ValidationReport:
-    """Reads every sample once. Raises DataError if `checksums` is not a list of SHA-256 sums.
+    """Read every sample once. Raises DataError if `checksums` is not a list of SHA-256 sums.
 
     Args:
         threads: default: one a core.
@@ -156,7 +156,7 @@ def summarize(split: str, samples: Sequence[InspectedSample]) -> SplitSummary:
 
 
 def _object_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float | None, float | None, float | None]:
-    """How many objects there are, their median side, and the shares of small and of tiny ones."""
+    """Return how many objects there are, their median side, and the shares of small and of tiny ones."""
     if all(stats.objects is None for stats in samples):
         return None, None, None, None
     areas = [area for stats in samples for area in stats.objects or ()]
@@ -167,7 +167,7 @@ def _object_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float |
 
 
 def _label_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float | None]:
-    """How many classes occur, and the fraction of the pixels that have one."""
+    """Return how many classes occur, and the fraction of the pixels that have one."""
     pixels = label_pixels(samples)
     if not pixels:
         return None, None
@@ -189,7 +189,7 @@ def _open(request: SplitToValidate, opened: list[OpenSplit], issues: list[Issue]
 
 
 def _inspect(data: Dataset, cache: StatsCache, threads: int) -> Iterator[InspectedSample]:
-    """The samples in order; decoding and hashing release the interpreter's lock, so threads are enough."""
+    """Yield the samples in order; decoding and hashing release the interpreter's lock, so threads are enough."""
     samples = prefetch(lambda i: inspect_sample(data, i, cache), range(len(data)), threads=threads, ahead=4 * threads)
     for count, sample in enumerate(samples, 1):
         yield sample
@@ -197,7 +197,7 @@ def _inspect(data: Dataset, cache: StatsCache, threads: int) -> Iterator[Inspect
 
 
 def _guesses(opened: Sequence[OpenSplit]) -> Iterable[Issue]:
-    """What `init` would guess of users' folders, once for each folder."""
+    """Return what `init` would guess of users' folders, once for each folder."""
     issues: dict[tuple[Path, str], Issue] = {}
     for one in opened:
         data = one.data
@@ -216,5 +216,5 @@ def _find_leaks(opened: Sequence[OpenSplit], inspected: Mapping[str, Sequence[In
 
 
 def is_train(split: str) -> bool:
-    """Whether a split, or a source of a mixture (`train/nyu`), is trained on."""
+    """Return whether a split, or a source of a mixture (`train/nyu`), is trained on."""
     return split.partition("/")[0] == TRAIN

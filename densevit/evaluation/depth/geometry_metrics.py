@@ -21,7 +21,7 @@ MOGE = 1 + np.linspace(0.05, 0.25, 10)  # Wang et al. 2025; weights are the thre
 
 
 def boundary_depth_pro(prediction: Map, gt: Map, valid: Mask) -> float:
-    """Scale-invariant boundary F1 of Depth Pro: precision and recall are means over the four directions.
+    """Return the scale-invariant boundary F1 of Depth Pro: precision and recall are means over the four directions.
 
     Ratios are of inverse depth; each threshold is weighted by its value.
     """
@@ -38,7 +38,8 @@ def boundary_depth_pro(prediction: Map, gt: Map, valid: Mask) -> float:
 
 
 def boundary_moge(prediction: Map, gt: Map, valid: Mask, radius: int) -> float:
-    """Boundary F1 of MoGe: every pixel against those at most `radius` pixels away, all pairs counted together.
+    """Return the boundary F1 of MoGe: every pixel against those at most `radius` pixels away, all pairs counted
+    together.
 
     Pixels closer to the image border than that are only compared as neighbours of others. NaN where there are no
     others.
@@ -62,14 +63,14 @@ def boundary_moge(prediction: Map, gt: Map, valid: Mask, radius: int) -> float:
 
 
 def _pair(dy: int, dx: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """All pixels with a neighbour at (dy, dx), and these neighbours."""
+    """Return all pixels with a neighbour at (dy, dx), and these neighbours."""
     return (slice(None, -dy or None), slice(None, -dx or None)), (slice(dy, None), slice(dx, None))
 
 
 def _counts(
     prediction: Float64[np.ndarray, " n"], gt: Float64[np.ndarray, " n"], thresholds: Float64[np.ndarray, " k"]
 ) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
-    """Counts of ratios over each threshold: in both, in the prediction, in the ground truth."""
+    """Count of ratios over each threshold: in both, in the prediction, in the ground truth."""
     least = thresholds[0]
     both = np.minimum(prediction, gt)
     over = (np.sort(ratios[ratios > least]) for ratios in (both, prediction, gt))
@@ -94,8 +95,8 @@ def point_metrics(
     *,
     furthest: float,
 ) -> dict[str, float]:
-    """F-scores and chamfer distance of the pixels with ground truth. `furthest`: metres that there may be; UniDepth's
-    thresholds end at a twentieth of it. Raises DataError if the camera is not known."""
+    """Return F-scores and chamfer distance of the pixels with ground truth. `furthest`: metres that there may be;
+    UniDepth's thresholds end at a twentieth of it. Raises DataError if the camera is not known."""
     if intrinsics is None:
         raise DataError("point clouds need the camera's intrinsics, and the data set gives none.")
     rows, columns = subsample(valid)
@@ -119,7 +120,8 @@ def point_metrics(
 
 
 def subsample(valid: Mask) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns that leave about MOST points, evenly: nearest neighbours of a smaller map's pixels."""
+    """Return the rows and columns that leave about MOST points, evenly: nearest neighbours of a smaller map's
+    pixels."""
     ratio = min(1.0, (MOST / max(int(np.count_nonzero(valid)), 1)) ** 0.5)
     h, w = valid.shape
     return _evenly(h, ratio), _evenly(w, ratio)

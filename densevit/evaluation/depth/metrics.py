@@ -57,7 +57,7 @@ def depth_metrics(
     rmse_log: LogBase = "ln",
     epsilon: float = 0.0,
 ) -> Metrics:
-    """The nine metrics of positive depths.
+    """Return the nine metrics of positive depths.
 
     SILog is of the centred variance: mean(e^2) - mean(e)^2, as published code has it, goes negative by rounding.
     `rmse_log`: its logarithm; `epsilon`: metres added to the ground truth under AbsRel's fraction (MoGe: 1e-6).
@@ -89,7 +89,7 @@ def depth_metrics(
 
 
 def silog_form(form: SilogForm, squares: float, mean: float, n: int) -> float:
-    """One of the numbers called SILog.
+    """Return one of the numbers called SILog.
 
     percent: 100 sqrt(var) (bts and most); half: sqrt(var + mean^2 / 2) (Depth Anything V2's metric models); unbiased:
     percent with n - 1 for n (UniDepth), 0 of one pixel; log10: sqrt(var) of decimal logarithms (Metric3D). `squares`:
@@ -105,7 +105,7 @@ def silog_form(form: SilogForm, squares: float, mean: float, n: int) -> float:
 
 
 def _mean_size(values: Float64[np.ndarray, " n"]) -> float:
-    """The mean absolute value; overwrites its argument."""
+    """Return the mean absolute value; overwrites its argument."""
     return float(np.abs(values, out=values).mean())
 
 
@@ -149,7 +149,7 @@ class MetricSet:
 
 
 def find_sets(names: Iterable[str]) -> list[str]:
-    """The names, each once. Raises ConfigError if there is no such set."""
+    """Return the names, each once. Raises ConfigError if there is no such set."""
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in METRIC_SETS:
@@ -158,7 +158,7 @@ def find_sets(names: Iterable[str]) -> list[str]:
 
 
 def formula(metric: str) -> str:
-    """Its formula; of a row by distance, its base metric's with the distances."""
+    """Return its formula; of a row by distance, its base metric's with the distances."""
     base, _, distances = metric.partition("@")
     text = find_metric("depth", base).description
     if distances.endswith("m"):
@@ -218,7 +218,7 @@ DISTANCES = (0, 1, 2, 3, 5, 10, 20, 30, 50, 80, 1000)
 
 
 def _distance(inputs: MetricInput) -> Metrics:
-    """Rows for the ranges of distance that the image has ground truth in."""
+    """Return the rows for the ranges of distance that the image has ground truth in."""
     which = np.digitize(inputs.depths, DISTANCES) - 1
     count = np.bincount(which, minlength=len(DISTANCES))
     relative = np.bincount(which, np.abs(inputs.errors) / inputs.depths, len(DISTANCES))
@@ -243,7 +243,7 @@ FIELDS_OF_VIEW = (0, 30, 45, 60, 75, 90, 105, 120, 180)
 
 
 def _fov(inputs: MetricInput) -> Metrics:
-    """Rows for the range that the image's field of view lies in; none where its camera is not known."""
+    """Return the rows for the range that the image's field of view lies in; none where its camera is not known."""
     if inputs.fov is None:
         return {}
     low, high = next((low, high) for low, high in pairwise(FIELDS_OF_VIEW) if inputs.fov < high)

@@ -27,8 +27,8 @@ class Pair:
 
 
 def read_pairs(path: Path) -> dict[str, list[Pair]]:
-    """DA-2K's `annotations.json`: image -> pairs; `point1` and `point2` are [row, column], `closer_point` names one.
-    Raises DataError if it is missing or something else."""
+    """Read DA-2K's `annotations.json`: image -> pairs; `point1` and `point2` are [row, column], `closer_point` names
+    one. Raises DataError if it is missing or something else."""
     tree: Mapping[str, Sequence[Mapping[str, Any]]] = read_object(path)
     try:
         return {image: [_pair(entry) for entry in entries] for image, entries in tree.items()}
@@ -45,7 +45,7 @@ def _pair(entry: Mapping[str, Any]) -> Pair:
 def ordered(
     prediction: Float[np.ndarray, "h w"], pairs: Sequence[Pair], *, disparity: bool
 ) -> Bool[np.ndarray, " pairs"]:
-    """Which pairs a prediction of the image's size orders as people do; equal values and NaN are wrong. Raises
+    """Return which pairs a prediction of the image's size orders as people do; equal values and NaN are wrong. Raises
     DataError: a point outside, or no pair."""
     if not pairs:
         raise DataError("no pairs to compare.")
@@ -96,7 +96,7 @@ class OrdinalScores:
 def ordinal_scores(
     pairs: Mapping[str, Sequence[Pair]], read: Callable[[str], Float[np.ndarray, "h w"]], *, disparity: bool
 ) -> OrdinalScores:
-    """Scores every image once. `read`: image -> its prediction, at the image's size. Raises DataError: a point outside
+    """Score every image once. `read`: image -> its prediction, at the image's size. Raises DataError: a point outside
     an image, an image without pairs, or no image; with its name."""
     if not pairs:
         raise DataError("no image with pairs.")

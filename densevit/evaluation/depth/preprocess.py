@@ -19,8 +19,8 @@ from densevit.structures import Box, Size
 
 
 def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
-    """As KITTI's development kit does: along rows the nearer end of a hole, at the rows' ends the outermost value; then
-    columns upwards and downwards. Rows without any value between others stay as they are.
+    """Fill as KITTI's development kit does: along rows the nearer end of a hole, at the rows' ends the outermost value;
+    then columns upwards and downwards. Rows without any value between others stay as they are.
 
     Source: io_depth.h of the kit for depth prediction (2017).
     """
@@ -40,7 +40,7 @@ def fill_background(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]
 
 
 def last_measured_columns(measured: Bool[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
-    """The column of the last known value up to each pixel of its row; -1 before the first."""
+    """Return the column of the last known value up to each pixel of its row; -1 before the first."""
     columns = np.where(measured, np.arange(measured.shape[1]), -1)
     return np.maximum.accumulate(columns, axis=1)
 
@@ -53,7 +53,7 @@ Resize = Literal["corners", "borders", "opencv"]
 def paste_or_resize(
     prediction: Float[np.ndarray, "_ _"], size: Size, window: Box, how: Resize = "corners"
 ) -> tuple[Float[np.ndarray, "_ _"], bool]:
-    """A prediction on a frame of `size`, 0 where it says nothing, and whether it had to be resized.
+    """Return a prediction on a frame of `size`, 0 where it says nothing, and whether it had to be resized.
 
     One of the frame's size is the frame and one of the window's size is the window, pasted into place. Any other is the
     window at another resolution. Raises DataError if a prediction that lies across its frame.
@@ -72,7 +72,7 @@ def paste_or_resize(
 def resize_prediction(
     prediction: Float[np.ndarray, "_ _"], size: Size, how: Resize = "corners"
 ) -> Float[np.ndarray, "_ _"]:
-    """Bilinear, in float64, to a map of `size`. Raises DataError if the map has another aspect ratio.
+    """Return the bilinear, in float64, to a map of `size`. Raises DataError if the map has another aspect ratio.
 
     Args:
         how: corners: corner pixels lie on corner pixels, as AdaBins and ZoeDepth resize before they score; borders:
@@ -121,7 +121,7 @@ class FixedBox:
     name: str = "box"
 
     def box(self, size: Size) -> Box:
-        """Raises DataError if the frame has another size."""
+        """Raise DataError if the frame has another size."""
         if size != self.frame:
             raise DataError(
                 f"the box {box_text(self.pixels)} belongs to {self.frame[0]}x{self.frame[1]} frames, and this "
@@ -150,7 +150,8 @@ Places = Int64[np.ndarray, " n"]
 
 
 def grid_of_64(counted: Mask) -> Places:
-    """MoGe: of each cell of a 64 x 64 grid the counted pixel nearest to its middle, the first of equally near ones.
+    """Return, as MoGe does, of each cell of a 64 x 64 grid the counted pixel nearest to its middle, the first of
+    equally near ones.
 
     Cells may be larger or smaller than a pixel; a pixel belongs to the cell in which its middle lies.
     """
@@ -168,14 +169,14 @@ def grid_of_64(counted: Mask) -> Places:
 
 
 def _cell(at: Places, side: int, margin: float) -> tuple[Places, np.ndarray]:
-    """The cell of pixels along one side, and how far they are from its middle."""
+    """Return the cell of pixels along one side, and how far they are from its middle."""
     size = side / 64
     cell = np.ceil((at + 0.5 - margin) / size).astype(np.int64) - 1
     return cell, at + 0.5 - (cell + 0.5) * size
 
 
 def columns_to_1024(counted: Mask) -> Places:
-    """Marigold's `alignment_max_res 1024`: with a side over that, every so many columns.
+    """Return the columns by Marigold's `alignment_max_res 1024`: with a side over that, every so many columns.
 
     Its program means to shrink both sides, by the one that needs it most, but hands torch an array that torch takes
     for rows of a signal, so only the columns are thinned. ETH3D is scored so.

@@ -100,13 +100,13 @@ class Protocol:
         return self.prediction_type not in (None, self.compared_as)
 
     def input_box(self, h: int, w: int) -> Box | None:
-        """The window of an h x w frame that the network sees; None is the whole. Raises DataError if the frame is
-        smaller than the window."""
+        """Return the window of an h x w frame that the network sees; None is the whole. Raises DataError if the frame
+        is smaller than the window."""
         return kb_box((h, w)) if self.window == "kb" else None
 
     def score_box(self, h: int, w: int) -> Box:
-        """The pixels of an h x w frame that count, if they have ground truth. Raises DataError if the protocol is not
-        defined at this size."""
+        """Return the pixels of an h x w frame that count, if they have ground truth. Raises DataError if the protocol
+        is not defined at this size."""
         if self.region is None:
             return 0, h, 0, w
         top, bottom, left, right = self._window(h, w) if self.region_of == "window" else (0, h, 0, w)
@@ -114,20 +114,22 @@ class Protocol:
         return top + y0, top + y1, left + x0, left + x1
 
     def check_size(self, h: int, w: int) -> None:
-        """Raises DataError if the protocol is not defined for h x w frames."""
+        """Raise DataError if the protocol is not defined for h x w frames."""
         self.score_box(h, w)
         self.input_box(h, w)
 
     def for_range(self, near: float, far: float) -> "Protocol":
-        """The protocol with the depth range of a data set, in metres, if it has none of its own."""
+        """Return the protocol with the depth range of a data set, in metres, if it has none of its own."""
         return replace(self, range=(near, far)) if self.range_of_data else self
 
     def aligned(self, how: str) -> "Protocol":
-        """The same for predictions without unit, under a name of its own. Raises ConfigError: an unknown alignment."""
+        """Return the same for predictions without unit, under a name of its own. Raises ConfigError: an unknown
+        alignment."""
         return replace(self, name=f"{self.name}+{how}", align=how)
 
     def for_kind(self, kind: Kind) -> "Protocol":
-        """The protocol for predictions of a kind: aligned if they have no unit, inverted if it compares the inverse."""
+        """Return the protocol for predictions of a kind: aligned if they have no unit, inverted if it compares the
+        inverse."""
         if self.align is None:
             usual = {"affine": "lstsq", "disparity": "lstsq_disparity"}.get(kind)
             return self if usual is None else self.aligned(usual)
@@ -145,7 +147,7 @@ class Protocol:
         *,
         metrics: Sequence[str] = (),
     ) -> Row:
-        """Metrics and counts of one image; empty where no ground truth counts.
+        """Return the metrics and counts of one image; empty where no ground truth counts.
 
         A prediction of NaN or not over the nearest depth is scored as that, an infinite one as the furthest: published
         programs do so in silence, here they are counted. Raises DataError: maps that do not fit each other or the
@@ -184,8 +186,8 @@ class Protocol:
     def render(
         self, prediction: Float[np.ndarray, "_ _"], depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"]
     ) -> Float[np.ndarray, "h w"]:
-        """The prediction as it is scored, on the whole frame, in metres. Raises DataError: maps that do not fit each
-        other or the protocol, or no ground truth that counts."""
+        """Return the prediction as it is scored, on the whole frame, in metres. Raises DataError: maps that do not fit
+        each other or the protocol, or no ground truth that counts."""
         _check(prediction, depth, valid)
         y0, y1, x0, x1 = self.score_box(*depth.shape)
         counted = valid[y0:y1, x0:x1] & self._counts(depth[y0:y1, x0:x1])
@@ -203,8 +205,8 @@ class Protocol:
         return (depth > low) & (depth < high)
 
     def _placed(self, prediction: Float[np.ndarray, "_ _"], size: tuple[int, ...]) -> tuple[Map, bool, int, int]:
-        """The prediction on the frame, as depth or as disparity, whichever the alignment reads. Returns it, whether it
-        was resized, and how many of its pixels were no depth, or were clamped, before that."""
+        """Return the prediction on the frame, as depth or as disparity, whichever the alignment reads. Returns it,
+        whether it was resized, and how many of its pixels were no depth, or were clamped, before that."""
         h, w = size
         lost = cut = 0
         if self.fill:
@@ -229,7 +231,7 @@ class Protocol:
         counted: Bool[np.ndarray, "h w"],
         p: Float64[np.ndarray, " n"],
     ) -> Float64[np.ndarray, " n"]:
-        """The scale of the relative error of the pixels that count; `p` is their depth as it is scored."""
+        """Return the scale of the relative error of the pixels that count; `p` is their depth as it is scored."""
         h, w = size
         y0, y1, x0, x1 = self.score_box(h, w)
         frame, _ = paste_or_resize(uncertainty, (h, w), self._window(h, w), self.resize)
@@ -255,7 +257,8 @@ class Protocol:
             return lambda values: np.full_like(values, np.nan)
 
     def _finished(self, p: Float64[np.ndarray, "..."]) -> tuple[Float64[np.ndarray, "..."], int, int]:
-        """Clamped, every value a positive finite number; how many were not, and how many others were clamped."""
+        """Return the clamped, every value a positive finite number; how many were not, and how many others were
+        clamped."""
         low, high = self.limits or (max(self.range[0], NEAREST), self.range[1])
         least, most, invalid = p.min(initial=np.inf), p.max(initial=0), 0  # NaN, if there is one
         if not (least > 0 and most < np.inf):
@@ -277,7 +280,8 @@ def _check(prediction: Map, depth: Map, valid: Map) -> None:
 
 
 def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.ndarray, "h w"]:
-    """Truncates to whole units, as a 16-bit file does; values read from one stay (0.007 * 1000 < 7 in float32)."""
+    """Return the truncates to whole units, as a 16-bit file does; values read from one stay (0.007 * 1000 < 7 in
+    float32)."""
     with np.errstate(over="ignore"):
         stored = metres * units
     nearest = np.rint(stored)
@@ -286,7 +290,7 @@ def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.nd
 
 
 def _shifted(intrinsics: Float[np.ndarray, "3 3"], x: int, y: int) -> Float64[np.ndarray, "3 3"]:
-    """The camera of the part of a frame that begins at (x, y)."""
+    """Return the camera of the part of a frame that begins at (x, y)."""
     moved = intrinsics.astype(np.float64)
     moved[:2, 2] -= x, y
     return moved

@@ -9,8 +9,8 @@ from densevit.evaluation.depth.protocol import Protocol
 
 
 def describe(protocol: Protocol, h: int | None = None, w: int | None = None) -> str:
-    """The protocol in words, with the pixels it means in an h x w frame where one is given. Raises DataError if it is
-    not defined at this size."""
+    """Return the protocol in words, with the pixels it means in an h x w frame where one is given. Raises DataError if
+    it is not defined at this size."""
     sentences = [
         f"{protocol.name}: {protocol.description}",
         f"Ground truth counts {where(protocol, h, w)}, where it is {between(protocol)}.",
@@ -34,7 +34,7 @@ def describe(protocol: Protocol, h: int | None = None, w: int | None = None) -> 
 
 
 def where(protocol: Protocol, h: int | None = None, w: int | None = None) -> str:
-    """The region."""
+    """Return the region."""
     words = "in the whole frame" if protocol.region is None else protocol.region.describe(protocol.region_of)
     if h is not None and w is not None:
         box = box_text(protocol.score_box(h, w))
@@ -43,7 +43,7 @@ def where(protocol: Protocol, h: int | None = None, w: int | None = None) -> str
 
 
 def between(protocol: Protocol) -> str:
-    """The range."""
+    """Return the range."""
     near, far = (f"{metres:g} m" for metres in protocol.range)
     if np.isinf(protocol.range[1]):
         return f"over {near}"
@@ -116,7 +116,7 @@ SILOG = {
 
 
 def summary(protocols: Iterable[Protocol]) -> str:
-    """A line for each: data, range, region, resizing, clamp, alignment, mirror image, SILog, and whose it is."""
+    """Return a line for each: data, range, region, resizing, clamp, alignment, mirror image, SILog, and whose it is."""
     head = ("name", "data", "ground truth", "region", "resized", "clamped", "aligned", "flip", "silog", "")
     lines = [head, *(_cells(protocol) for protocol in protocols)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]

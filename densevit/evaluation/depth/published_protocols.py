@@ -23,7 +23,7 @@ Options = dict[str, Any]
 
 
 def variant(base: Protocol, name: str, description: str, **options: Any) -> Protocol:
-    """A protocol by what distinguishes it from a related one."""
+    """Return a protocol by what distinguishes it from a related one."""
     return replace(base, name=name, description=description, **options)
 
 
@@ -123,7 +123,7 @@ def _of_both(program: str, how: str, options: Options) -> list[Protocol]:
 
 
 def _rows() -> tuple[Protocol, ...]:
-    """Name, whose it is, and in what each differs from a relative."""
+    """Return the name, whose it is, and in what each differs from a relative."""
     return (
         ALL,
         NYU,
@@ -257,7 +257,7 @@ PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in _rows(
 
 
 def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[float, float]) -> list[Protocol]:
-    """Every protocol that can score predictions of a kind on a data set with frames of a size (h, w).
+    """Return every protocol that can score predictions of a kind on a data set with frames of a size (h, w).
 
     Predictions without unit are scored by those that align them; depth in metres by all of its data sets'.
     """
@@ -275,8 +275,8 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
 
 
 def find_protocol(name: str, depth_range: tuple[float, float], kind: Kind = "metric") -> Protocol:
-    """A protocol by name, with the data set's depth range where it has none, and alignment where `kind` has no unit.
-    Raises ConfigError: no such protocol, or predictions that are not depth."""
+    """Return a protocol by name, with the data set's depth range where it has none, and alignment where `kind` has no
+    unit. Raises ConfigError: no such protocol, or predictions that are not depth."""
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
     output = output_kind(kind)

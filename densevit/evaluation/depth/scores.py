@@ -134,7 +134,8 @@ class DepthScores(Scores):
         }
 
     def _range_charts(self, unit: str, caption: str) -> list[Markup]:
-        """The error by ranges of distance or of fields of view, where that was asked for and there are several."""
+        """Return the error by ranges of distance or of fields of view, where that was asked for and there are
+        several."""
         errors = (("abs_rel", "AbsRel"), ("rmse", "RMSE in metres"), ("d1", "share within 1.25"))
         bars = {what: self._bars_by_range(base, unit) for base, what in errors}
         return [bar_chart(f"{what}, by {caption}", each) for what, each in bars.items() if len(each) > (unit == "deg")]
@@ -146,7 +147,7 @@ class DepthScores(Scores):
         return [(ends[name], self.mean[name], self.intervals.get(name)) for name in names]
 
     def _uncertainty_charts(self) -> list[Markup]:
-        """Sparsification beside that of the true errors, and the coverage of intervals by distance."""
+        """Return the sparsification beside that of the true errors, and the coverage of intervals by distance."""
         if "coverage" not in self.mean:
             return []
 
@@ -169,7 +170,7 @@ class DepthScores(Scores):
         ]
 
     def _histogram(self) -> Markup | None:
-        """How the error is spread over the images."""
+        """Return how the error is spread over the images."""
         if len(self.rows) < BINS:
             return None
         errors = sorted(row["abs_rel"] for _, row in self.rows)
@@ -190,7 +191,7 @@ def _plain(value: Any) -> Any:
 
 
 def mean_row(rows: Sequence[Row]) -> Row:
-    """The mean of each metric over the images that have it, the nine first; exact in any order."""
+    """Return the mean of each metric over the images that have it, the nine first; exact in any order."""
     values: dict[str, list[float]] = {metric: [] for metric in METRICS}
     for row in rows:
         for metric, value in row.items():
@@ -205,7 +206,7 @@ def ranges_in_order(names: Iterable[str]) -> list[str]:
 
 
 def _range_of(name: str) -> tuple[str, float]:
-    """The unit and the lower end of `abs_rel@10-20m`."""
+    """Return the unit and the lower end of `abs_rel@10-20m`."""
     begin = re.match(r"[^@]*@([\d.]+)[\d.-]*(.*)", name)
     return (begin[2], float(begin[1])) if begin else ("", 0.0)
 
@@ -221,8 +222,8 @@ Maps = tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"], Bool[np.ndarray
 
 
 def unit_warning(pairs: Iterable[Maps], scale: float | None = None) -> str:
-    """What is wrong with the unit of metric predictions, and how to mend it; empty where nothing is. `pairs`: of some
-    images; `scale`: stored units per metre by which the predictions were divided; None if they were not."""
+    """Return what is wrong with the unit of metric predictions, and how to mend it; empty where nothing is. `pairs`: of
+    some images; `scale`: stored units per metre by which the predictions were divided; None if they were not."""
     medians, correlations = [], []
     for prediction, depth, valid in pairs:
         both = valid & (prediction > 0) & np.isfinite(prediction)
@@ -274,7 +275,7 @@ def evaluate(
     progress: bool = False,
     total: int | None = None,
 ) -> DepthScores:
-    """Scores a stream; one item is held at a time. Raises DataError if an image that does not fit the protocol, by
+    """Score a stream; one item is held at a time. Raises DataError if an image that does not fit the protocol, by
     name; a name that comes twice; nothing to score. `metrics`: sets of metrics beside the usual nine; `progress`: show
     a bar; `total` is its length."""
     bar = tqdm(items, desc=f"evaluate {protocol.name}", unit="image", total=total, delay=1, disable=not progress)
@@ -293,7 +294,7 @@ def evaluate_indexed(
     spread: ParallelMap = lambda work, count: map(work, range(count)),
     progress: bool = False,
 ) -> list[DepthScores]:
-    """Scores `count` items that can be read in any order; the same bits however the work is spread. `spread`: has
+    """Score `count` items that can be read in any order; the same bits however the work is spread. `spread`: has
     work(0), work(1), ... done, by several processes say, and hands the results over in order."""
     rows = spread(lambda index: score_item(read(index), protocols, metrics), count)
     bar = tqdm(rows, total=count, desc="evaluate", unit="image", delay=1, disable=not progress)
@@ -305,7 +306,7 @@ ImageRows = tuple[str, list[Row]]
 
 
 def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]) -> ImageRows:
-    """One image under each protocol. Raises DataError if it does not fit, with its name."""
+    """Return one image under each protocol. Raises DataError if it does not fit, with its name."""
     name, *maps = item
     if maps[1] is None:  # a data set may have images without depth among others
         return name, [{} for _ in protocols]
@@ -316,13 +317,13 @@ def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]
 
 
 def collect(scores: Iterable[ImageRows], protocols: Sequence[Protocol]) -> list[DepthScores]:
-    """One evaluation per protocol out of the rows of all images."""
+    """Return one evaluation per protocol out of the rows of all images."""
     scored = list(scores)
     return [summarise([(name, rows[i]) for name, rows in scored], protocol) for i, protocol in enumerate(protocols)]
 
 
 def summarise(rows: Iterable[tuple[str, Row]], protocol: Protocol) -> DepthScores:
-    """The evaluation that a set of rows makes, empty ones for images without ground truth; exact in any order.
+    """Return the evaluation that a set of rows makes, empty ones for images without ground truth; exact in any order.
 
     Rows gathered from several processes give the same numbers as one process would. Raises DataError if a name that
     comes twice; nothing to score.

@@ -36,7 +36,7 @@ register_metrics("segmentation", FORMULAE, "max")
 
 
 def confusion(predicted: PredictedIds, labels: Ids, classes: int) -> Int64[np.ndarray, "k m"]:
-    """Labelled pixels of class (row) that were predicted as class (column).
+    """Return the labelled pixels of class (row) that were predicted as class (column).
 
     The last of m = k + 1 columns counts those that were predicted as none of the classes: they are hits of nothing.
     Raises DataError if the maps differ in size; a label is beyond the classes.
@@ -58,19 +58,19 @@ def _size(ids: Ids) -> str:
 
 
 def areas(counts: Int64[np.ndarray, "k m"]) -> IntersectionStats:
-    """Intersection, labelled and predicted pixels of each class, from a confusion matrix."""
+    """Return the intersection, labelled and predicted pixels of each class, from a confusion matrix."""
     k = len(counts)
     return np.stack([counts.diagonal(), counts.sum(1), counts[:, :k].sum(0)])
 
 
 def iou(stats: Int[np.ndarray, "*n 3 k"]) -> Float[np.ndarray, "*n k"]:
-    """Intersection over union of each class; NaN for one that is neither true nor predicted."""
+    """Return the intersection over union of each class; NaN for one that is neither true nor predicted."""
     hits, true, predicted = stats[..., HITS, :], stats[..., TRUE, :], stats[..., PREDICTED, :]
     return share(hits, true + predicted - hits)
 
 
 def scores(stats: Int[np.ndarray, "*n 3 k"]) -> dict[str, Float[np.ndarray, "*n"]]:
-    """The four scores of summed areas; NaN where there is no labelled pixel."""
+    """Return the four scores of summed areas; NaN where there is no labelled pixel."""
     hits, true = stats[..., HITS, :], stats[..., TRUE, :]
     per_class = iou(stats)
     return {
@@ -82,19 +82,20 @@ def scores(stats: Int[np.ndarray, "*n 3 k"]) -> dict[str, Float[np.ndarray, "*n"
 
 
 def share(part: ArrayLike, whole: ArrayLike) -> Float[np.ndarray, "*n"]:
-    """part / whole, NaN where whole is 0."""
+    """Return part / whole, NaN where whole is 0."""
     whole = np.asarray(whole)
     return np.asarray(np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0))
 
 
 def mean(values: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n"]:
-    """Mean over the classes that have a value."""
+    """Return the mean over the classes that have a value."""
     valid = ~np.isnan(values)
     return share(np.where(valid, values, 0.0).sum(-1), valid.sum(-1))
 
 
 def as_row(predicted: PredictedIds, labels: Ids, classes: int) -> Row:
-    """The areas of one image as numbers by name, `hits/3`; those of 0 pixels are left out. Empty without labels."""
+    """Return the areas of one image as numbers by name, `hits/3`; those of 0 pixels are left out. Empty without
+    labels."""
     stats = areas(confusion(predicted, labels, classes))
     if not stats[TRUE].any():
         return {}
@@ -102,7 +103,7 @@ def as_row(predicted: PredictedIds, labels: Ids, classes: int) -> Row:
 
 
 def pooled_scores(rows: Sequence[Row]) -> Row:
-    """The scores of the pooled pixels of all images."""
+    """Return the scores of the pooled pixels of all images."""
     total: dict[tuple[int, int], float] = {}
     for row in rows:
         for name, count in row.items():
@@ -120,7 +121,7 @@ REACH = 0.02  # of the image's diagonal: the paper's choice for images of COCO's
 
 
 def boundary_areas(predicted: Ids, labels: Ids, classes: int) -> IntersectionStats:
-    """The pixels of each class within reach of the border of their region: both, ground truth, prediction.
+    """Return the pixels of each class within reach of the border of their region: both, ground truth, prediction.
 
     Pixels that are to be ignored are left out of both maps alike, so that they make a border in either.
     """
@@ -135,7 +136,7 @@ def boundary_areas(predicted: Ids, labels: Ids, classes: int) -> IntersectionSta
 
 
 def boundary_mask(ids: Int[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
-    """Pixels within reach of another id or of the image's edge, diagonals counted as one step."""
+    """Return the pixels within reach of another id or of the image's edge, diagonals counted as one step."""
     distance = max(1, round(REACH * math.hypot(*ids.shape)))
     around = np.ones((2 * distance + 1, 2 * distance + 1), np.uint8)
     values = ids.astype(np.int16)

@@ -77,7 +77,7 @@ class SegScores(PooledScores):
         ]
 
     def per_class(self) -> dict[str, Row]:
-        """IoU, accuracy (recall), precision, share of the labelled pixels; with boundaries their IoU."""
+        """Return IoU, accuracy (recall), precision, share of the labelled pixels; with boundaries their IoU."""
         total = self.areas.sum(0)
         hits, true, predicted = total[0]
         columns = {
@@ -91,11 +91,11 @@ class SegScores(PooledScores):
         return {name: {key: float(values[i]) for key, values in columns.items()} for i, name in enumerate(self.classes)}
 
     def unclassified(self) -> int:
-        """Labelled pixels that were predicted as none of the classes."""
+        """Return the labelled pixels that were predicted as none of the classes."""
         return int(self.confusion[:, -1].sum())
 
     def confused(self, most: int = 5) -> list[tuple[str, str, float]]:
-        """The most frequent confusions: true class, predicted class, share of the true class's pixels."""
+        """Return the most frequent confusions: true class, predicted class, share of the true class's pixels."""
         wrong = self.confusion[:, : len(self.classes)].copy()
         np.fill_diagonal(wrong, 0)
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
@@ -132,7 +132,7 @@ class SegScores(PooledScores):
         return [*self.classes_table(), "", f"most frequent confusions: {listed or 'none'}"]
 
     def classes_table(self) -> list[str]:
-        """A line per class that is true or predicted somewhere."""
+        """Return a line per class that is true or predicted somewhere."""
         rows = {name: row for name, row in self.per_class().items() if isfinite(row["iou"])}
         ranked = sorted(rows, key=lambda name: -rows[name]["iou"])
         width = max(map(len, ranked))
@@ -184,7 +184,8 @@ class SegScores(PooledScores):
         )
 
     def _classes(self) -> list[tuple[tuple[int, int, int], str, list[str]]]:
-        """Colour, name and numbers of each class, the best first; one that is neither true nor predicted comes last."""
+        """Return the colour, name and numbers of each class, the best first; one that is neither true nor predicted
+        comes last."""
         rows = [
             (
                 row["iou"],
@@ -205,13 +206,13 @@ def _cell(value: float) -> str:
 
 
 def _rows(what: str, rows: Sequence[tuple[str, Mapping[str, float]]], skipped: Sequence[str] = ()) -> str:
-    """A line per row; scores that are not defined are empty."""
+    """Return a line per row; scores that are not defined are empty."""
     defined = [(name, {key: value for key, value in row.items() if isfinite(value)}) for name, row in rows]
     return rows_csv(what, list(rows[0][1]), defined, skipped)
 
 
 def statistics(areas: Int64[np.ndarray, "*n parts 3 k"]) -> dict[str, Float[np.ndarray, "..."]]:
-    """The scores of summed areas, and under `iou` those of each class."""
+    """Return the scores of summed areas, and under `iou` those of each class."""
     scores = dict(metrics.scores(areas[..., 0, :, :]))
     if areas.shape[-3] > 1:
         scores["boundary_iou"] = metrics.mean(iou(areas[..., 1, :, :]))
@@ -233,7 +234,7 @@ FONT, SIZE, INK, PAPER = cv2.FONT_HERSHEY_SIMPLEX, 0.38, (28, 36, 48), (255, 255
 def row_shares(
     confusion: Int64[np.ndarray, "k m"], names: Sequence[str]
 ) -> tuple[Float[np.ndarray, "k n"], list[str], list[str]]:
-    """Each row as shares of its sum, NaN for a class that does not occur; names of the rows and of the columns.
+    """Return each row as shares of its sum, NaN for a class that does not occur; names of the rows and of the columns.
 
     The last of m = k + 1 columns, pixels predicted as no class, is left out where it is empty.
     """
@@ -244,7 +245,7 @@ def row_shares(
 
 
 def draw_confusion(confusion: Int64[np.ndarray, "k m"], names: Sequence[str]) -> Image:
-    """The matrix, with names and percentages as far as they fit."""
+    """Return the matrix, with names and percentages as far as they fit."""
     shares, rows, columns = row_shares(confusion, names)
     cell = int(np.clip(MATRIX_SIDE // len(names), MIN_CELL, MAX_CELL))
     cells = _cells(shares, cell)
@@ -271,7 +272,7 @@ def _cells(shares: Float[np.ndarray, "k m"], cell: int) -> Image:
 
 
 def _names(names: Sequence[str], height: int, *, right: bool) -> Image:
-    """Names one below the other, at the right or left end of their lines."""
+    """Return the names one below the other, at the right or left end of their lines."""
     ascii_names = [name.encode("ascii", "replace").decode() for name in names]  # all that OpenCV's font knows
     sizes = [cv2.getTextSize(name, FONT, SIZE, 1)[0] for name in ascii_names]
     width = max(w for w, _ in sizes) + 2 * GAP
@@ -296,14 +297,14 @@ class Counts:
 
 
 def count(predicted: PredictedIds, labels: Ids, classes: int, *, boundary: bool = True) -> Counts:
-    """Raises DataError if the maps differ in size; a label is beyond the classes."""
+    """Raise DataError if the maps differ in size; a label is beyond the classes."""
     matrix = metrics.confusion(predicted, labels, classes)
     return Counts(matrix, boundary_areas(predicted, labels, classes) if boundary else None)
 
 
 def summarise(counts: Iterable[tuple[str, Counts]], classes: Sequence[str], palette: Palette = ()) -> SegScores:
-    """The scores that a stream of counts makes. Raises DataError if a name that comes twice would weigh twice; nothing
-    to score."""
+    """Return the scores that a stream of counts makes. Raises DataError if a name that comes twice would weigh twice;
+    nothing to score."""
     total = np.zeros((len(classes), len(classes) + 1), np.int64)
     areas: dict[str, Int64[np.ndarray, "parts 3 k"]] = {}
     skipped: list[str] = []

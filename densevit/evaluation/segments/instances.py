@@ -48,7 +48,7 @@ class Matches:
     objects: Int64[np.ndarray, "a k"]  # that count
 
     def row(self) -> Row:
-        """The scores of the image by itself."""
+        """Return the scores of the image by itself."""
         sure = (self.scores > 0.5) & ~self.ignored[0, 0]
         objects, detections, hits = (float(x.sum()) for x in (self.objects[0], sure, self.hit[0, 0][sure]))
         total = objects + detections
@@ -101,7 +101,7 @@ def _iou(
 def _greedy(
     iou: Float64[np.ndarray, "d n"], crowd: Bool[np.ndarray, " n"], ignore: Bool[np.ndarray, " n"]
 ) -> tuple[Bool[np.ndarray, "t d"], Bool[np.ndarray, "t d"]]:
-    """Whether each detection matches an object, and whether that is ignored."""
+    """Return whether each detection matches an object, and whether that is ignored."""
     order = np.argsort(ignore, kind="stable")
     iou, crowd, ignore = iou[:, order], crowd[order], ignore[order]
     hit, ignored = (np.zeros((len(THRESHOLDS), len(iou)), np.bool_) for _ in range(2))
@@ -139,7 +139,7 @@ def average_precision(images: Sequence[Matches]) -> tuple[Row, dict[str, Float64
 
 
 def bootstrap_precision(images: Sequence[Matches], groups: Sequence[str]) -> dict[str, Bootstrap]:
-    """`ap`, `ap50` and `ap75` over redrawn images. `groups`: what is drawn as a whole, the scene for example."""
+    """Return `ap`, `ap50` and `ap75` over redrawn images. `groups`: what is drawn as a whole, the scene for example."""
     names, group = np.unique(np.array(groups), return_inverse=True)
     if len(names) < FEWEST:
         return {}
@@ -172,7 +172,8 @@ class _Joined(Matches):
     def curve(
         self, area: int, k: int, most: int, weights: Float64[np.ndarray, "draws images"]
     ) -> tuple[Float64[np.ndarray, "draws t"], Float64[np.ndarray, "draws t"]]:
-        """Mean precision and last recall of a class, each image counting `weights` times; NaN without an object."""
+        """Return the mean precision and last recall of a class, each image counting `weights` times; NaN without an
+        object."""
         selected = np.flatnonzero((self.classes == k) & (self.rank < most))
         hit, counts = self.hit[area][:, selected], ~self.ignored[area][:, selected]
         weight = weights[:, None, self.image[selected]]
@@ -190,7 +191,7 @@ class _Joined(Matches):
 def _at_recalls(
     recall: Float64[np.ndarray, "draws t d"], precision: Float64[np.ndarray, "draws t d"]
 ) -> Float64[np.ndarray, "draws t"]:
-    """Mean over RECALLS of the precision where each is first reached; 0 where it is not."""
+    """Return the mean over RECALLS of the precision where each is first reached; 0 where it is not."""
     means = np.empty(recall.shape[:2])
     for index in np.ndindex(*means.shape):
         at = np.searchsorted(recall[index], RECALLS, side="left")

@@ -88,14 +88,14 @@ def _mean(values: Float[np.ndarray, "*m k"]) -> Float[np.ndarray, "*m"]:
 
 
 def as_row(stats: QualityStats) -> Row:
-    """The counts of one image as numbers by name, `iou/3`, those of absent classes left out."""
+    """Return the counts of one image as numbers by name, `iou/3`, those of absent classes left out."""
     return {
         f"{column}/{k}": float(stats[k, i]) for k in np.flatnonzero(stats.any(1)) for i, column in enumerate(COLUMNS)
     }
 
 
 def pooled(rows: Sequence[Row], num_classes: int, things: Collection[int]) -> Row:
-    """The scores of a data set from `as_row` of its images."""
+    """Return the scores of a data set from `as_row` of its images."""
     stats = np.zeros((num_classes, 4))
     for row in rows:
         for name, value in row.items():

@@ -76,7 +76,7 @@ class SegmentScores(PooledScores):
         return "; ".join([*parts, *no_interval_reason(len(self.names))]) + "."
 
     def details(self) -> list[str]:
-        """A line for each class that occurs, the best first."""
+        """Return a line for each class that occurs, the best first."""
         ranked = self._ranked()
         width = max((len(name) for name, _ in ranked), default=0)
         lines = [" " * width + "".join(f"{column:>10}" for column in self.class_columns())]

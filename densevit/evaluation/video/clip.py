@@ -88,9 +88,9 @@ Aligned = Callable[[Map], Map]
 
 
 def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Row:
-    """The metrics of a clip; those for which something is not known are left out. Raises DataError: predictions without
-    unit and no ground truth that they can be fitted to; or nothing to score. `align`: how predictions are fitted, once
-    for the whole clip; `kind`: of the predictions: metric, affine or disparity."""
+    """Return the metrics of a clip; those for which something is not known are left out. Raises DataError: predictions
+    without unit and no ground truth that they can be fitted to; or nothing to score. `align`: how predictions are
+    fitted, once for the whole clip; `kind`: of the predictions: metric, affine or disparity."""
     move = fit_clip(frames, protocol, align, kind)
     rows: list[Row] = []
     errors: list[float] = []
@@ -135,7 +135,7 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
 
 
 def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Aligned:
-    """What makes depth in metres of the clip's predictions; of a clip without ground truth the map as it is."""
+    """Return what makes depth in metres of the clip's predictions; of a clip without ground truth the map as it is."""
     near, far = protocol.range
     if align == "none":
         return lambda values: np.clip(values, near, far)
@@ -172,7 +172,7 @@ def limited(frames: Iterator[ClipFrame], protocol: VideoProtocol) -> Iterator[Cl
 def pixels(
     frame: ClipFrame, prediction: Map, protocol: VideoProtocol
 ) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]] | None:
-    """Prediction and ground truth of the pixels that count; None where there are none."""
+    """Return the prediction and ground truth of the pixels that count; None where there are none."""
     if frame.depth is None or frame.valid is None:
         return None
     y0, y1, x0, x1 = protocol.box(*frame.depth.shape)
@@ -185,7 +185,7 @@ def pixels(
 
 
 def mean_scores(rows: Sequence[Row]) -> Row:
-    """The mean of each metric over the clips that have it."""
+    """Return the mean of each metric over the clips that have it."""
     names = [name for name in METRICS if any(name in row for row in rows)]
     return {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
 
@@ -222,7 +222,7 @@ def temporal_alignment_error(
     first: Depth, second: Depth, first_pose: Float64[np.ndarray, "4 4"], second_pose: Float64[np.ndarray, "4 4"],
     first_camera: Matrix, second_camera: Matrix,
 ) -> float:  # fmt: skip
-    """TAE of a pair in percent, the mean of both directions (Video Depth Anything, benchmark/eval/eval_tae.py).
+    """Return TAE of a pair in percent, the mean of both directions (Video Depth Anything, benchmark/eval/eval_tae.py).
 
     As there, a point goes to the nearest pixel and the last one written stays: no test of what hides what, so even true
     depth has an error. For static scenes. NaN where no point of one frame falls into the other.
@@ -249,7 +249,7 @@ def one_way(source: Depth, target: Depth, motion: Float64[np.ndarray, "4 4"], k:
 
 
 def flow_change(before: Rgb, after: Rgb, earlier: Depth, later: Depth) -> Change:
-    """What optical flow (OpenCV's DIS) says of two neighbouring frames and their maps.
+    """Return what optical flow (OpenCV's DIS) says of two neighbouring frames and their maps.
 
     OPW as in NVDS (Wang et al. 2023): all pixels count, by how well their colours agree. The others are over pixels
     whose flow is consistent forward and back.
@@ -261,7 +261,7 @@ def flow_change(before: Rgb, after: Rgb, earlier: Depth, later: Depth) -> Change
 
 
 def compare(before: Rgb, after: Rgb, earlier: Depth, later: Depth, back: Flow, seen: Bool[np.ndarray, "h w"]) -> Change:
-    """`back`: flow from `after` to `before`; `seen`: pixels of `after` that are in both."""
+    """Return `back`: flow from `after` to `before`; `seen`: pixels of `after` that are in both."""
     warped = sample(earlier.astype(np.float32), back)
     inside = sample(np.ones(later.shape, np.float32), back) > 0.999
     valid = inside & (warped > 0) & (later > 0) & np.isfinite(warped) & np.isfinite(later)
@@ -275,7 +275,8 @@ def compare(before: Rgb, after: Rgb, earlier: Depth, later: Depth, back: Flow, s
 
 
 def flicker(ratios: list[float]) -> float:
-    """Mean change in percent of the median ratio of neighbouring maps from one pair to the next; NaN of fewer than two.
+    """Return the mean change in percent of the median ratio of neighbouring maps from one pair to the next; NaN of
+    fewer than two.
 
     A camera that moves steadily changes depths by much the same from frame to frame, a scale that jumps does not.
     """

@@ -104,7 +104,7 @@ class VideoScores(Scores):
 
 
 def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map]) -> ClipPictures:
-    """A strip of frames, and how the middle row of pixels changes over time: flicker shows as stripes across."""
+    """Return a strip of frames, and how the middle row of pixels changes over time: flicker shows as stripes across."""
     count = int(row["frames"])
     selected = set(np.linspace(0, count - 1, min(SHOWN, count)).astype(int).tolist())
     rows: dict[str, list[np.ndarray]] = {"image": [], "prediction": [], "ground truth": []}

@@ -47,7 +47,7 @@ class Choice(NamedTuple):
 
 
 def candidate(device: torch.device, precision: Precision) -> str | None:
-    """The fastest installed runtime beside torch on this device in this precision; None where there is none."""
+    """Return the fastest installed runtime beside torch on this device in this precision; None where there is none."""
     usable = [
         name
         for name, cost in COSTS.items()
@@ -75,13 +75,13 @@ def network_for(
 
 
 def start_seconds(name: str, model: nn.Module) -> float:
-    """About how long the conversion of a model takes for one size of images."""
+    """Return about how long the conversion of a model takes for one size of images."""
     fixed, each = COSTS[name].start
     return fixed + each * sum(p.numel() for p in model.parameters()) / 1e6
 
 
 def choose(name: str, sizes: Mapping[Any, int], start: float, share: float, seconds: Callable[[str], float]) -> Choice:
-    """torch or the runtime `name`, for so many images of each size of the network's input.
+    """Return torch or the runtime `name`, for so many images of each size of the network's input.
 
     Args:
         start, share: of the runtime; see `Cost`.
@@ -102,8 +102,8 @@ def choose(name: str, sizes: Mapping[Any, int], start: float, share: float, seco
 
 
 def sampled_sizes(count: int, size_of: Callable[[int], Size | None], *, read: int = 32) -> Counter[Size]:
-    """About how many of `count` images have which size, from `read` of them, evenly spaced. `size_of`: index -> (h, w);
-    None where the image cannot be read."""
+    """Return about how many of `count` images have which size, from `read` of them, evenly spaced. `size_of`: index ->
+    (h, w); None where the image cannot be read."""
     picked = sorted({count * i // read for i in range(read)}) if count else []
     sizes = Counter(size for index in picked if (size := size_of(index)) is not None)
     return Counter({size: max(1, round(number * count / sizes.total())) for size, number in sizes.items()})
@@ -136,13 +136,13 @@ class AutoRuntimeModule(ExternalRuntimeModule):
         return outputs
 
     def pays(self, key: Sizes) -> bool:
-        """Whether as many images again would save more than the conversion takes."""
+        """Return whether as many images again would save more than the conversion takes."""
         if len(self.networks) == MAX_SHAPES or key in self.slower:
             return False
         return self.spent.get(key, (0, 0.0))[1] * (1 - self.share) > self.start
 
     def prepare(self, key: Sizes, image: Tensor, inputs: ModelInputs) -> None:
-        """Converts the network for this size once that pays, and keeps it if it is faster than torch was."""
+        """Convert the network for this size once that pays, and keeps it if it is faster than torch was."""
         if not self.pays(key):
             return
         images, seconds = self.spent[key]
@@ -231,7 +231,8 @@ class CudaGraphs(nn.Module):
 
 @contextmanager
 def without_autocast_cache() -> Iterator[None]:
-    """Weights that autocast has cast before are not in the graph, and would be gone when it is replayed."""
+    """Turn the cache off: weights that autocast cast before are not in the graph, and would be gone when it is
+    replayed."""
     before = torch.is_autocast_cache_enabled()
     torch.clear_autocast_cache()
     torch.set_autocast_cache_enabled(False)

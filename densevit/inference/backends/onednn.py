@@ -32,7 +32,7 @@ MLPS = (Mlp, TimmMlp)
 
 
 def prepack(model: nn.Module, precision: Precision) -> None:
-    """Packs every linear and convolutional layer of a model in place, for predictions on a CPU in `precision`; fp16 is
+    """Pack every linear and convolutional layer of a model in place, for predictions on a CPU in `precision`; fp16 is
     left alone."""
     if precision == "fp16" or not torch._C._has_mkldnn or platform.machine() not in X86:
         return
@@ -49,7 +49,7 @@ def prepack(model: nn.Module, precision: Precision) -> None:
 
 
 def gelu_of(module: nn.Module) -> str | None:
-    """Which GELU follows `fc1` directly; None for another module or activation."""
+    """Return which GELU follows `fc1` directly; None for another module or activation."""
     if type(module) not in MLPS:
         return None
     act: Any = module.act
@@ -59,7 +59,7 @@ def gelu_of(module: nn.Module) -> str | None:
 
 
 def fuse_relus(module: nn.Module, dtype: torch.dtype) -> None:
-    """Fuses each ReLU of a module into the convolution before it."""
+    """Fuse each ReLU of a module into the convolution before it."""
     children: dict[str, Any] = dict(module.named_children()) if type(module) is nn.Sequential else {}
     if isinstance(module, ResidualUnit):
         children = {name: child for name, child in module.named_children() if name in ("conv1", "norm1", "act")}
@@ -103,7 +103,7 @@ class Packed(ABC):
         """Return the output of the layer and the activation."""
 
     def fits(self, x: Tensor) -> bool:
-        """Whether the packed weights serve this call."""
+        """Return whether the packed weights serve this call."""
         low = torch.is_autocast_enabled("cpu")
         dtype = torch.get_autocast_dtype("cpu") if low else x.dtype
         predicts = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
@@ -156,7 +156,7 @@ class PackedConv(Packed):
 
 
 def kind_of(module: nn.Module) -> type[Packed] | None:
-    """How a layer is packed; None for any other module."""
+    """Return how a layer is packed; None for any other module."""
     if type(module) is nn.Linear:
         return PackedLinear
     plain = type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)

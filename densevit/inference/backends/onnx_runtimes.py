@@ -53,7 +53,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def open(self, path: Path, precision: Precision) -> Run:
-        """The network as a function; the file may be deleted when this returns."""
+        """Return the network as a function; the file may be deleted when this returns."""
 
 
 class OpenVino(Runtime):
@@ -98,7 +98,7 @@ RUNTIMES: dict[str, Runtime] = {"openvino": OpenVino(), "onnxruntime": OnnxRunti
 def resolve_device_and_precision(
     name: str, device: str | torch.device, precision: str, *, compiled: bool = False
 ) -> tuple[torch.device, Precision]:
-    """Device and precision of a runtime, with `auto` resolved; the runtime `auto` has those of torch. Raises
+    """Return the device and precision of a runtime, with `auto` resolved; the runtime `auto` has those of torch. Raises
     ConfigError: no such runtime, or it is not installed, or not for this device or precision."""
     if precision == "int8":
         raise ConfigError(
@@ -141,7 +141,7 @@ class ConvertedNetwork(NamedTuple):
     batch: int
 
     def __call__(self, *inputs: Num[Tensor, "b ..."]) -> list[Num[Tensor, "b ..."]]:
-        """Any number of images, in batches of the fixed size; the last is padded."""
+        """Return any number of images, in batches of the fixed size; the last is padded."""
         batches = []
         for chunks in zip(*(torch.split(x, self.batch) for x in inputs), strict=True):
             count = len(chunks[0])
@@ -186,7 +186,7 @@ class ExternalRuntimeModule(nn.Module):
         return dict(zip(self.names, self.networks[key](image.float(), *used.values()), strict=True))
 
     def prepare(self, key: Sizes, image: Tensor, inputs: ModelInputs) -> None:
-        """Converts the network for images of a new size, unless torch shall compute them."""
+        """Convert the network for images of a new size, unless torch shall compute them."""
         if len(self.networks) < MAX_SHAPES:
             self.networks[key] = self.convert(image, key[2], inputs)
 
@@ -226,7 +226,7 @@ GRAPH = "network.onnx"
 
 @contextmanager
 def cached_graph(key: str, save: Callable[[Path], None]) -> Iterator[Path]:
-    """The path of the graph with this key, saved first where it is not there; it may vanish after the block."""
+    """Give the path of the graph with this key, saved first where it is not there; it may vanish after the block."""
     folder = user_cache(KIND)
     if folder is not None and add(folder / key, save):
         yield folder / key / GRAPH
@@ -238,7 +238,7 @@ def cached_graph(key: str, save: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def add(entry: Path, save: Callable[[Path], None]) -> bool:
-    """Whether the graph is in the cache now."""
+    """Return whether the graph is in the cache now."""
     graph = entry / GRAPH
     try:
         if not graph.is_file():
@@ -256,7 +256,7 @@ def add(entry: Path, save: Callable[[Path], None]) -> bool:
 
 
 def forget(key: str) -> None:
-    """Deletes the graph with this key, if it is there."""
+    """Delete the graph with this key, if it is there."""
     if (folder := user_cache(KIND)) is not None:
         shutil.rmtree(folder / key, ignore_errors=True)
 

@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 
 
 def trace(module: nn.Module, examples: tuple[Tensor, ...], **shapes: Any) -> ExportedProgram:
-    """The network as a graph with folded constants; `shapes` as `torch.export.export` takes them."""
+    """Return the network as a graph with folded constants; `shapes` as `torch.export.export` takes them."""
     program = torch.export.export(module, examples, **shapes)
     if has_aliased_writes(program):
         flat = torch.export.export(FoldedModule(program, dict(stored_tensors(program))), examples, **shapes)
@@ -38,7 +38,7 @@ class FoldedModule(nn.Module):
                 self.register_buffer(buffer_name(node), value.detach().contiguous())
 
     def needed(self) -> list[Node]:
-        """The nodes from the image to the outputs, in order; the output node is last."""
+        """Return the nodes from the image to the outputs, in order; the output node is last."""
         needed = {self.nodes[-1], *filter(mutates, self.nodes)}
         for node in reversed(self.nodes):
             if node in needed and node not in self.const:
@@ -61,7 +61,7 @@ class FoldedModule(nn.Module):
 
 
 def stored_tensors(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
-    """Parameters, buffers and lifted constants."""
+    """Yield the parameters, buffers and lifted constants."""
     signature = program.graph_signature
     targets = {
         **signature.inputs_to_parameters,
@@ -77,7 +77,7 @@ def stored_tensors(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
 
 
 def constants(program: ExportedProgram) -> dict[Node, Any]:
-    """Nodes that do not depend on the image, with their values; not those without inputs, such as zeros."""
+    """Return the nodes that do not depend on the image, with their values; not those without inputs, such as zeros."""
     values = dict(stored_tensors(program))
     for node in program.graph.nodes:
         if node.op == "call_function" and values.keys() >= set(node.all_input_nodes) and not node.is_impure():
@@ -86,7 +86,7 @@ def constants(program: ExportedProgram) -> dict[Node, Any]:
 
 
 def has_aliased_writes(program: ExportedProgram) -> bool:
-    """Whether an in-place write changes a tensor that is read elsewhere: a weight, or one with a view."""
+    """Return whether an in-place write changes a tensor that is read elsewhere: a weight, or one with a view."""
     written = (node.args[0] for node in program.graph.nodes if mutates(node))
     return any(
         isinstance(node, Node) and (node.op != "call_function" or len(node.users) > 1 or shares_memory(node))
@@ -100,7 +100,7 @@ def evaluate(node: Node, value: Callable[[Node], Any]) -> Any:
 
 
 def buffer_name(node: Node) -> str:
-    """Not the node's own name, which the next trace gives to another node."""
+    """Return another name than the node's own, which the next trace gives to another node."""
     return f"known_{node.name}"
 
 
@@ -109,6 +109,6 @@ def mutates(node: Node) -> bool:
 
 
 def shares_memory(node: Node) -> bool:
-    """Whether it returns a view of its first argument."""
+    """Return whether it returns a view of its first argument."""
     schema: Any = getattr(node.target, "_schema", None)
     return schema is not None and any(argument.alias_info is not None for argument in schema.arguments[:1])

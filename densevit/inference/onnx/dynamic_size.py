@@ -63,7 +63,8 @@ class PaddedModel(nn.Module):
 def with_known_sizes(
     config: PreprocessConfig, multiple: int, grid: Tensor, resized: Tensor | None
 ) -> tuple[KnownSteps, Size]:
-    """The preprocessing with the sizes that are the shapes of `grid` and `resized`, and that of the padded input."""
+    """Return the preprocessing with the sizes that are the shapes of `grid` and `resized`, and that of the padded
+    input."""
     padded = (multiple * grid.shape[0], multiple * grid.shape[1])
     first = () if resized is None else ((resized.shape[0], resized.shape[1]),)
     last = () if config.mode in ("native", "shortest") else (padded,)
@@ -72,7 +73,7 @@ def with_known_sizes(
 
 
 def check_any_size(model: nn.Module, card: ModelCard) -> None:
-    """Raises ConfigError: sizes of this model's graph cannot be symbolic."""
+    """Raise ConfigError: sizes of this model's graph cannot be symbolic."""
     encoder = getattr(model, "encoder", None)
     kinds = {type(module).__name__ for module in (encoder, getattr(encoder, "vit", None))}
     config, reason = card.resize, ""
@@ -111,7 +112,7 @@ class NetworkSizes(nn.Module):
         self.names = (RESIZED, GRID) if config.mode in UNROUNDED else (GRID,)
 
     def examples(self) -> tuple[Size, tuple[Tensor, ...]]:
-        """The size of an image, and the tensors."""
+        """Return the size of an image, and the tensors."""
         h, w = (self.multiple * side - odd for side, odd in zip(EXAMPLE_GRID, (1, 3), strict=True))
         size = (h, w) if self.config.mode == "native" else EXAMPLE_IMAGE
         grid = torch.zeros(EXAMPLE_GRID)
@@ -156,7 +157,7 @@ class NetworkSizes(nn.Module):
 
 
 def compute_sizes(model: "onnx_ir.Model", sizes: "onnx_ir.Model") -> None:
-    """Replaces the last inputs of `model`, of which it uses the shapes, by the nodes of `sizes`. `sizes`: takes the
+    """Replace the last inputs of `model`, of which it uses the shapes, by the nodes of `sizes`. `sizes`: takes the
     image, and gives these shapes in the same order."""
     import onnx_ir as ir
 

@@ -64,8 +64,8 @@ class Pipeline(nn.Module):
             self.register_buffer("camera", as_camera(options.camera, options.size).values)
 
     def forward(self, image: Tensor, tensors: Mapping[str, Tensor] = NO_INPUTS) -> dict[str, Tensor]:
-        """`tensors`: the further inputs of the file; the shapes of those called `resized` and `grid` are the sizes in a
-        graph for images of any size (dynamic_size.py)."""
+        """Return `tensors`: the further inputs of the file; the shapes of those called `resized` and `grid` are the
+        sizes in a graph for images of any size (dynamic_size.py)."""
         x = image if self.options.floats else image.permute(0, 3, 1, 2).float().div(255)
         size = (x.shape[-2], x.shape[-1])
         inputs = {kind.name: kind.from_file(tensors[kind.exported], size) for kind in self.kinds}
@@ -97,21 +97,21 @@ class Pipeline(nn.Module):
 
 
 def as_half(model: nn.Module) -> nn.Module:
-    """A copy that computes in fp16, for images in fp32."""
+    """Return a copy that computes in fp16, for images in fp32."""
     half = deepcopy(model).half()
     half.register_forward_pre_hook(lambda _, inputs: (inputs[0].half(), *inputs[1:]))
     return half
 
 
 def example_inputs(card: ModelCard, options: OnnxExportOptions, count: int, size: Size) -> dict[str, Tensor]:
-    """The inputs of the graph by name, `image` first: `count` images of one size."""
+    """Return the inputs of the graph by name, `image` first: `count` images of one size."""
     h, w = size
     image = torch.zeros(count, 3, h, w) if options.floats else torch.zeros(count, h, w, 3, dtype=torch.uint8)
     return {"image": image, **{kind.exported: kind.example(count, size) for kind in file_inputs(card, options)}}
 
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
-    """Raises before a checkpoint is read where the export would fail. Raises ConfigError: packages that are not
+    """Raise before a checkpoint is read where the export would fail. Raises ConfigError: packages that are not
     installed, a name that does not end in .onnx, or a file that exists. Raises StorageError: no such folder."""
     require_packages(*NEEDS, extra="onnxruntime")
     if path.suffix.lower() != ".onnx":
@@ -124,7 +124,7 @@ def check_output(path: Path, *, overwrite: bool = False) -> None:
 
 
 def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedModel:
-    """Writes the file, runs it in ONNX Runtime, and keeps it only if its outputs are those of torch. Raises
+    """Write the file, runs it in ONNX Runtime, and keeps it only if its outputs are those of torch. Raises
     ConfigError, DataError: no such head, a size that does not fit, or a network that ONNX cannot express; nothing is
     written. Raises StorageError if the disk is full."""
     card, options = check_options(card, options)
@@ -160,8 +160,8 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
 
 
 def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCard, OnnxExportOptions]:
-    """The card and the options of the file: its heads, its preprocessing and its size, all checked. Raises ConfigError,
-    DataError: see `export_onnx`."""
+    """Return the card and the options of the file: its heads, its preprocessing and its size, all checked. Raises
+    ConfigError, DataError: see `export_onnx`."""
     kinds = {name: spec.output_kind for name, spec in card.outputs.items()}
     names = options.heads or tuple(name for name, kind in kinds.items() if not kind.estimates_camera)
     for name in names:
@@ -198,14 +198,14 @@ def check_options_of_any_size(options: OnnxExportOptions) -> None:
 
 
 def sizes_to_try(card: ModelCard) -> list[Size]:
-    """Of images that a file for any size is checked on: the size that the network is made for, one and its transpose,
-    a smaller and a larger one."""
+    """Return the sizes of images that a file for any size is checked on: the size that the network is made for, one and
+    its transpose, a smaller and a larger one."""
     h, w = card.resize.size or (8 * card.multiple, 10 * card.multiple)
     return [(h, w), (h, w * 5 // 4), (w * 5 // 4, h), (h * 3 // 4 + 1, w // 2 + 3), (h * 5 // 4, w * 4 // 3 + 1)]
 
 
 def refuse_inputs(card: ModelCard, what: str) -> None:
-    """Raises ConfigError if the model takes inputs beside images and cameras, and `what` gives none to it."""
+    """Raise ConfigError if the model takes inputs beside images and cameras, and `what` gives none to it."""
     if names := [name for name in input_names(card) if name != "camera" and INPUT_KINDS[name].exported]:
         raise ConfigError(
             f"{what}: not for a model that takes {', '.join(names)} (`model.conditioning`). Give the model that this "
@@ -218,7 +218,7 @@ def weights_file(path: Path) -> Path:
 
 
 def move_into_place(made: Path, path: Path) -> tuple[Path, ...]:
-    """Moves the verified file, its weights first; the weights of a replaced file are deleted."""
+    """Move the verified file, its weights first; the weights of a replaced file are deleted."""
     if not weights_file(made).exists():
         with atomic_io.atomic_path(path) as target:
             made.replace(target)

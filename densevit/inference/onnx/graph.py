@@ -54,7 +54,7 @@ def save_graph(
     metadata: Mapping[str, str] | None = None,
     text: str = "",
 ) -> None:
-    """Writes the graph; weights of over 2 GB go into a second file beside it, named `.data` in addition.
+    """Write the graph; weights of over 2 GB go into a second file beside it, named `.data` in addition.
 
     Constants that do not depend on the image (positions on this grid, tables of offsets) are computed here and stored.
     Raises ConfigError: this network uses operations that ONNX cannot express.
@@ -91,7 +91,7 @@ def save_graph(
 def dynamic_shapes(
     examples: tuple[Tensor, ...], any_batch: bool, sizes: NetworkSizes | None
 ) -> tuple[dict[int, Any], ...]:
-    """Which dimensions of each input vary."""
+    """Return which dimensions of each input vary."""
     batch = {0: Dim(BATCH)} if any_batch else {}
     if sizes is None:
         return (batch,) * len(examples)
@@ -101,7 +101,7 @@ def dynamic_shapes(
 
 
 def name_dimensions(model: "onnx_ir.Model", any_batch: bool, sizes: NetworkSizes | None) -> None:
-    """Calls the dimensions that vary `batch`, `height` and `width`, in place of the tracer's names."""
+    """Call the dimensions that vary `batch`, `height` and `width`, in place of the tracer's names."""
     names = ({0: BATCH} if any_batch else {}) | (
         {} if sizes is None else {sizes.rows: "height", sizes.rows + 1: "width"}
     )
@@ -115,21 +115,21 @@ def name_dimensions(model: "onnx_ir.Model", any_batch: bool, sizes: NetworkSizes
 
 
 def first_cause(error: BaseException) -> str:
-    """The innermost error, in one line; the exporter's own message is about how to report it."""
+    """Return the innermost error, in one line; the exporter's own message is about how to report it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def traceable(module: nn.Module) -> nn.Module:
-    """The module, or a copy where it was built in inference mode: inference tensors cannot be traced."""
+    """Return the module, or a copy where it was built in inference mode: inference tensors cannot be traced."""
     tensors = (*module.parameters(), *module.buffers())
     return deepcopy(module) if any(tensor.is_inference() for tensor in tensors) else module
 
 
 @contextmanager
 def export_context() -> Iterator[None]:
-    """In fp32, whatever precision the caller computes in, and by operators that other runtimes have, too.
+    """Export in fp32, whatever precision the caller computes in, and by operators that other runtimes have, too.
 
     Inference tensors cannot be traced.
     """
@@ -144,7 +144,7 @@ def export_context() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the exporters' messages, which do not concern the result."""
+    """Silence the exporters' messages, which do not concern the result."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
     with warnings.catch_warnings(), redirect_stderr(StringIO()):  # torch prints progress there

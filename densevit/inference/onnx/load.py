@@ -67,7 +67,7 @@ class OnnxModule(nn.Module):
     def forward(
         self, image: Float[Tensor, "b 3 h w"], inputs: ModelInputs = NO_INPUTS
     ) -> dict[str, Float[Tensor, "b _ _ _"]]:
-        """Raises DataError: images of a size that the file is not for."""
+        """Raise DataError: images of a size that the file is not for."""
         size = (image.shape[-2], image.shape[-1])
         if self.takes.size not in (None, size):
             (h, w), (height, width) = size, self.takes.size or size
@@ -87,7 +87,7 @@ class OnnxModule(nn.Module):
 def load_onnx(
     path: Path, *, runtime: str = "torch", device: str | torch.device = "auto", precision: str = "auto", **options: Any
 ) -> Predictor:
-    """A predictor that gives what the file gives, for images of the size that it is for. Raises CheckpointError:
+    """Return a predictor that gives what the file gives, for images of the size that it is for. Raises CheckpointError:
     missing, or no file of `export`. Raises ConfigError: made with `--argmax` or with a focal length as an input; int8
     is asked for and the file is not; bf16 or fp16 for a file for any size; see also `resolve_device_and_precision`.
 
@@ -133,7 +133,7 @@ def load_onnx(
 
 
 def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
-    """Raises ConfigError if the file takes a focal length, or gives ids of classes. Raises CheckpointError if its image
+    """Raise ConfigError if the file takes a focal length, or gives ids of classes. Raises CheckpointError if its image
     has not the shape of one."""
     import onnx
 
@@ -157,7 +157,7 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
 
 
 def card_of_images(card: ModelCard, takes: ImageInput) -> ModelCard:
-    """The card without what the graph has done: preprocessing, metres by the camera, calibration."""
+    """Return the card without what the graph has done: preprocessing, metres by the camera, calibration."""
     outputs: dict[str, HeadSpec] = {name: spec.transformed() for name, spec in card.outputs.items()}
     components: Mapping[str, Any] = CONDITIONINGS.components
     names = {kind.name for kind in takes.more}

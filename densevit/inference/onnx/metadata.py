@@ -44,7 +44,7 @@ class OnnxExportOptions:
 
 
 def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
-    """The metadata of the file: in words and, under `card`, as JSON."""
+    """Return the metadata of the file: in words and, under `card`, as JSON."""
     (h, w), b = options.sides, options.batch or BATCH
     shape = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
     notes = {INPUT_KINDS["camera"].exported: options.camera, "window": options.box}
@@ -85,13 +85,13 @@ def as_text(about: Mapping[str, str]) -> str:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a file that densevit wrote. Raises CheckpointError if it is missing, no ONNX file, or not written
-    by densevit."""
+    """Return the metadata of a file that densevit wrote. Raises CheckpointError if it is missing, no ONNX file, or not
+    written by densevit."""
     return metadata_of(open_graph(path))
 
 
 def open_graph(path: Path) -> "onnx.ModelProto":
-    """A file that densevit wrote, without weights that lie in a second file. Raises CheckpointError: see
+    """Return a file that densevit wrote, without weights that lie in a second file. Raises CheckpointError: see
     `read_metadata`."""
     require_packages("onnx", extra="onnxruntime")
     import onnx

@@ -33,7 +33,7 @@ RECIPES: Mapping[str, tuple[str, ...]] = {
 def quantize(
     path: Path, output: Path, recipe: str, images: Sequence[np.ndarray], about: Mapping[str, str]
 ) -> list[str]:
-    """Writes an int8 file, and returns the names of the layers that stay in floating point. `images`: to calibrate on,
+    """Write an int8 file, and returns the names of the layers that stay in floating point. `images`: to calibrate on,
     each as the file takes one; `about`: metadata beside those of the file at `path`."""
     import nncf
     import onnx
@@ -58,14 +58,14 @@ def quantize(
 
 
 def kind_of(model: "onnx.ModelProto", node: "onnx.NodeProto") -> str | None:
-    """Which of the kinds of `RECIPES` a node is; None for others, linear layers among them."""
+    """Return which of the kinds of `RECIPES` a node is; None for others, linear layers among them."""
     kind = OPERATORS.get(node.op_type)
     weights = {tensor.name for tensor in model.graph.initializer}
     return None if kind == PRODUCTS and weights.intersection(node.input) else kind
 
 
 def nodes_outside(model: "onnx.ModelProto") -> list[str]:
-    """Nodes that are not quantised: all but products, and products of the preprocessing.
+    """Return the nodes that are not quantised: all but products, and products of the preprocessing.
 
     Sums and activations gain nothing from int8, and those of a head round the prediction. An encoder begins with a
     convolution, the patch embedding; what does not depend on one is preprocessing.
@@ -82,7 +82,7 @@ def nodes_outside(model: "onnx.ModelProto") -> list[str]:
 
 
 def separate_biases(model: "onnx.ModelProto") -> None:
-    """Gives biases of linear layers the shape 1 x 1 x k, in place.
+    """Give biases of linear layers the shape 1 x 1 x k, in place.
 
     ONNX Runtime (1.31) joins a product and a bias of k numbers into a Gemm before it looks for int8, and computes that
     in fp32: at 518 x 518 slower than the fp32 file. With another shape it computes the product in int8.
@@ -105,7 +105,7 @@ def separate_biases(model: "onnx.ModelProto") -> None:
 
 @contextmanager
 def quiet_nncf() -> Iterator[None]:
-    """Without its messages and progress bars."""
+    """Silence NNCF's messages and progress bars."""
     import nncf
 
     before = logging.getLogger("nncf").level

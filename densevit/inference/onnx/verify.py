@@ -35,7 +35,7 @@ def verify_onnx(
 
 
 def torch_predictor(model: nn.Module, card: ModelCard, options: OnnxExportOptions) -> Predictor:
-    """What the outputs of a file with these options shall be."""
+    """Return what the outputs of a file with these options shall be."""
     box = options.box
     window = None if box is None else lambda h, w: box
     predictor = Predictor(model, card, device="cpu", precision="fp32", flip=options.flip, window=window)
@@ -48,8 +48,9 @@ def errors_against_torch(
     cases: Sequence[tuple[int, Size]],
     options: OnnxExportOptions,
 ) -> dict[str, float]:
-    """The largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ. `run`:
-    the inputs of the file -> its outputs, in the order of the heads; `cases`: number of images at once, and their size.
+    """Return the largest difference of each head, as a share of the largest value; `inf` where shapes or NaNs differ.
+    `run`: the inputs of the file -> its outputs, in the order of the heads; `cases`: number of images at once, and
+    their size.
     """
     errors: dict[str, float] = dict.fromkeys(predictor.card.outputs, 0.0)
     kinds = file_inputs(predictor.card, options)
@@ -80,7 +81,7 @@ def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advic
 
 
 def run_onnx(run: Run, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
-    """Raises ConfigError: ONNX Runtime does not take so many images, or this size."""
+    """Raise ConfigError: ONNX Runtime does not take so many images, or this size."""
     try:
         return run(images, *more)
     except Exception as error:  # its dozen error classes have no common base
@@ -90,7 +91,7 @@ def run_onnx(run: Run, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray
 
 
 def test_images(size: Size, count: int) -> Images:
-    """A photograph and a noisy gradient, alternating."""
+    """Return a photograph and a noisy gradient, alternating."""
     from skimage import data
 
     sample: Any = data.astronaut
@@ -112,8 +113,8 @@ def error_of_values(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def error_of_ids(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """How much lower torch's logit of the class in the file is than its largest; 0 where these are the same. `ours`: b
-    h w, ids; theirs: b k h w, logits."""
+    """Return how much lower torch's logit of the class in the file is than its largest; 0 where these are the same.
+    `ours`: b h w, ids; theirs: b k h w, logits."""
     finite = np.isfinite(theirs).all(1)
     if ours.shape != finite.shape or (ours[finite] >= theirs.shape[1]).any() or (ours[~finite] < theirs.shape[1]).any():
         return inf

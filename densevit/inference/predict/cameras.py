@@ -24,8 +24,8 @@ COLUMNS = ("focal", "fov", *CAMERA)
 
 
 def plan_cameras(items: Sequence[Item], camera: Sequence[float] | Path | Lens | None) -> list[Item]:
-    """The items with the camera that was given; without any, with that of EXIF where it tells. Raises DataError: see
-    `with_cameras` and `with_exif`; or the camera is that of no photo."""
+    """Return the items with the camera that was given; without any, with that of EXIF where it tells. Raises DataError:
+    see `with_cameras` and `with_exif`; or the camera is that of no photo."""
     if camera is None:
         return with_exif(items)
     if isinstance(camera, Lens):
@@ -59,8 +59,8 @@ def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
 
 
 def with_one_camera(items: Sequence[Item], camera: Intrinsics) -> list[Item]:
-    """The items with one camera, which holds for images of the size of the first that can be read, or of that in its
-    file."""
+    """Return the items with one camera, which holds for images of the size of the first that can be read, or of that in
+    its file."""
     size = camera.size or next(filter(None, map(size_of, items)), None)
     intrinsics = replace(camera, size=size)
     planned = [replace(item, intrinsics=intrinsics, camera_source="given") for item in items]
@@ -76,7 +76,7 @@ def with_one_camera(items: Sequence[Item], camera: Intrinsics) -> list[Item]:
 
 
 def size_of(item: Item) -> Size | None:
-    """None of an image that cannot be read, which fails in its turn."""
+    """Return None of an image that cannot be read, which fails in its turn."""
     try:
         with item.file() as path:
             return image_size(path)
@@ -85,7 +85,7 @@ def size_of(item: Item) -> Size | None:
 
 
 def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
-    """The items with the cameras of a table, CSV, JSON or JSON Lines.
+    """Return the items with the cameras of a table, CSV, JSON or JSON Lines.
 
     A row names its image by `image` (a path relative to the table's folder) or `name` (of the output), and gives fx,
     fy, cx, cy; or `focal`, in pixels; or `fov`, horizontal, in degrees. With `width` and `height` it holds for an image
@@ -118,14 +118,14 @@ def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
 
 
 def rows_name(images: Iterable[str], item: Item) -> str:
-    """What the rows of a table are of, and how one would name an image."""
+    """Return what the rows of a table are of, and how one would name an image."""
     names = list(dict.fromkeys(images))
     has = f"Its rows are of {', '.join(names[:3])}{', ...' * (len(names) > 3)}" if names else "No row names its image"
     return f"{has}. A row has an `image`, as a path from the table's folder, or a `name`, here {item.name}."
 
 
 def camera_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
-    """Where a row stands, and its cells."""
+    """Return where a row stands, and its cells."""
     if path.suffix.lower() != ".json":
         return [(f"{path}:{number}", cells) for number, cells in read_table(path)]
     tree = read_json(path)
@@ -140,7 +140,7 @@ def camera_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def camera_of_row(cells: Mapping[str, str]) -> Intrinsics | Lens | None:
-    """Raises DataError: numbers that make no camera."""
+    """Raise DataError: numbers that make no camera."""
     size = size_in_row(cells)
     if "focal" in cells or "fov" in cells:
         if len(set(cells) & set(COLUMNS)) > 1:
@@ -164,8 +164,8 @@ def size_in_row(cells: Mapping[str, str]) -> Size | None:
 
 
 def checked(item: Item, row: str = "") -> Item:
-    """`row`: of a table, where its camera stands. Raises DataError if the camera is that of an image of another size,
-    or of no photo."""
+    """Return `row`: of a table, where its camera stands. Raises DataError if the camera is that of an image of another
+    size, or of no photo."""
     assert item.intrinsics is not None
     if (size := size_of(item)) is not None:
         try:
@@ -176,8 +176,8 @@ def checked(item: Item, row: str = "") -> Item:
 
 
 def with_exif(items: Sequence[Item]) -> list[Item]:
-    """The items; those without a camera take the focal length of their EXIF, where it tells. Raises DataError if EXIF
-    cannot be true of the image."""
+    """Return the items; those without a camera take the focal length of their EXIF, where it tells. Raises DataError if
+    EXIF cannot be true of the image."""
     return [item if item.intrinsics is not None else from_exif(item) for item in items]
 
 
@@ -190,7 +190,7 @@ def from_exif(item: Item) -> Item:
 
 
 def require_cameras(items: Sequence[Item]) -> None:
-    """Raises DataError if the camera of an image that can be read is not known."""
+    """Raise DataError if the camera of an image that can be read is not known."""
     missing = [item for item in items if item.intrinsics is None and size_of(item) is not None]
     if missing:
         raise DataError(

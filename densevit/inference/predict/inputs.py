@@ -39,7 +39,7 @@ class Item:
     camera_source: str = ""  # where its camera was taken from
 
     def file(self) -> AbstractContextManager[Path]:
-        """A path that decoders can open."""
+        """Return a path that decoders can open."""
         return nullcontext(self.source) if self.member is None else self.member.file()
 
     def view(self, size: Size) -> PinholeView | None:
@@ -81,7 +81,7 @@ class Expanded:
 
 
 def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str], output: Path) -> Selection:
-    """Resolves inputs in their order; an image that is given twice counts once.
+    """Resolve inputs in their order; an image that is given twice counts once.
 
     A name is the image's path below the deepest folder that holds everything given, without its suffix; two images that
     would share an output (`a.jpg` and `a.png`) keep theirs and become `a.jpg` and `a.png` plus the format's.
@@ -99,7 +99,7 @@ def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str]
 
 
 def named_after(source: Path | Member) -> Path:
-    """The path that a source's outputs are named for; an archive counts as a folder of its name."""
+    """Return the path that a source's outputs are named for; an archive counts as a folder of its name."""
     return source.archive.with_suffix("") / source.name if isinstance(source, Member) else source
 
 
@@ -131,7 +131,7 @@ def expand_glob(pattern: str, output: Path) -> Expanded:
 
 
 def expand_list(path: Path) -> Expanded:
-    """One path a line, or a CSV with a column `image`; relative ones start at the list's folder."""
+    """Return one path a line, or a CSV with a column `image`; relative ones start at the list's folder."""
     paths = [absolute(path.parent / entry) for entry in list_entries(path)]
     if not paths:
         raise no_image(f"{path}: lists no image")
@@ -170,7 +170,7 @@ def images_among(paths: Iterable[Path], root: Path, output: Path, complaint: str
 
 
 def images_of(path: Path) -> Sequence[Path | Member]:
-    """A file, or the images in an archive. Raises DataError: a bad archive, or one without images."""
+    """Return a file, or the images in an archive. Raises DataError: a bad archive, or one without images."""
     if path.suffix.lower() not in ARCHIVE_SUFFIXES and not COMPRESSED.search(path.name):
         return [path]
     inside = [member for member in list_members(path) if PurePosixPath(member.name).suffix.lower() in IMAGE_SUFFIXES]
@@ -182,7 +182,7 @@ def images_of(path: Path) -> Sequence[Path | Member]:
 
 
 def name_items(images: Sequence[tuple[Path | Member, str]], suffixes: Sequence[str]) -> list[Item]:
-    """Drops image suffixes, except from names whose outputs would be the same file."""
+    """Drop image suffixes, except from names whose outputs would be the same file."""
     full = [name for _, name in images]
     names = [without_suffix(name) for name in full]
     while clashing := set(clashes(names, suffixes)) - {i for i, name in enumerate(names) if name == full[i]}:
@@ -219,7 +219,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def is_video(source: str) -> bool:
-    """Whether an input can only be a video: a camera, a video file, a folder of them."""
+    """Return whether an input can only be a video: a camera, a video file, a folder of them."""
     path = Path(source)
     if source.startswith(CAMERA_INPUT) or path.suffix.lower() in VIDEO_SUFFIXES:
         return True

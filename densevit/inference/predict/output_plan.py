@@ -198,7 +198,7 @@ class OutputPlan(ExportPlan):
         return self.folder / (item.name + self.writers[format].suffix)
 
     def spec(self, spec: HeadSpec) -> HeadSpec:
-        """What the maps of a head are when they are written."""
+        """Return what the maps of a head are when they are written."""
         if self.points is None or spec.kind not in FEWEST:
             return spec
         return replace(spec, kind="metric", unit="m", range=None)
@@ -207,7 +207,7 @@ class OutputPlan(ExportPlan):
         return [self.path(item, format) for format in self.writers]
 
     def missing(self, item: Item) -> list[str]:
-        """The formats that are still to be written."""
+        """Return the formats that are still to be written."""
         return [format for format in self.writers if not self.path(item, format).exists()]
 
     def __str__(self) -> str:
@@ -259,7 +259,7 @@ def check_same_settings(record: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_record(record: Path) -> dict[str, Any]:
-    """Raises ConfigError: it is damaged."""
+    """Raise ConfigError: it is damaged."""
     try:
         return {**json.loads(record.read_text())}
     except MALFORMED:

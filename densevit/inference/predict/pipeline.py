@@ -135,8 +135,9 @@ class Exporter(ABC):
 
 
 def head_of_each_format(writers: Mapping[str, Any], predictor: Predictor, requested: Sequence[str]) -> dict[str, str]:
-    """Format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`. Raises
-    DataError for no such head, ConfigError for a format that no head or several are for, or a head without a format."""
+    """Return the format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`.
+    Raises DataError for no such head, ConfigError for a format that no head or several are for, or a head without a
+    format."""
     requested = [predictor.card.head(name) for name in requested]
     outputs = predictor.card.outputs
     sources = {}
@@ -222,7 +223,7 @@ class ImageExporter(Exporter):
         self.summary.seconds = time.perf_counter() - begun
 
     def read_groups(self, threads: int, ahead: int) -> Generator[list[Pair], None, None]:
-        """The images of each group that still has something to write, decoded ahead of the model."""
+        """Yield the images of each group that still has something to write, decoded ahead of the model."""
         todo = [group for group in self.groups if not self.complete.issuperset(group)]
         items = (item for group in todo for item in group)
         decoded = prefetch(self.read, items, threads=threads, ahead=ahead)
@@ -236,7 +237,7 @@ class ImageExporter(Exporter):
             yield [(item, got) for item, got in read if not isinstance(got, str)]
 
     def read(self, item: Item) -> ImageInput | str:
-        """The image with its camera and measured points, or why there is none."""
+        """Return the image with its camera and measured points, or why there is none."""
         predictor, plan, camera = self.predictor, self.plan, None
         try:
             with item.file() as path:
@@ -263,7 +264,7 @@ class ImageExporter(Exporter):
             yield from self.start_batch(pairs)
 
     def start_batch(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pending, Sequence[Pair]]]:
-        """Images that are too much together may go one by one."""
+        """Yield the images that are too much together may go one by one."""
         first, images = pairs[0][0], [image.image for _, image in pairs]
         try:
             camera, inputs = pairs[0][1].camera, join_inputs([image.inputs for _, image in pairs])
@@ -284,13 +285,13 @@ class ImageExporter(Exporter):
             yield from self.start_batch([pair])
 
     def maps_of_image(self, maps: Maps, index: int) -> Maps:
-        """The maps of one image of a batch that are written."""
+        """Return the maps of one image of a batch that are written."""
         heads = {*self.sources.values(), *self.depth_heads}
         written = {name: values for name, values in maps.items() if heads & {name, name.rpartition("/")[0]}}
         return self.predictor.unbatch(written, index)
 
     def write(self, item: Item, maps: Maps, image: ImageInput) -> Summary:
-        """Writes the formats of one image."""
+        """Write the formats of one image."""
         model, card = self.predictor.model, self.predictor.card
         fits = {head: image.in_metres(head, values, model, card) for head, values in maps.items()}
         maps |= {head: fit[0] for head, fit in fits.items() if fit is not None}
@@ -338,7 +339,7 @@ class ImageExporter(Exporter):
 
 
 def share_of(items: Sequence[T], size: int, processes: ProcessGroup) -> list[Sequence[T]]:
-    """This process' groups of `size` neighbours: every n-th of the whole list's, for n processes."""
+    """Return this process' groups of `size` neighbours: every n-th of the whole list's, for n processes."""
     groups = [items[i : i + size] for i in range(0, len(items), size)]
     return groups[processes.rank :: processes.size]
 

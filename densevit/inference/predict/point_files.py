@@ -39,14 +39,14 @@ class PointFiles:
     pose: Path | None = None
 
     def check(self, items: Sequence[Item]) -> None:
-        """Reads the points of every image. Raises DataError: an image without points, points that are no numbers or lie
+        """Read the points of every image. Raises DataError: an image without points, points that are no numbers or lie
         outside of their image."""
         for item in items:
             if (size := size_of(item)) is not None:
                 self.read(item, size, single=len(items) == 1)
 
     def read(self, item: Item, size: Size, single: bool) -> MeasuredPoints:
-        """`single`: it is the only image, so that a file needs not name it."""
+        """Return `single`: it is the only image, so that a file needs not name it."""
         path = self.file(item)
         if path.suffix.lower() == ".ply":
             return from_cloud(path, item, size, self.pose)
@@ -65,7 +65,7 @@ class PointFiles:
 
 
 def from_table(path: Path, item: Item, size: Size, single: bool) -> MeasuredPoints:
-    """Columns u, v (pixels, the centre of the first one is 0, 0), depth and, optionally, noise (metres)."""
+    """Return the columns u, v (pixels, the centre of the first one is 0, 0), depth and, optionally, noise (metres)."""
     table = list(read_table(path))
     rows = [(number, cells) for number, cells in table if single or image_of(cells, path) in (item.source, item.name)]
     if not rows:
@@ -100,7 +100,7 @@ def undistorted(points: MeasuredPoints, view: PinholeView, size: Size, path: Pat
 
 
 def image_of(cells: Mapping[str, Any], table: Path) -> Path | str | None:
-    """The image or name that a row is of."""
+    """Return the image or name that a row is of."""
     image = cells.get("image")
     return absolute(table.parent / str(image)) if image else cells.get("name")
 
@@ -116,7 +116,7 @@ def from_map(path: Path, size: Size, scale: float | None) -> MeasuredPoints:
 
 
 def from_cloud(path: Path, item: Item, size: Size, pose: Path | None) -> MeasuredPoints:
-    """The points that the camera sees; of those in one pixel the nearest."""
+    """Return the points that the camera sees; of those in one pixel the nearest."""
     if item.intrinsics is None:
         raise DataError(f"{path}: points of a cloud need the camera of {item.source}: --intrinsics, --focal or --fov.")
     points = read_ply_points(path)
@@ -159,8 +159,8 @@ ORDERS = {"binary_little_endian": "<", "binary_big_endian": ">"}
 
 
 def read_ply_points(path: Path) -> Float64[np.ndarray, "n 3"]:
-    """x, y, z of every vertex. Raises DataError if it is missing, no PLY, damaged, or its first element is not a vertex
-    with x, y and z."""
+    """Return x, y, z of every vertex. Raises DataError if it is missing, no PLY, damaged, or its first element is not a
+    vertex with x, y and z."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -83,7 +83,7 @@ class Teacher(Predictor):
         return Pending(lambda: self.merged(views), all(view.is_complete for _, view in views))
 
     def merged(self, views: list[tuple[bool, Pending]]) -> dict[str, Map]:
-        """The maps of all views as one."""
+        """Return the maps of all views as one."""
         maps_by_head: dict[str, list[Map]] = {}
         for mirrored, view in views:
             for head, maps in view.read().items():
@@ -96,7 +96,7 @@ class Teacher(Predictor):
 
 
 def mean_and_agreement(views: Float32[np.ndarray, "v b 1 h w"], kind: Kind) -> Float32[np.ndarray, "b 2 h w"]:
-    """The mean of the views, and exp(-d / 0.1), d being their mean relative deviation from it.
+    """Return the mean of the views, and exp(-d / 0.1), d being their mean relative deviation from it.
 
     Depth in metres deviates in its logarithm. Depth or disparity without unit is compared after each view is brought to
     the mean of all by scale and shift, and d is relative to the mean's own mean deviation from its median.
@@ -119,7 +119,7 @@ def mean_and_agreement(views: Float32[np.ndarray, "v b 1 h w"], kind: Kind) -> F
 
 
 def _mean(views: Sequence[Map]) -> Map:
-    """Logarithms of the mean probabilities of views of logits, b k h w."""
+    """Return the logarithms of the mean probabilities of views of logits, b k h w."""
     total = sum(_softmax(view) for view in views) / len(views)
     return np.asarray(np.log(np.maximum(total, np.finfo(np.float32).tiny)), np.float32)
 
@@ -200,7 +200,7 @@ class LabelPlan(OutputPlan):
         return [plan.folder for _, plan in self.shards()]
 
     def check(self, existing: Existing = "refuse") -> None:
-        """Raises ConfigError: something is there and is not to be replaced. Raises StorageError: the folder cannot be
+        """Raise ConfigError: something is there and is not to be replaced. Raises StorageError: the folder cannot be
         written to."""
         if existing == "refuse" and (self.folder / MANIFEST).exists():
             raise ConfigError(

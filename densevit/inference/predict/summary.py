@@ -90,7 +90,7 @@ class Summary:
 
 
 def merge_summaries(summaries: Sequence[Summary]) -> Summary:
-    """The summary of several processes that worked at the same time."""
+    """Return the summary of several processes that worked at the same time."""
     counts = ("images", "done", "already", "invalid", "out_of_range")
     clips = [summary.clips for summary in summaries if summary.clips is not None]
     return Summary(
@@ -126,14 +126,14 @@ def incomplete(summary: Summary, record: Path) -> PartialError:
 
 
 def failure_reason(error: BaseException, source: Path) -> str:
-    """Why an image failed, without its path."""
+    """Return why an image failed, without its path."""
     if is_out_of_memory(error):
         return "does not fit into memory; --max-pixels refuses such images beforehand."
     return printable(str(error).removeprefix(f"{source}: "))
 
 
 def printable(text: object) -> str:
-    """Text that any terminal takes: file names may hold bytes that are no UTF-8."""
+    """Return the text that any terminal takes: file names may hold bytes that are no UTF-8."""
     return str(text).encode(errors="replace").decode()
 
 

@@ -31,8 +31,8 @@ class Clip:
 
 
 def find_clips(inputs: Sequence[str], rate: float) -> list[Clip]:
-    """Video files, folders of video files, folders of frames, cameras. `rate`: frames per second of folders of frames.
-    Raises DataError if an input does not exist, or is an image."""
+    """Return the video files, folders of video files, folders of frames, cameras. `rate`: frames per second of folders
+    of frames. Raises DataError if an input does not exist, or is an image."""
     expanded = [
         str(path)
         for source in inputs
@@ -82,12 +82,12 @@ class ClipPlan(ExportPlan):
         return self.folder / clip.name / (name + self.writers[format].suffix)
 
     def finals(self, clip: Clip) -> list[Path]:
-        """The files that are there when a clip is complete."""
+        """Return the files that are there when a clip is complete."""
         times = [self.folder / clip.name / TIMES] if self.writers else []
         return [*(self.path(clip, format) for format in self.clip_formats), *times]
 
     def work(self, clip: Clip) -> Path:
-        """The folder of what is under way."""
+        """Return the folder of what is under way."""
         return self.folder / f".{clip.name}.parts"
 
     def is_complete(self, clip: Clip) -> bool:
@@ -152,7 +152,7 @@ class Progress:
 
     @classmethod
     def read(cls, path: Path, made_from: str) -> "Progress":
-        """What is noted; nothing where it is damaged, or of another clip or model."""
+        """Return what is noted; nothing where it is damaged, or of another clip or model."""
         with suppress(OSError, *MALFORMED):
             noted = cls(**json.loads(path.read_text()))
             if noted.made_from == made_from:

@@ -208,7 +208,7 @@ class ClipExport:
                 yield waiting.popleft(), self.selected(outputs)
 
     def groups(self, decoded: Iterator[VideoFrame]) -> Iterator[list[VideoFrame]]:
-        """The frames of each pass through the model, until `stop` is set."""
+        """Yield the frames of each pass through the model, until `stop` is set."""
         for group in groups_of(decoded, self.predictor.batch_size):
             if self.stop.is_set():
                 self.stopped = True
@@ -237,7 +237,7 @@ class ClipExport:
             yield from complete()
 
     def selected(self, maps: Maps) -> Maps:
-        """The maps of the heads that are written."""
+        """Return the maps of the heads that are written."""
         return {head: maps[head] for head in set(self.sources.values())}
 
     def bar(self) -> tqdm:
@@ -273,7 +273,7 @@ class ClipExport:
         return self.work / f"{head}-{segment:06d}{SUFFIX[encoding]}"  # type: ignore[index]
 
     def open_segment(self, key: tuple[str, str], first: PredictedMap) -> Any:
-        """The next segment; it appears under its name when it is complete."""
+        """Return the next segment; it appears under its name when it is complete."""
         encoding, head = key
         path = self.opened.enter_context(atomic_path(self.segment_path(encoding, head, self.done.segments)))
         if encoding == "float32":
@@ -285,7 +285,7 @@ class ClipExport:
         return self.opened.enter_context(Depth16Segment(path, (h, w), Coding(**self.done.coding)))
 
     def close_segment(self, note: bool = False) -> None:
-        """Ends the segments. `note`: in `progress.json`, that everything up to the boundary is written."""
+        """End the segments. `note`: in `progress.json`, that everything up to the boundary is written."""
         while self.images:
             self.done.out_of_range += self.images.popleft().result()
         self.opened.close()
@@ -296,7 +296,7 @@ class ClipExport:
             write_text(self.work / PROGRESS, json.dumps(asdict(self.done)))
 
     def join(self) -> None:
-        """Joins the segments into the files of the clip, and removes them."""
+        """Join the segments into the files of the clip, and removes them."""
         spec = self.predictor.card.outputs
         times = np.array(self.done.times, np.float64)
         size = (self.done.size[0], self.done.size[1])
@@ -315,13 +315,14 @@ class ClipExport:
 
 
 def mean_rate(times: np.ndarray) -> float:
-    """Frames per second."""
+    """Return the frames per second."""
     span = float(times[-1] - times[0]) if len(times) > 1 else 0.0
     return (len(times) - 1) / span if span > 0 else 30.0
 
 
 def groups_of(frames: Iterator[VideoFrame], size: int) -> Iterator[list[VideoFrame]]:
-    """Consecutive frames whose positions share a multiple of `size`: the same groups wherever reading begins."""
+    """Yield the consecutive frames whose positions share a multiple of `size`: the same groups wherever reading
+    begins."""
     group: list[VideoFrame] = []
     for frame in frames:
         if group and frame.index // size != group[0].index // size:

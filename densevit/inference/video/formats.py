@@ -63,7 +63,7 @@ class ClipFormat(ABC):
 
     @abstractmethod
     def join(self, segments: Sequence[Path], path: Path, clip: ClipFacts) -> None:
-        """Writes the file; `path` is a temporary one that is moved into place."""
+        """Write the file; `path` is a temporary one that is moved into place."""
 
 
 CLIP_FORMATS = Registry[ClipFormat]("format")
@@ -115,7 +115,7 @@ class Mp4(ClipFormat):
 
 
 def write_mp4(path: Path, frames: Iterator[tuple[float, np.ndarray]], clip: ClipFacts, comment: str) -> None:
-    """Frames in RGB as H.264 with their times; odd sides lose their last row or column, for 4:2:0 has none."""
+    """Write frames in RGB as H.264 with their times; odd sides lose their last row or column, for 4:2:0 has none."""
     av = require_av()
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"  # not every build of FFmpeg has x264
     tick = Fraction(1, CLOCK)
@@ -147,7 +147,7 @@ def maps_of(segments: Sequence[Path], every: int = 1) -> Iterator[tuple[float, U
 
 
 def clip_range(segments: Sequence[Path], coding: Coding) -> tuple[float, float]:
-    """The 2nd and 98th percentile of the values of every SAMPLED-th frame; 0 and 1 where there are none."""
+    """Return the 2nd and 98th percentile of the values of every SAMPLED-th frame; 0 and 1 where there are none."""
     counts = np.zeros(LIMIT + 1, np.int64)
     for _, stored in maps_of(segments, SAMPLED):
         counts += np.bincount(stored[::2, ::2].ravel(), minlength=LIMIT + 1)
@@ -160,7 +160,7 @@ def clip_range(segments: Sequence[Path], coding: Coding) -> tuple[float, float]:
 
 
 def stored_colors(coding: Coding, low: float, high: float, cmap: str) -> UInt8[np.ndarray, "65536 3"]:
-    """The colour of each stored number; grey for 0."""
+    """Return the colour of each stored number; grey for 0."""
     values = np.arange(LIMIT + 1) / coding.scale + coding.offset
     shares = ((values - low) / (high - low)).clip(0, 1)
     colors: UInt8[np.ndarray, "65536 3"] = table(cmap)[np.rint(255 * shares).astype(np.intp)]
@@ -192,7 +192,7 @@ class NpzClip(ClipFormat):
 
 
 def zip_entry(name: str) -> zipfile.ZipInfo:
-    """With a date that is always the same, for the same bytes."""
+    """Return an entry with a date that is always the same, for the same bytes."""
     entry = zipfile.ZipInfo(name)
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry
@@ -240,7 +240,7 @@ class Depth16Segment(DepthVideoWriter):
     """Maps as 16-bit FFV1; to be used in a `with` block."""
 
     def write(self, frame: PredictedMap, time: float) -> int:
-        """Returns how many valid values 16 bits do not hold; they are written as not valid."""
+        """Return how many valid values 16 bits do not hold; they are written as not valid."""
         valid = frame.valid()
         stored = np.where(valid, self.coding.encode(frame.values), np.uint16(0))
         self.add(stored, time)
@@ -248,7 +248,7 @@ class Depth16Segment(DepthVideoWriter):
 
 
 def coding_for(frame: PredictedMap, scale: float | None) -> Coding:
-    """How a clip is stored whose first map this is.
+    """Return how a clip is stored whose first map this is.
 
     Metric: `scale` units per metre, by default as `png16`. Others: the first map's range takes a quarter of the
     numbers, so that later maps may be lower and higher.

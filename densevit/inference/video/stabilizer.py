@@ -93,7 +93,7 @@ class Stabilizer:
         focal: float | None = None,
         limits: tuple[float, float] | None = None,
     ) -> None:
-        """Raises ConfigError: maps of another kind, or a negative number of frames.
+        """Raise ConfigError: maps of another kind, or a negative number of frames.
 
         Args:
             kind: of the maps: metric maps get a scale, affine and disparity maps a scale and a shift.
@@ -119,7 +119,7 @@ class Stabilizer:
         self.cuts = 0
 
     def push(self, image: Rgb, values: Map) -> list[Map]:
-        """Takes the next frame; returns the maps that are ready: none, or the one from `future` frames ago.
+        """Take the next frame; returns the maps that are ready: none, or the one from `future` frames ago.
 
         A frame of another size begins anew, like a cut; what was held back comes first.
         """
@@ -137,7 +137,7 @@ class Stabilizer:
         return done
 
     def flush(self) -> list[Map]:
-        """The maps that are still held back; the next frame begins anew."""
+        """Return the maps that are still held back; the next frame begins anew."""
         done = [self.finish(held) for held in self.pending]
         self.pending.clear()
         self.recent.clear()
@@ -154,7 +154,7 @@ class Stabilizer:
         return ScaledFrame(gray, np.log(small) if self.kind == "metric" else small, valid, values)
 
     def connect(self, old: ScaledFrame, new: ScaledFrame) -> None:
-        """Brings former frames onto the new one, and the new one onto those that are held back."""
+        """Bring former frames onto the new one, and the new one onto those that are held back."""
         back, forth = dense_flow(new.gray, old.gray), dense_flow(old.gray, new.gray)
         seen = consistent(back, forth, new.gray, old.gray)
         if seen.mean() < CUT:
@@ -192,7 +192,7 @@ class Stabilizer:
         return warped
 
     def look_ahead(self, held: ScaledFrame, new: ScaledFrame, forth: Flow, step: Float32[np.ndarray, "h w 2"]) -> None:
-        """Follows the pixels of a frame that is held back one frame further, and takes the new frame's values there."""
+        """Follow the pixels of a frame that is held back one frame further, and take the new frame's values there."""
         if held.ahead is None or held.change is None:
             return
         moved = sample(step, held.ahead)
@@ -205,13 +205,14 @@ class Stabilizer:
         held.neighbours.append(Neighbour(there, -1 - sum(n.distance < 0 for n in held.neighbours)))
 
     def moved(self, values: Map, change: Map) -> Map:
-        """Values of a neighbour as they would be in this frame."""
+        """Return the values of a neighbour as they would be in this frame."""
         if self.kind == "metric":
             return np.asarray(values + change)
         return np.asarray(values * np.exp(-change)) if self.kind == "disparity" else values
 
     def finish(self, frame: ScaledFrame) -> Map:
-        """The map with the mean scale and shift of its neighbours, and with their mean where places are static."""
+        """Return the map with the mean scale and shift of its neighbours, and with their mean where places are
+        static."""
         h, w = frame.full.shape
         reach = max(self.past, self.future, 1) / 2
         fits: list[tuple[float, float, float, Neighbour]] = []
@@ -257,7 +258,7 @@ class Stabilizer:
         return (scale, shift) if scale > 0 else (1.0, lower_median(y - x))
 
     def fused(self, frame: ScaledFrame, fits: list[tuple[float, float, float, Neighbour]]) -> Map:
-        """What the neighbours' mean has over the frame's own values, once they are of its scale; smooth."""
+        """Return what the neighbours' mean has over the frame's own values, once they are of its scale; smooth."""
         unit = 1.0 if self.kind == "metric" else max(float(np.median(np.abs(frame.values))), 1e-9)
         total, weights = np.zeros_like(frame.values), np.ones_like(frame.values)
         for weight, scale, shift, neighbour in fits:
@@ -274,14 +275,14 @@ class Stabilizer:
 
 
 def stabilize_stream(frames: Iterable[tuple[Rgb, Map]], stabilizer: Stabilizer) -> Iterator[Map]:
-    """The stabilised maps of (image, map) pairs, `stabilizer.future` frames behind them."""
+    """Yield the stabilised maps of (image, map) pairs, `stabilizer.future` frames behind them."""
     for image, values in frames:
         yield from stabilizer.push(image, values)
     yield from stabilizer.flush()
 
 
 def shrink_gray(image: Rgb) -> Gray:
-    """The frame at the size of the work."""
+    """Return the frame at the size of the work."""
     h, w = image.shape[:2]
     ratio = min(1.0, SIDE / max(h, w))
     size = (max(8, round(w * ratio)), max(8, round(h * ratio)))
@@ -289,7 +290,7 @@ def shrink_gray(image: Rgb) -> Gray:
 
 
 def floor_of(frame: ScaledFrame) -> float:
-    """Disparity under which a place counts as so far: a hundredth of the median."""
+    """Return the disparity under which a place counts as so far: a hundredth of the median."""
     return max(0.01 * float(np.median(frame.values)), 1e-9)
 
 

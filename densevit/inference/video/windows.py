@@ -85,7 +85,7 @@ class ClipWindows:
         self.last: SeenFrame | None = None
 
     def push(self, image: Rgb) -> list[Maps]:
-        """Takes the next frame; returns the maps that are ready."""
+        """Take the next frame; returns the maps that are ready."""
         done: list[Maps] = []
         seen = SeenFrame(image, shrink_gray(image))
         if self.last is not None and (self.last.image.shape != image.shape or is_cut(self.last, seen)):
@@ -96,14 +96,14 @@ class ClipWindows:
         return done + (self.run() if len(self.waiting) >= room else [])
 
     def flush(self) -> list[Maps]:
-        """The maps that are still held back; the next frame begins anew."""
+        """Return the maps that are still held back; the next frame begins anew."""
         done = self.run() if self.waiting else []
         done += [seen.maps for seen in self.held]
         self.reset()
         return done
 
     def context(self) -> list[PredictedFrame]:
-        """The frames of before that the next window holds: key frames, then the last ones."""
+        """Return the frames of before that the next window holds: key frames, then the last ones."""
         last = self.window[-self.overlap :]
         keys = [] if self.first is None else [self.first]
         if self.keys == 2 and self.window:
@@ -111,7 +111,7 @@ class ClipWindows:
         return [seen for seen in keys[: self.keys] if not any(seen is other for other in last)] + last
 
     def run(self) -> list[Maps]:
-        """Predicts the frames that wait, and returns the maps that will not change any more."""
+        """Predict the frames that wait, and returns the maps that will not change any more."""
         context = self.context()
         images = [*(seen.image for seen in context), *self.waiting]
         maps, features = self.predict(images, [seen.features for seen in context])
@@ -161,8 +161,8 @@ class ClipNetwork:
 
 
 def is_cut(old: SeenFrame, new: SeenFrame) -> bool:
-    """Whether the camera shows another place: optical flow finds too little of the old frame in the new one, of the
-    same size, and colours differ, too. Of a fast turn flow finds as little, but the colours stay.
+    """Return whether the camera shows another place: optical flow finds too little of the old frame in the new one, of
+    the same size, and colours differ, too. Of a fast turn flow finds as little, but the colours stay.
     """
     flow, back = dense_flow(new.gray, old.gray), dense_flow(old.gray, new.gray)
     if consistent(flow, back, new.gray, old.gray).mean() >= CUT:
@@ -171,14 +171,14 @@ def is_cut(old: SeenFrame, new: SeenFrame) -> bool:
 
 
 def colors_of(image: Rgb) -> Float32[np.ndarray, "8 8 8"]:
-    """Histogram of colours; its sum is 1."""
+    """Return the histogram of colours; its sum is 1."""
     small = cv2.resize(image, (SIDE // 4, SIDE // 4), interpolation=cv2.INTER_AREA)
     counts = cv2.calcHist([small], [0, 1, 2], None, [8, 8, 8], [0, 256] * 3)
     return np.asarray(counts / counts.sum())
 
 
 def join(frames: Sequence[EncoderOutput]) -> EncoderOutput:
-    """Features of single frames as one batch."""
+    """Return the features of single frames as one batch."""
     maps = tuple(torch.cat(tensors) for tensors in zip(*(frame.maps for frame in frames), strict=True))
     prefix = tuple(torch.cat(tensors) for tensors in zip(*(frame.prefix for frame in frames), strict=True))
     return EncoderOutput(maps, prefix, frames[0].image_size)

@@ -56,7 +56,7 @@ class ExportedSite:
 
 
 def check_output(folder: Path, runtime: Path | None, *, overwrite: bool = False) -> None:
-    """Raises before a checkpoint is read where the export would fail. Raises ConfigError: packages or npm are not
+    """Raise before a checkpoint is read where the export would fail. Raises ConfigError: packages or npm are not
     installed; a folder that exists, or one that is no site of densevit. Raises StorageError if the folder cannot be
     made."""
     require_packages(*onnx.NEEDS, extra="onnxruntime")
@@ -79,7 +79,7 @@ def export_web(
     title: str = "",
     runtime: Path | None = None,
 ) -> ExportedSite:
-    """Writes the site whole, or nothing; one that stands there is replaced. Raises ConfigError, DataError: see
+    """Write the site whole, or nothing; one that stands there is replaced. Raises ConfigError, DataError: see
     `export_onnx` and `copy_runtime`; weights of over 2 GB; no size is known. Raises StorageError if the disk is full.
 
     Args:
@@ -115,8 +115,9 @@ def export_web(
 
 
 def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:
-    """The card with every image resized to `size`, without sliding windows, and that size: that of a window or of the
-    network unless it is given. Raises ConfigError if the model takes images as they come, and no size is given."""
+    """Return the card with every image resized to `size`, without sliding windows, and that size: that of a window or
+    of the network unless it is given. Raises ConfigError if the model takes images as they come, and no size is
+    given."""
     resize = card.resize
     if size is None and resize.window is not None:
         size = resize.window
@@ -131,7 +132,7 @@ def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:
 
 
 def describe(card: ModelCard, size: Size, title: str, model_bytes: int) -> dict[str, Any]:
-    """What the page must know of the model."""
+    """Return what the page must know of the model."""
     return {
         "title": title or card.source,
         "densevit": __version__,
@@ -174,7 +175,7 @@ FILES = {
 
 
 def check_runtime(package: Path | None) -> None:
-    """Raises ConfigError if `package` is not there, or nothing is given and npm is not installed."""
+    """Raise ConfigError if `package` is not there, or nothing is given and npm is not installed."""
     if package is None and shutil.which("npm") is None:
         raise ConfigError(
             f"npm, which fetches ONNX Runtime Web, is not installed. Install Node.js, or run `npm pack {PACKAGE}` on "
@@ -185,7 +186,7 @@ def check_runtime(package: Path | None) -> None:
 
 
 def copy_runtime(source: Path | None, folder: Path) -> str:
-    """Copies the files of `FILES` into `folder`; returns their version. `source`: the package as a folder or as a .tgz;
+    """Copy the files of `FILES` into `folder`; returns their version. `source`: the package as a folder or as a .tgz;
     None fetches it by npm. Raises ConfigError: npm fails, or the package has other files than these."""
     with unpacked(source) as package:
         missing = [name for name in FILES if not (package / name).is_file()]
@@ -198,7 +199,7 @@ def copy_runtime(source: Path | None, folder: Path) -> str:
 
 @contextmanager
 def unpacked(source: Path | None) -> Iterator[Path]:
-    """The package as a folder, which may vanish after the block."""
+    """Give the package as a folder, which may vanish after the block."""
     if source is not None and source.is_dir():
         yield source
         return
@@ -214,7 +215,7 @@ def unpacked(source: Path | None) -> Iterator[Path]:
 
 
 def extract(archive: tarfile.TarFile, name: str, folder: Path) -> None:
-    """One file of an archive under its own name in `folder`, whatever else the archive says of it."""
+    """Extract one file of an archive under its own name in `folder`, whatever else the archive says of it."""
     content = archive.extractfile(name)
     if content is None:
         raise tarfile.TarError(f"{name} is no file")
@@ -224,7 +225,7 @@ def extract(archive: tarfile.TarFile, name: str, folder: Path) -> None:
 
 
 def fetch(folder: Path) -> Path:
-    """The package as npm fetches it, from the registry that npm is set to or from npm's cache."""
+    """Return the package as npm fetches it, from the registry that npm is set to or from npm's cache."""
     command = ["npm", "pack", PACKAGE, "--prefer-offline", "--ignore-scripts", "--silent"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=True)

@@ -54,7 +54,7 @@ class PredictedMap:
         return np.asarray(np.isfinite(depth) & (depth > 0) if self.spec.kind == "metric" else np.isfinite(depth))
 
     def matrix(self) -> Matrix:
-        """The intrinsics of the image's camera. Raises DataError if it is not known."""
+        """Return the intrinsics of the image's camera. Raises DataError if it is not known."""
         h, w = self.values.shape[-2:]
         if self.camera is None:
             raise DataError("no camera is known of this image; give fov or intrinsics.")
@@ -83,26 +83,26 @@ class MapWriter:
         return False
 
     def needs_camera(self, spec: HeadSpec) -> bool:
-        """Whether it needs the camera of every image for what this head gives."""
+        """Return whether it needs the camera of every image for what this head gives."""
         return self.needs_intrinsics
 
     def check(self, spec: HeadSpec) -> None:
-        """Raises ConfigError where this format cannot hold what the model gives; called before any work."""
+        """Raise ConfigError where this format cannot hold what the model gives; called before any work."""
 
     def write_shared(self, folder: Path, spec: HeadSpec) -> None:
-        """Writes the files that all images share, as a legend; called once, before the first image."""
+        """Write the files that all images share, as a legend; called once, before the first image."""
 
     def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
-        """Writes the file that lists or joins those of all images; called once, after the last image. `paths`: those
+        """Write the file that lists or joins those of all images; called once, after the last image. `paths`: those
         that are there, in the order of the images."""
 
     def write(self, path: Path, frame: PredictedMap) -> int:
-        """Writes the file and returns how many valid values the format cannot hold; they are written as not valid."""
+        """Write the file and returns how many valid values the format cannot hold; they are written as not valid."""
         write_bytes(path, self.encode(frame))
         return 0
 
     def encode(self, frame: PredictedMap) -> bytes:
-        """Returns the content of the file, of formats that hold all values."""
+        """Return the content of the file, of formats that hold all values."""
         raise NotImplementedError
 
 
@@ -151,7 +151,8 @@ class Png16(MapWriter):
 
 
 def metric_scale(spec: HeadSpec) -> float:
-    """The field's own scales where the range fits: NYU's 1000 (to 65.5 m), KITTI's 256 (to 255.9 m), else what fits."""
+    """Return the field's own scales where the range fits: NYU's 1000 (to 65.5 m), KITTI's 256 (to 255.9 m), else what
+    fits."""
     if spec.metres is None:
         return 256.0
     furthest = spec.metres[1]
@@ -178,7 +179,7 @@ class Color(MapWriter):
 
 
 def with_text(content: bytes, text: Mapping[str, str]) -> bytes:
-    """A PNG with text chunks. OpenCV cannot write those, but it encodes six times as fast as Pillow."""
+    """Return a PNG with text chunks. OpenCV cannot write those, but it encodes six times as fast as Pillow."""
     header = 33  # signature and IHDR, which must come first
     bodies = [b"tEXt" + key.encode("latin-1") + b"\0" + value.encode("latin-1") for key, value in text.items()]
     # A chunk: length, type, content, CRC (PNG specification, 11.3.3.2).

@@ -51,12 +51,12 @@ class LabelWriter(MapWriter):
 
 
 def none_of(spec: HeadSpec) -> int:
-    """The id of pixels without a class in files: the largest that fits."""
+    """Return the id of pixels without a class in files: the largest that fits."""
     return IGNORE if len(spec.classes) <= IGNORE else 65535
 
 
 def classes_of(frame: PredictedMap) -> Int64[np.ndarray, "h w"]:
-    """The class of the largest logit; `none_of` where they are not finite."""
+    """Return the class of the largest logit; `none_of` where they are not finite."""
     return np.where(frame.valid(), frame.values.argmax(0), none_of(frame.spec))
 
 
@@ -118,7 +118,7 @@ FONT, SIZE, INK = cv2.FONT_HERSHEY_SIMPLEX, 0.45, (28, 36, 48)
 
 
 def legend(names: Sequence[str], palette: Palette) -> UInt8[np.ndarray, "h w 3"]:
-    """An image with the colour and the name of each class, in columns of equal length, on white."""
+    """Return an image with the colour and the name of each class, in columns of equal length, on white."""
     # OpenCV's font knows ASCII only.
     lines = [f"{i} {name.encode('ascii', 'replace').decode()}" for i, name in enumerate(names)]
     columns = -(-len(lines) // MAX_ROWS)

@@ -29,7 +29,7 @@ class NormalsWriter(MapWriter):
         return spec.kind == "metric"
 
     def normals(self, frame: PredictedMap) -> Normals:
-        """Unit vectors in the axes of the files; 0 where there are none."""
+        """Return the unit vectors in the axes of the files; 0 where there are none."""
         valid = frame.valid()
         if frame.spec.kind == "normals":
             vectors = np.where(valid[..., None], frame.values.transpose(1, 2, 0), np.float32(0))

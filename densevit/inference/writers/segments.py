@@ -49,7 +49,7 @@ class SegmentWriter(MapWriter):
     kinds: ClassVar[tuple[Kind, ...]] = ("panoptic", "instances")
 
     def name_of(self, folder: Path, path: Path) -> str:
-        """The name of the image that a file is of."""
+        """Return the name of the image that a file is of."""
         return path.relative_to(folder).as_posix().removesuffix(self.suffix)
 
 
@@ -70,7 +70,7 @@ class CocoWriter(SegmentWriter):
         self.annotations = None if annotations is None else str(annotations)
 
     def check(self, spec: HeadSpec) -> None:
-        """Raises ConfigError if the data set's categories lack a class; DataError if its JSON cannot be read."""
+        """Raise ConfigError if the data set's categories lack a class; DataError if its JSON cannot be read."""
         super().check(spec)
         if self.annotations is not None:
             categories = known_ids(self.annotations)[1]
@@ -91,7 +91,7 @@ class CocoWriter(SegmentWriter):
 
 
 def known_ids(path: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Ids of the images, by name without suffix, and of the categories of an annotation file."""
+    """Return the ids of the images, by name without suffix, and of the categories of an annotation file."""
     file = Path(path).absolute()
     return _known_ids(file, file_version(file) if file.is_file() else "")
 
@@ -216,7 +216,8 @@ class Crops(ObjectWriter):
 
 
 def objects_of(frame: PredictedMap, threshold: float) -> list[tuple[Bool[np.ndarray, "h w"], int, float]]:
-    """Mask, class and score of each object: the instances of a score from `threshold` on, or the things of a map."""
+    """Return the mask, class and score of each object: the instances of a score from `threshold` on, or the things of a
+    map."""
     segments = frame.segments
     selected = segments.scores >= threshold if isinstance(segments, InstancePrediction) else segments.is_thing
     rows = zip(masks_of(segments), segments.classes.tolist(), segments.scores.tolist(), selected, strict=True)
@@ -224,12 +225,12 @@ def objects_of(frame: PredictedMap, threshold: float) -> list[tuple[Bool[np.ndar
 
 
 def metres_beside(frame: PredictedMap) -> Float[np.ndarray, "h w"] | None:
-    """The map of the metric head beside, NaN where it has no value."""
+    """Return the map of the metric head beside, NaN where it has no value."""
     return None if frame.depth is None else np.where(frame.depth.valid(), frame.depth.values, np.nan)
 
 
 def box_of(mask: Bool[np.ndarray, "h w"]) -> dict[str, Any]:
-    """Area and box (x, y, width, height) as COCO's files have them."""
+    """Return the area and box (x, y, width, height) as COCO's files have them."""
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     if not rows.size:
         return {"area": 0, "bbox": [0, 0, 0, 0]}
@@ -238,7 +239,8 @@ def box_of(mask: Bool[np.ndarray, "h w"]) -> dict[str, Any]:
 
 
 def outline(mask: Bool[np.ndarray, "h w"]) -> np.ndarray:
-    """Corners x, y of the outline in pixels; the parts of a mask one after the other, joined by lines without width."""
+    """Return the corners x, y of the outline in pixels; the parts of a mask one after the other, joined by lines
+    without width."""
     contours, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
     closed = [np.concatenate([contour[:, 0], contour[:1, 0]]) for contour in sorted(contours, key=len, reverse=True)]
     corners = np.concatenate(closed)

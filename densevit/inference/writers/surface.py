@@ -75,8 +75,8 @@ class SurfaceWriter(MapWriter):
             raise ConfigError(f"format {name}: --assume-depth is for maps without unit, and this model gives metres.")
 
     def surface(self, frame: PredictedMap) -> Surface:
-        """The points and which of them count. Raises DataError if no camera is known of this image, or no uncertainty
-        where `min_confidence` needs it."""
+        """Return the points and which of them count. Raises DataError if no camera is known of this image, or no
+        uncertainty where `min_confidence` needs it."""
         depth, valid = self.metres(frame)
         if self.min_confidence > 0:
             if frame.uncertainty is None:
@@ -86,7 +86,7 @@ class SurfaceWriter(MapWriter):
         return Surface(backproject(np.where(valid, depth, np.float32(0)), camera), valid, camera)
 
     def metres(self, frame: PredictedMap) -> tuple[Float32[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
-        """Depth and where there is any; of maps without unit as `assume_depth` says."""
+        """Return the depth and where there is any; of maps without unit as `assume_depth` says."""
         valid = frame.valid()
         if frame.spec.kind == "metric" or self.assume_depth is None:
             return frame.values, valid
@@ -256,7 +256,8 @@ class Obj(MeshWriter):
 def joined(
     depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], axis: int, edge: float = EDGE
 ) -> Bool[np.ndarray, "_ _"]:
-    """Whether each pixel and the next along an axis lie on one surface; one shorter than the map along that axis.
+    """Return whether each pixel and the next along an axis lie on one surface; one shorter than the map along that
+    axis.
 
     Inverse depth changes evenly along a plane, however steep it is seen. So what counts is how much it changes more
     than on both sides: at a crease it changes as on one of them, at a depth edge more than on either.
@@ -280,7 +281,8 @@ def joined(
 def grid_triangles(
     depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], edge: float = EDGE
 ) -> Int64[np.ndarray, "f 3"]:
-    """Triangles between neighbouring pixels, as positions in the flattened map; none across a depth edge or a hole.
+    """Return the triangles between neighbouring pixels, as positions in the flattened map; none across a depth edge or
+    a hole.
 
     They turn so that the side towards the camera is the front: pixel, the one below, the one to the right.
     """

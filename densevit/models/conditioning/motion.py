@@ -62,7 +62,7 @@ class Motion(Conditioning):
         heads: Annotated[int, Field(ge=1, lt=2**32)] = 8,
         frames: Annotated[int, Field(ge=2, le=1024)] | None = None,
     ) -> None:
-        """Raises ConfigError if the decoder has no levels, or their channels are not divisible by the heads.
+        """Raise ConfigError if the decoder has no levels, or their channels are not divisible by the heads.
 
         Args:
             heads: of the attention.
@@ -141,7 +141,7 @@ class MotionBlock(nn.Module):
         nn.init.zeros_(self.proj_out.bias)
 
     def forward(self, x: Float[Tensor, "frames c h w"], clip_length: int) -> Float[Tensor, "frames c h w"]:
-        """`clip_length`: t; each clip's frames are consecutive."""
+        """Return `clip_length`: t; each clip's frames are consecutive."""
         frames, channels, h, w = x.shape
         tokens = self.norm(x).unflatten(0, (-1, clip_length)).permute(0, 3, 4, 1, 2).reshape(-1, clip_length, channels)
         tokens = self.proj_in(tokens)
@@ -156,7 +156,8 @@ class MotionBlock(nn.Module):
 
 
 def sinusoids(length: int, channels: int) -> Float[Tensor, "t c"]:
-    """Positions in time: sine and cosine in turn, wavelengths from 2 pi to 10000 * 2 pi (Vaswani et al. 2017)."""
+    """Return the positions in time: sine and cosine in turn, wavelengths from 2 pi to 10000 * 2 pi (Vaswani et al.
+    2017)."""
     rates = torch.exp(torch.arange(0, channels, 2) * (-math.log(10000.0) / channels))
     angles = torch.arange(length)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :channels]

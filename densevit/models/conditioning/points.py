@@ -54,7 +54,7 @@ class PointsInput(InputKind):
     size_dependent = "how far it spreads measured points depends on the size"
 
     def of_batch(self, batch: Batch) -> Float[Tensor, "b 1 h w"]:
-        """Zeros where the batch has none, so that the blocks belong to the graph of every step."""
+        """Return zeros where the batch has none, so that the blocks belong to the graph of every step."""
         points = super().of_batch(batch)
         return torch.zeros_like(batch.image[:, :1]) if points is None else points
 
@@ -87,7 +87,7 @@ class PointsInput(InputKind):
         return torch.zeros(count, *size)
 
     def trials(self, count: int, size: Size) -> Sequence[Tensor]:
-        """Points at a hundredth of the pixels of every second image; and none."""
+        """Return the points at a hundredth of the pixels of every second image; and none."""
         rng = np.random.default_rng(0)
         depth = rng.uniform(1, 5, (count, *size)).astype(np.float32)
         share = -(-size[0] * size[1] // 100)
@@ -118,7 +118,7 @@ class Points(Conditioning):
     input = "points"
 
     def __init__(self, parts: ConditionedParts, *, hidden: Annotated[int, Field(ge=1, lt=2**32)] = 32) -> None:
-        """Raises ConfigError: the decoder has no fusions, or none of its heads gives metres.
+        """Raise ConfigError: the decoder has no fusions, or none of its heads gives metres.
 
         Args:
             hidden: channels of the convolutions within.
@@ -212,8 +212,9 @@ def density(valid: Float[Tensor, "b 1 h w"], reach: int) -> Float[Tensor, "b 1 _
 
 
 def spread_points(values: Float[Tensor, "b k h w"], valid: Bool[Tensor, "b 1 h w"]) -> Float[Tensor, "b k h w"]:
-    """Values everywhere from those at single pixels: means over cells of growing size, each cell's mean drawn to that
-    of the cells around it where it has few points (push-pull, Gortler et al. 1996). 0 where an image has no points."""
+    """Return the values everywhere from those at single pixels: means over cells of growing size, each cell's mean
+    drawn to that of the cells around it where it has few points (push-pull, Gortler et al. 1996). 0 where an image has
+    no points."""
     sums, counts = values * valid, valid.float()
     levels = [(sums, counts)]
     while max(sums.shape[-2:]) > 1:

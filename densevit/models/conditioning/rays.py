@@ -57,7 +57,7 @@ class Rays(Conditioning):
 
 
 def describe_rays(camera: Camera, size: tuple[int, int], grid: tuple[int, int]) -> Float[Tensor, "b k gh gw"]:
-    """Both angles of each cell's viewing direction, their sines and cosines, and the logarithms of fx and fy."""
+    """Return both angles of each cell's viewing direction, their sines and cosines, and the logarithms of fx and fy."""
     angles = camera.directions(size, grid).atan()
     waves = [wave(angles * 2.0**i) for i in range(FREQUENCIES) for wave in (torch.sin, torch.cos)]
     focal = (camera.values[:, :2] / USUAL_FOCAL).log()[:, :, None, None].expand(-1, -1, *grid)

@@ -42,7 +42,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, features: EncoderOutput) -> Float[Tensor, "b channels h w"] | DecoderOutput:
-        """The map covers the same (padded) image as `features`; in training it may bring extras."""
+        """Return the map covers the same (padded) image as `features`; in training it may bring extras."""
 
 
 DECODERS = Registry[Decoder]("decoder")

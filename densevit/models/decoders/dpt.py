@@ -49,7 +49,7 @@ class DPT(Decoder):
         mix: bool = False,
         auxiliary: Classes = None,
     ) -> None:
-        """Raises ConfigError: more than four feature maps, or a readout of a class token that the encoder does not
+        """Raise ConfigError: more than four feature maps, or a readout of a class token that the encoder does not
         have.
 
         Args:
@@ -106,7 +106,7 @@ class DPT(Decoder):
         return DecoderOutput(self.mix(finest), {"auxiliary": self.auxiliary(coarser, features.image_size)})
 
     def levels(self, features: EncoderOutput) -> list[Tensor]:
-        """The pyramid, finest first."""
+        """Return the pyramid, finest first."""
         return [
             reassemble(features.maps[source], features.prefix[source], partial(adapt_level, features.adapters, level))
             for level, (source, reassemble) in enumerate(zip(self.sources, self.reassemble, strict=True))
@@ -115,7 +115,7 @@ class DPT(Decoder):
     def fuse_levels(
         self, levels: list[Tensor], adapters: Sequence[MapAdapter] = ()
     ) -> Iterator[Float[Tensor, "b channels h w"]]:
-        """The output of each fusion, from the deepest to the finest."""
+        """Yield the output of each fusion, from the deepest to the finest."""
         finest = levels[0].shape[-2:]
         # Each fusion resizes to the next level's own size: an odd grid is not the double of its half.
         sizes = [(finest[0] * 2, finest[1] * 2), *((level.shape[-2], level.shape[-1]) for level in levels[:-1])]
@@ -169,7 +169,7 @@ class PyramidLevel(nn.Module):
 
 
 def resize_layer(factor: Fraction, channels: int) -> nn.Module:
-    """A learned resize: transposed convolution for upsampling, strided convolution for downsampling. Raises
+    """Return a learned resize: transposed convolution for upsampling, strided convolution for downsampling. Raises
     ConfigError: a factor other than a power of two."""
     if factor == 1:
         return nn.Identity()
@@ -198,7 +198,7 @@ class Fusion(nn.Module):
     def forward(
         self, level: Float[Tensor, "b c _ _"], deeper: Float[Tensor, "b c _ _"] | None, size: tuple[int, int] | None
     ) -> Float[Tensor, "b c h w"]:
-        """`size` of the result; None doubles the map."""
+        """Return `size` of the result; None doubles the map."""
         if deeper is not None:
             level = upsample(level, (deeper.shape[-2], deeper.shape[-1]))
         x = level if self.level is None else self.level(level)

@@ -30,7 +30,7 @@ Span = tuple[Fraction, Fraction]
 
 
 def default_spans(blocks: int) -> tuple[Span, ...]:
-    """One span after the other, with one part of the run before the first and after the last.
+    """Return one span after the other, with one part of the run before the first and after the last.
 
     For four blocks 1/6 to 2/6, ..., 4/6 to 5/6 of the run: EoMT's steps on ADE20K and Cityscapes, rounded.
     """
@@ -45,7 +45,7 @@ class MaskAnnealing(nn.Module):
     spans: Tensor
 
     def __init__(self, blocks: int, spans: tuple[Span, ...] | None = None) -> None:
-        """Raises ConfigError: not one span per block, or one that ends before it begins."""
+        """Raise ConfigError: not one span per block, or one that ends before it begins."""
         super().__init__()
         spans = default_spans(blocks) if spans is None else spans
         if len(spans) != blocks:
@@ -98,7 +98,7 @@ class EoMT(Decoder):
         segments: bool = False,
         keep: Positive = 100,
     ) -> None:
-        """Raises ConfigError: not one span per block.
+        """Raise ConfigError: not one span per block.
 
         Args:
             classes: names in the order of their ids, or their number; None takes those of the data.
@@ -148,7 +148,8 @@ class EoMT(Decoder):
         return DecoderOutput(masks, {"classes": classes.flatten(1)[..., None, None]})
 
     def predictions(self, remaining: RemainingBlocks) -> Iterator[QueryPredictions]:
-        """The prediction after the last block; in training with masked attention those before each block come first."""
+        """Yield the prediction after the last block; in training with masked attention those before each block come
+        first."""
         x, num_queries = remaining.tokens, self.q.num_embeddings
         first = len(remaining.blocks) - self.encoder_blocks  # another decoder may need more blocks
         for block in remaining.blocks[:first]:
@@ -175,7 +176,8 @@ class EoMT(Decoder):
     def attention_mask(
         self, masks: Float[Tensor, "b q mh mw"], probability: Float[Tensor, ""], remaining: RemainingBlocks
     ) -> Bool[Tensor, "b 1 n n"]:
-        """(batch, 1, query, key): with `probability`, queries attend only to patches in their mask; the rest to all."""
+        """Return (batch, 1, query, key): with `probability`, queries attend only to patches in their mask; the rest to
+        all."""
         inside = (upsample(masks.detach(), remaining.grid) > 0).flatten(2)
         unmasked = torch.rand(inside.shape[:2], device=inside.device) >= probability
         inside = inside | unmasked[..., None]
@@ -185,8 +187,8 @@ class EoMT(Decoder):
 
 
 def class_log_scores(predictions: QueryPredictions, size: tuple[int, int] | None) -> Float[Tensor, "b k h w"]:
-    """The logarithm of sum over queries of p(class) p(mask), in full precision. `size`: to which masks are upsampled
-    before the sigmoid, as published; None, in training, leaves them small."""
+    """Return the logarithm of sum over queries of p(class) p(mask), in full precision. `size`: to which masks are
+    upsampled before the sigmoid, as published; None, in training, leaves them small."""
     with torch.autocast(predictions.masks.device.type, enabled=False):
         masks = predictions.masks.float() if size is None else upsample(predictions.masks.float(), size)
         probabilities = predictions.classes.float().softmax(-1)[..., :-1]

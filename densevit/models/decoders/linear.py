@@ -32,7 +32,7 @@ class Linear(Decoder):
         channels: Annotated[int, Field(gt=0)] | None = None,
         scale: Literal[1, 2, 4] = 1,
     ) -> None:
-        """Raises ConfigError: `class_token` for an encoder without one.
+        """Raise ConfigError: `class_token` for an encoder without one.
 
         Args:
             class_token: concatenate each level's class token to all its patches.
@@ -66,7 +66,7 @@ class Linear(Decoder):
 
 
 def broadcast_token(token: Float[Tensor, "b c"], over: Float[Tensor, "b _ gh gw"]) -> Float[Tensor, "b c gh gw"]:
-    """One token at every cell of a map; channels last as a ViT's maps are, or `cat` would reorder them all."""
+    """Return one token at every cell of a map; channels last as a ViT's maps are, or `cat` would reorder them all."""
     return token[:, :, None, None].expand(-1, -1, *over.shape[-2:]).contiguous(memory_format=torch.channels_last)
 
 
@@ -81,7 +81,7 @@ class PoolTokens(Decoder):
     """
 
     def __init__(self, features: list[FeatureSpec], prefix_tokens: int, *, pool: Pool = "token") -> None:
-        """Raises ConfigError if a class token is needed and the encoder has none.
+        """Raise ConfigError if a class token is needed and the encoder has none.
 
         Args:
             pool: `token` as in the original ViT, `average` as in timm's `global_pool: avg`, `both` as in DINOv2's

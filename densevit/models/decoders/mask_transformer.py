@@ -41,7 +41,7 @@ class MaskTransformer(Decoder):
         drop_path: Rate = 0.0,
         fuse: Fuse = "concat",
     ) -> None:
-        """Raises ConfigError: channels not divisible by heads.
+        """Raise ConfigError: channels not divisible by heads.
 
         Args:
             classes: their names in the order of their ids, or how many there are; None takes those of the data.
@@ -90,7 +90,7 @@ class MaskTransformer(Decoder):
 
 
 def init_weights(layer: nn.Module) -> None:
-    """Segmenter's initialisation."""
+    """Initialise as Segmenter does."""
     if isinstance(layer, nn.Linear):
         nn.init.trunc_normal_(layer.weight, std=0.02)
         nn.init.zeros_(layer.bias)

@@ -112,6 +112,6 @@ class ConditionalLogBinomial(nn.Module):
 
 
 def log_binomial_coefficient(n: int, k: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """log of n over k by Stirling's leading terms, with the original's eps against log 0."""
+    """Return log of n over k by Stirling's leading terms, with the original's eps against log 0."""
     k, rest = k + 1e-7, n - k
     return n * torch.tensor(float(n)).log() - k * k.log() - rest * (rest + 1e-7).log()

@@ -37,7 +37,7 @@ class UPerNet(Decoder):
         norm: Norm = "batch",
         auxiliary: Classes = None,
     ) -> None:
-        """Raises ConfigError: more than four feature maps, or strides that are no powers of two apart.
+        """Raise ConfigError: more than four feature maps, or strides that are no powers of two apart.
 
         Args:
             channels: of every level and of the output.
@@ -81,7 +81,7 @@ class UPerNet(Decoder):
         return DecoderOutput(fused, {"auxiliary": self.auxiliary(levels[2], features.image_size)})
 
     def pool(self, x: Float[Tensor, "b d h w"]) -> Float[Tensor, "b channels h w"]:
-        """Pyramid pooling (PSPNet, Zhao et al. 2017)."""
+        """Return the pyramid pooling (PSPNet, Zhao et al. 2017)."""
         pooled = [block(adaptive_mean(x, side)) for block, side in zip(self.pooled, self.bins, strict=True)]
         return self.deepest(torch.cat(resize_to_first([x, *pooled]), 1))
 
@@ -92,7 +92,7 @@ def conv_block(before: int, after: int, kernel: int, norm: Norm) -> nn.Sequentia
 
 
 def rescale_layer(factor: Fraction, channels: int, norm: Norm) -> nn.Module:
-    """Max pooling, or transposed convolutions with norm and GELU between; odd maps keep their last cells."""
+    """Return the max pooling, or transposed convolutions with norm and GELU between; odd maps keep their last cells."""
     if factor == 1:
         return nn.Identity()
     if factor.numerator == 1:
@@ -107,14 +107,15 @@ def rescale_layer(factor: Fraction, channels: int, norm: Norm) -> nn.Module:
 
 
 def adaptive_mean(x: Float[Tensor, "b c h w"], side: int) -> Float[Tensor, "b c side side"]:
-    """`adaptive_avg_pool2d` by two products, which ONNX has for sizes that `side` does not divide and for any size."""
+    """Return `adaptive_avg_pool2d` by two products, which ONNX has for sizes that `side` does not divide and for any
+    size."""
     with torch.autocast(x.device.type, enabled=False):
         rows, columns = (cell_weights(cells, side, x.device) for cells in x.shape[-2:])
         return (rows @ x.float() @ columns.T).to(x.dtype)
 
 
 def cell_weights(cells: int, bins: int, device: torch.device) -> Float[Tensor, "bins cells"]:
-    """The share of each cell in the mean of each bin; neighbouring bins share a cell that the border cuts."""
+    """Return the share of each cell in the mean of each bin; neighbouring bins share a cell that the border cuts."""
     numbers, at = torch.arange(bins, device=device)[:, None], torch.arange(cells, device=device)
     start = torch.div(numbers * cells, bins, rounding_mode="floor")
     end = torch.div((numbers + 1) * cells + bins - 1, bins, rounding_mode="floor")

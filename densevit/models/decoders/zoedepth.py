@@ -97,12 +97,12 @@ class ZoeDepth(Decoder):
         return self.router(bottom)
 
     def relative_features(self, x: Float[Tensor, "b c _ _"], size: tuple[int, int]) -> Float[Tensor, "b _ h w"]:
-        """The relative model's last map, and its prediction."""
+        """Return the relative model's last map, and its prediction."""
         x = F.relu(self.after(resize(self.before(x), size)))
         return x if self.relative is None else torch.cat([x, F.relu(self.relative(x))], 1)
 
     def to_metres(self, centres: Float[Tensor, "b k h w"]) -> Float[Tensor, "b k h w"]:
-        """Bin centres in metres, sorted and clamped to the range if there is one."""
+        """Return the bin centres in metres, sorted and clamped to the range if there is one."""
         if self.range is None:
             return centres
         low, high = self.range
@@ -138,7 +138,7 @@ class Router(nn.Module):
 
 
 def sinusoidal_positions(count: int, dim: int, like: Tensor) -> Float[Tensor, "count dim"]:
-    """Sinusoidal position embedding, sines first, then cosines (Vaswani et al. 2017)."""
+    """Return the sinusoidal position embedding, sines first, then cosines (Vaswani et al. 2017)."""
     positions = torch.arange(count, dtype=torch.float32, device=like.device)[:, None]
     steps = torch.arange(0, dim, 2, dtype=torch.float32, device=like.device)
     angles = positions * (steps * (-math.log(10000.0) / dim)).exp()

@@ -42,7 +42,7 @@ class Encoder(nn.Module, ABC):
     lora: Lora | None = None
 
     def set_normalisation(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        """Raises ConfigError: a standard deviation of 0."""
+        """Raise ConfigError: a standard deviation of 0."""
         if min(std) <= 0:
             raise ConfigError(f"encoder.std: three numbers over 0, got {list(std)}.")
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
@@ -50,34 +50,34 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
-        """`image` in [0, 1], of any size. It is normalised, then centre-padded to multiples of the patch."""
+        """Return `image` in [0, 1], of any size. It is normalised, then centre-padded to multiples of the patch."""
 
     @abstractmethod
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
-        """Loads a state dict in any layout it knows. `source`: the file, for error messages. Raises CheckpointError: it
+        """Load a state dict in any layout it knows. `source`: the file, for error messages. Raises CheckpointError: it
         does not fit; with counts and the first five names."""
 
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Every parameter once, grouped from the input (patch embedding) to the output, for layer-wise rates."""
+        """Return every parameter once, grouped from the input (patch embedding) to the output, for layer-wise rates."""
 
     @abstractmethod
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that are not decayed: position embeddings and tokens."""
+        """Return the names of the parameters that are not decayed: position embeddings and tokens."""
 
     @abstractmethod
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Recomputes blocks in the backward pass, which saves memory and costs time."""
+        """Recompute blocks in the backward pass, which saves memory and costs time."""
 
     def detach_last_blocks(self, blocks: int, *, out_indices: bool) -> None:
-        """Leaves its last blocks to a decoder, which gets them as `EncoderOutput.remaining`. `out_indices`: whether its
+        """Leave its last blocks to a decoder, which gets them as `EncoderOutput.remaining`. `out_indices`: whether its
         own feature maps are still needed, by other decoders. Raises ConfigError: it has too few blocks, or none that
         take query tokens."""
         raise ConfigError(f"decoder: it needs the last blocks of a ViT encoder; {type(self).__name__} has none.")
 
 
 def check_one_weight_source(pretrained: bool, weights: Path | None) -> None:
-    """Raises ConfigError: both published weights and a file are given."""
+    """Raise ConfigError: both published weights and a file are given."""
     if pretrained and weights:
         raise ConfigError("encoder: pretrained and weights exclude each other; keep one.")
 
@@ -93,7 +93,7 @@ DEFAULT_OUT_INDICES = {24: (4, 11, 17, 23)}
 
 
 def resolve_out_indices(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
-    """0-based block indices; an int means the last so many, None four evenly spaced. Raises ConfigError: not
+    """Return 0-based block indices; an int means the last so many, None four evenly spaced. Raises ConfigError: not
     increasing, or beyond `depth`."""
     if out_indices is None:
         count = min(4, depth)
@@ -135,22 +135,22 @@ class TokenEncoder(Encoder):
     def block_outputs(
         self, image: Float[Tensor, "b 3 h w"], blocks: Sequence[int], norm: bool
     ) -> Sequence[BlockOutput]:
-        """The tokens after each of the `blocks`; `image` is normalised and padded."""
+        """Return the tokens after each of the `blocks`; `image` is normalised and padded."""
 
     @abstractmethod
     def remaining_blocks(self, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
-        """The blocks from `first` on, for a grid of patches and query tokens of a decoder. Raises ConfigError: these
-        blocks cannot take query tokens."""
+        """Return the blocks from `first` on, for a grid of patches and query tokens of a decoder. Raises ConfigError:
+        these blocks cannot take query tokens."""
 
     @abstractmethod
     def visible_tokens(
         self, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor, "b kept"]
     ) -> Float[Tensor, "b visible d"]:
-        """Prefix tokens, then those patches of each image that are kept, after all blocks and the norm; the others are
-        left out from the start. `image` is normalised and padded."""
+        """Return the prefix tokens, then those patches of each image that are kept, after all blocks and the norm; the
+        others are left out from the start. `image` is normalised and padded."""
 
     def check_visible_tokens(self) -> None:
-        """Raises ConfigError: the blocks need all patches of an image."""
+        """Raise ConfigError: the blocks need all patches of an image."""
 
     def forward(self, image: Float[Tensor, "b 3 h w"]) -> EncoderOutput:
         x, _ = pad_to_multiple((image - self.mean) / self.std, self.patch_size)
@@ -167,7 +167,8 @@ class TokenEncoder(Encoder):
     def forward_detached(
         self, x: Float[Tensor, "b 3 h w"], grid: tuple[int, int]
     ) -> tuple[list[BlockOutput], RemainingBlocks]:
-        """The feature maps, if needed, and the tokens before the detached blocks; every block runs at most once."""
+        """Return the feature maps, if needed, and the tokens before the detached blocks; every block runs at most
+        once."""
         first = len(self.vit.blocks) - self.num_detached
         out_indices = self.out_indices if self.returns_maps else ()
         blocks = sorted({*out_indices, first - 1})
@@ -187,14 +188,14 @@ class TokenEncoder(Encoder):
         self.num_detached, self.returns_maps = blocks, out_indices
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
-        """Loads the ViT in `state`, strictly except for classifiers; resamples position embeddings to our grid.
+        """Load the ViT in `state`, strictly except for classifiers; resamples position embeddings to our grid.
         `source`: the file, for error messages. Raises CheckpointError if it does not fit; with counts and the first
         five names."""
         load_encoder(self.vit, self.convert(unwrap_vit(state, source)), source, self.unused)
 
     @abstractmethod
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Converts other layouts to this ViT's parameter names and grid."""
+        """Convert other layouts to this ViT's parameter names and grid."""
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         blocks = [list(block.parameters()) for block in self.vit.blocks]
@@ -219,8 +220,8 @@ UNUSED = (
 
 
 def unwrap_vit(state: State, source: str) -> dict[str, Tensor]:
-    """The ViT in a larger model's state dict, without its prefix `module.`, `backbone.`, `pretrained.`, ... Raises
-    CheckpointError if the file holds several ViTs (a teacher and a student, say)."""
+    """Return the ViT in a larger model's state dict, without its prefix `module.`, `backbone.`, `pretrained.`, ...
+    Raises CheckpointError if the file holds several ViTs (a teacher and a student, say)."""
     prefixes = sorted(name.removesuffix(ANCHOR) for name in state if name == ANCHOR or name.endswith("." + ANCHOR))
     if len(prefixes) > 1:
         names = ", ".join(f"'{prefix}'" for prefix in prefixes)
@@ -230,7 +231,7 @@ def unwrap_vit(state: State, source: str) -> dict[str, Tensor]:
 
 
 def load_encoder(module: nn.Module, state: State, source: str, unused: Collection[str] = ()) -> None:
-    """Loads an encoder strictly, except for parts that dense models do not have. `unused`: more names that the file may
+    """Load an encoder strictly, except for parts that dense models do not have. `unused`: more names that the file may
     have, of blocks that were dropped. Raises CheckpointError if it does not fit; see `load_strict`."""
     load_strict(
         module, state, source, what="this encoder", ignore=lambda name: name in unused or name.startswith(UNUSED)

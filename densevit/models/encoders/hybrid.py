@@ -51,7 +51,7 @@ class HybridEncoder(Encoder):
         weights: Path | None = None,
         lora: Lora | None = None,
     ) -> None:
-        """Raises ConfigError: widths not divisible by groups or heads, or stages and blocks that do not exist.
+        """Raise ConfigError: widths not divisible by groups or heads, or stages and blocks that do not exist.
 
         Args:
             dim, depth, heads: channels, blocks and heads of the Transformer.
@@ -137,7 +137,7 @@ class HybridEncoder(Encoder):
 
 
 def build_resnet(widths: Sequence[int], depths: Sequence[int], stem: int) -> Any:
-    """timm's ResNetV2 with weight-standardised convolutions and TensorFlow's padding."""
+    """Build timm's ResNetV2 with weight-standardised convolutions and TensorFlow's padding."""
     from timm.layers.std_conv import StdConv2dSame
     from timm.models.resnetv2 import ResNetV2
 
@@ -149,7 +149,7 @@ def build_resnet(widths: Sequence[int], depths: Sequence[int], stem: int) -> Any
 
 
 def stage_maps(resnet: Any, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
-    """The feature map of each stage, at strides 4, 8, 16, ..."""
+    """Return the feature map of each stage, at strides 4, 8, 16, ..."""
     x, maps = resnet.stem(x), []
     for stage in resnet.stages:
         x = stage(x)
@@ -158,7 +158,7 @@ def stage_maps(resnet: Any, x: Float[Tensor, "b 3 h w"]) -> list[Float[Tensor, "
 
 
 def check_widths(widths: Sequence[int], stages: int) -> None:
-    """Raises ConfigError: channels not divisible by the groups of group norm, or not one depth for each width."""
+    """Raise ConfigError: channels not divisible by the groups of group norm, or not one depth for each width."""
     if len(widths) - 1 != stages:
         raise ConfigError(f"encoder: {len(widths) - 1} widths and {stages} depths; each stage has one of both.")
     odd = [width for width in widths[1:] if width % (4 * GROUPS)] + [width for width in widths[:1] if width % GROUPS]

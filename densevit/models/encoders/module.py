@@ -27,7 +27,7 @@ class ModuleEncoder(Encoder):
     def __init__(
         self, module: nn.Module, *, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
     ) -> None:
-        """Raises ConfigError if it does not run on an image, or returns something else.
+        """Raise ConfigError if it does not run on an image, or returns something else.
 
         Args:
             mean, std: of the images that the module expects; default: of its `pretrained_cfg` (timm), or ImageNet's.
@@ -94,7 +94,7 @@ class ModuleEncoder(Encoder):
 
 
 def as_list(output: Any) -> list[Tensor]:
-    """Raises TypeError if it is no tensor of four axes, nor some of them."""
+    """Raise TypeError if it is no tensor of four axes, nor some of them."""
     output = getattr(output, "feature_maps", output)
     maps = list(output.values()) if isinstance(output, Mapping) else output
     maps = [maps] if isinstance(maps, Tensor) else list(maps)
@@ -104,13 +104,13 @@ def as_list(output: Any) -> list[Tensor]:
 
 
 def stride_of(size: Sequence[int]) -> int | None:
-    """The pixels of the probe image per cell of a map; None where the map has another shape."""
+    """Return the pixels of the probe image per cell of a map; None where the map has another shape."""
     stride, rest = divmod(PROBE[0], size[0])
     return stride if rest == 0 and size[1] * stride == PROBE[1] else None
 
 
 def as_encoder(value: object) -> Encoder:
-    """Raises ConfigError if it is no module, or gives no feature maps."""
+    """Raise ConfigError if it is no module, or gives no feature maps."""
     if isinstance(value, Encoder):
         return value
     if isinstance(value, nn.Module):

@@ -46,7 +46,7 @@ class SwinEncoder(Encoder):
         std: tuple[float, float, float] | None = None,
         lora: Lora | None = None,
     ) -> None:
-        """Raises ConfigError: no such model, one of another kind, or arguments it does not take. Raises
+        """Raise ConfigError: no such model, one of another kind, or arguments it does not take. Raises
         CheckpointError: pretrained weights that are neither in a cache nor within reach.
 
         Args:

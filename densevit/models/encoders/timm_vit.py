@@ -38,7 +38,7 @@ class TimmEncoder(TokenEncoder):
         arguments: dict[str, bool | int | float | str] | None = None,
         lora: Lora | None = None,
     ) -> None:
-        """Raises ConfigError: no such model, one without plain tokens, or arguments it does not take. Raises
+        """Raise ConfigError: no such model, one without plain tokens, or arguments it does not take. Raises
         CheckpointError: pretrained weights that are neither in a cache nor within reach.
 
         Args:

@@ -72,7 +72,7 @@ class ViTEncoder(TokenEncoder):
         weights: Path | None = None,
         lora: Lora | None = None,
     ) -> None:
-        """Raises ConfigError: channels not divisible by heads, an image smaller than a patch, out_indices beyond the
+        """Raise ConfigError: channels not divisible by heads, an image smaller than a patch, out_indices beyond the
         depth, stem_features that the stem does not have.
 
         Args:
@@ -196,7 +196,7 @@ class ViTEncoder(TokenEncoder):
         )
 
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Converts published layouts to our names and position embeddings to our grid; see `vit.checkpoint_filter`."""
+        """Convert published layouts to our names and position embeddings to our grid; see `vit.checkpoint_filter`."""
         return convert(state, self.vit)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
@@ -204,7 +204,7 @@ class ViTEncoder(TokenEncoder):
 
 
 def stem_feature_specs(stem: nn.Module, strides: Sequence[int]) -> list[FeatureSpec]:
-    """Raises ConfigError if the stem is no stack of convolutions, or has no maps of these strides."""
+    """Raise ConfigError if the stem is no stack of convolutions, or has no maps of these strides."""
     if not isinstance(stem, ConvStem):
         raise ConfigError("encoder.stem_features: only stem 'conv' has maps of its own; use stem 'conv' or [].")
     channels = {2 ** (i + 1): width for i, width in enumerate(stem.stage_channels())}

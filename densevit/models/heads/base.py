@@ -39,7 +39,7 @@ class Head(nn.Module, ABC):
     def forward(
         self, x: Float[Tensor, "b c h w"], size: tuple[int, int]
     ) -> Float[Tensor, "b k height width"] | DecoderOutput:
-        """`size`: (height, width) of the padded image that `x` covers. In training it may return extras."""
+        """Return `size`: (height, width) of the padded image that `x` covers. In training it may return extras."""
 
 
 HEADS = Registry[Head]("head")
@@ -51,7 +51,7 @@ class Activation(NamedTuple):
 
 
 def clamp_ste(x: Float[Tensor, "*shape"], low: float, high: float) -> Float[Tensor, "*shape"]:
-    """Clamp with a straight-through gradient, so that pixels beyond the range still learn."""
+    """Return the clamp with a straight-through gradient, so that pixels beyond the range still learn."""
     return x.detach().clamp(low, high) + (x - x.detach())
 
 
@@ -131,7 +131,7 @@ class DepthHead(Head):
 
     @abstractmethod
     def depth(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b 1 height width"]:
-        """The prediction for the decoder's map `x`."""
+        """Return the prediction for the decoder's map `x`."""
 
     def forward(
         self, x: Float[Tensor, "b c h w"], size: tuple[int, int]

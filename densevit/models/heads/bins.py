@@ -74,7 +74,7 @@ class BinsHead(DepthHead):
         kind: Literal["metric", "affine"] = "metric",
         uncertainty: Uncertainty = None,
     ) -> None:
-        """Raises ConfigError: an empty range.
+        """Raise ConfigError: an empty range.
 
         Args:
             bins: how many.

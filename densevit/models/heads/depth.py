@@ -45,7 +45,7 @@ class MetricHead(DepthHead):
         interpolation: UpsampleMode = "bilinear",
         uncertainty: Uncertainty = None,
     ) -> None:
-        """Raises ConfigError: an empty range, an initial depth outside it, or `min_depth` 0 with a logarithm.
+        """Raise ConfigError: an empty range, an initial depth outside it, or `min_depth` 0 with a logarithm.
 
         Args:
             max_depth, min_depth: metres, the range of predictions; no upper bound if `max_depth` is null, which needs

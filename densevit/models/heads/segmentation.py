@@ -60,7 +60,7 @@ class MasksHead(Head):
     """Upsamples a decoder's logits to the image, without parameters. For `mask_transformer` and `eomt`."""
 
     def __init__(self, channels: int, *, classes: Classes = None, align_corners: bool = False) -> None:
-        """Raises ConfigError if the decoder has another number of classes.
+        """Raise ConfigError if the decoder has another number of classes.
 
         Args:
             classes: the same as of the decoder.
@@ -85,7 +85,7 @@ class InstancesHead(Head):
     """Objects that may overlap: a mask and a class of each query. For the decoder `eomt` with `segments`."""
 
     def __init__(self, channels: int, *, classes: Classes = None, things: Things = None) -> None:
-        """Raises ConfigError if there is no such class.
+        """Raise ConfigError if there is no such class.
 
         Args:
             classes: the same as of the decoder.

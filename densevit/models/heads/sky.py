@@ -73,7 +73,7 @@ class SkyDepthHead(DepthHead):
 
 
 def fill_sky(depth: Float[Tensor, "b 1 h w"], ground: Bool[Tensor, "b 1 h w"]) -> Float[Tensor, "b 1 h w"]:
-    """Gives the sky the 99 % quantile of the depth of the ground, image by image."""
+    """Give the sky the 99 % quantile of the depth of the ground, image by image."""
     # Sorted with the ground first; torch.quantile takes at most 16 M numbers.
     values = depth.where(ground, torch.inf).flatten(1).sort(1).values
     last = ground.flatten(1).sum(1, keepdim=True) - 1

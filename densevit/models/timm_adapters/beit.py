@@ -22,7 +22,7 @@ CLASS_OFFSETS = 3  # at the table's end: class to token, token to class, class t
 
 
 def move_bias_to_blocks(vit: Any) -> None:
-    """Moves each bias table from the attention to its block, so that `forward_blocks` can interpolate it."""
+    """Move each bias table from the attention to its block, so that `forward_blocks` can interpolate it."""
     vit.patch_embed.strict_img_size = False
     for block in vit.blocks:
         setattr(block, TABLE, getattr(block.attn, TABLE))
@@ -30,7 +30,8 @@ def move_bias_to_blocks(vit: Any) -> None:
 
 
 def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A timm or original state dict, with tables named as by `move_bias_to_blocks` and for this model's window."""
+    """Return a timm or original state dict, with tables named as by `move_bias_to_blocks` and for this model's
+    window."""
     window = vit.patch_embed.grid_size
     weights = {name: tensor for name, tensor in state.items() if not name.endswith("relative_position_index")}
     renamed = {name.replace(f".attn.{TABLE}", f".{TABLE}"): tensor for name, tensor in weights.items()}
@@ -63,14 +64,14 @@ def forward_blocks(
 
 
 def block_functions(vit: Any, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
-    """Raises ConfigError: always; relative positions exist only for patches and class token."""
+    """Raise ConfigError: always; relative positions exist only for patches and class token."""
     raise ConfigError("decoder: it adds queries to the encoder's last blocks, which BEiT cannot take; use another ViT.")
 
 
 def resample_bias_table(
     table: Float[Tensor, "_ heads"], before: tuple[int, int], after: tuple[int, int]
 ) -> Float[Tensor, "_ heads"]:
-    """Interpolates the 2h - 1 by 2w - 1 offsets of a window of h x w cells; the class token's are kept.
+    """Interpolate the 2h - 1 by 2w - 1 offsets of a window of h x w cells; the class token's are kept.
 
     Bilinear, as MiDaS runs BEiT at other sizes.
     """
@@ -83,7 +84,7 @@ def resample_bias_table(
 
 
 def relative_position_index(grid: tuple[int, int], device: torch.device) -> Int64[Tensor, "n n"]:
-    """Which row of the table holds the bias from token i to token j."""
+    """Return which row of the table holds the bias from token i to token j."""
     h, w = grid
     rows = torch.arange(h, device=device).repeat_interleave(w)
     columns = torch.arange(w, device=device).repeat(h)

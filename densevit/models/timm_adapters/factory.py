@@ -26,13 +26,13 @@ PretrainedCfg = Any  # timm's; None for a model without one
 def create_model_kwargs(
     arguments: Mapping[str, Any] | None, drop_path: float, image_size: int | tuple[int, int] | None
 ) -> dict[str, Any]:
-    """Arguments of `timm.create_model` for a model without classifier."""
+    """Return the arguments of `timm.create_model` for a model without classifier."""
     size = {} if image_size is None else {"img_size": image_size}
     return {**(arguments or {}), "num_classes": 0, "drop_path_rate": drop_path, **size}
 
 
 def pretrained_cfg_of(name: str) -> PretrainedCfg:
-    """Raises ConfigError: no such model, or no such weights of it."""
+    """Raise ConfigError: no such model, or no such weights of it."""
     model, _, tag = name.partition(".")
     if not timm.is_model(model):
         near = difflib.get_close_matches(model, timm.list_models(), n=4)
@@ -45,14 +45,14 @@ def pretrained_cfg_of(name: str) -> PretrainedCfg:
 
 
 def licence_of(name: str, pretrained: bool, weights: Path | None) -> str:
-    """timm's `license` of published weights; of a local file, if `name` has the tag of published weights."""
+    """Return timm's `license` of published weights; of a local file, if `name` has the tag of published weights."""
     is_published = pretrained or (weights is not None and "." in name)
     cfg = pretrained_cfg_of(name) if is_published else None
     return (cfg and cfg.license) or "unknown"
 
 
 def create_on_meta(name: str, kwargs: Mapping[str, Any]) -> torch.nn.Module:
-    """The model on the meta device, for checks before anything is built or downloaded."""
+    """Return the model on the meta device, for checks before anything is built or downloaded."""
     try:
         with torch.device("meta"):
             return timm.create_model(name, **kwargs)
@@ -61,15 +61,15 @@ def create_on_meta(name: str, kwargs: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def create_model(name: str, cfg: PretrainedCfg, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:
-    """Raises CheckpointError: weights that are neither in a cache nor reachable."""
+    """Raise CheckpointError: weights that are neither in a cache nor reachable."""
     overlay = pretrained_cfg_overlay(name, cfg) if with_weights else {}
     return timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **kwargs)
 
 
 def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
-    """Changes of a model's pretrained_cfg so that timm loads weights from the cache. `cfg`: timm's PretrainedCfg, or
-    None. Raises ConfigError if there are no published weights. Raises CheckpointError if they are neither in a cache
-    nor reachable."""
+    """Return changes of a model's pretrained_cfg so that timm loads weights from the cache. `cfg`: timm's
+    PretrainedCfg, or None. Raises ConfigError if there are no published weights. Raises CheckpointError if they are
+    neither in a cache nor reachable."""
     if cfg is None or not (cfg.hf_hub_id or cfg.url):
         raise ConfigError(f"encoder.pretrained: no weights are published for '{name}'; use weights=PATH or false.")
     cached = find_cached(cfg)
@@ -87,7 +87,7 @@ def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
 
 
 def find_cached(cfg: Any) -> Path | None:
-    """The file in huggingface_hub's cache, or in torch.hub's for weights with a URL."""
+    """Return the file in huggingface_hub's cache, or in torch.hub's for weights with a URL."""
     if not cfg.hf_hub_id:
         path = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(cfg.url).path).name
         return path if path.is_file() else None
@@ -105,7 +105,7 @@ def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def create_swin(name: str, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:
-    """A Swin of timm that takes any image size, without classifier and final norm. `kwargs`: arguments of
+    """Return a Swin of timm that takes any image size, without classifier and final norm. `kwargs`: arguments of
     `timm.create_model`. Raises ConfigError: no such model, one of another kind, or arguments it does not take. Raises
     CheckpointError: weights that are neither in a cache nor reachable."""
     cfg = pretrained_cfg_of(name)

@@ -30,9 +30,9 @@ class ModelAdapter(NamedTuple):
 
 
 def create(name: str, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:
-    """A timm model that takes any image size and has no classifier. `kwargs`: arguments of `timm.create_model`. Raises
-    ConfigError: no such model, one without plain tokens, or arguments it does not take. Raises CheckpointError: weights
-    that are neither in a cache nor reachable."""
+    """Return a timm model that takes any image size and has no classifier. `kwargs`: arguments of `timm.create_model`.
+    Raises ConfigError: no such model, one without plain tokens, or arguments it does not take. Raises CheckpointError:
+    weights that are neither in a cache nor reachable."""
     cfg = factory.pretrained_cfg_of(name)
     meta_model = factory.create_on_meta(name, kwargs)
     if not isinstance(meta_model, SUPPORTED_CLASSES):
@@ -83,7 +83,7 @@ class CachedRope(RotaryEmbeddingDinoV3):
         return cache[key]
 
     def symbolic_embed(self, size: Sequence[int]) -> Float[Tensor, "cells r"]:
-        """`get_embed` in a graph for images of any size, where timm's own grid would be that of the example."""
+        """Return `get_embed` in a graph for images of any size, where timm's own grid would be that of the example."""
         sides = [
             (torch.arange(side, dtype=torch.float32) + (0.5 + self.grid_offset)) / torch.scalar_tensor(side)
             for side in size
@@ -118,7 +118,7 @@ Mask = Bool[Tensor, "b 1 n n"]
 
 
 def block_functions(vit: Any, first: int, grid: tuple[int, int]) -> tuple[BlockFunction, ...]:
-    """The blocks from `first` on; `grid` of the patches, for rotary position embeddings.
+    """Return the blocks from `first` on; `grid` of the patches, for rotary position embeddings.
 
     They take `num_queries` query tokens of a decoder between prefix and patches.
     """
@@ -138,7 +138,7 @@ def block_functions(vit: Any, first: int, grid: tuple[int, int]) -> tuple[BlockF
 
 
 def rope_tables(vit: Any, grid: tuple[int, int]) -> list[Float[Tensor, "*heads cells r"] | None]:
-    """Rotary position embeddings of each block; None for models without (EVA-02 has them, EVA does not)."""
+    """Return the rotary position embeddings of each block; None for models without (EVA-02 has them, EVA does not)."""
     if vit.rope is None:
         return [None] * len(vit.blocks)
     tables = vit.rope.get_embed(shape=grid)
@@ -146,14 +146,14 @@ def rope_tables(vit: Any, grid: tuple[int, int]) -> list[Float[Tensor, "*heads c
 
 
 def pad_rope(rope: Float[Tensor, "*heads cells r"], num_queries: int) -> Float[Tensor, "*heads n r"]:
-    """Rotary embeddings for queries and patches; queries are not rotated (sine 0, cosine 1)."""
+    """Return the rotary embeddings for queries and patches; queries are not rotated (sine 0, cosine 1)."""
     sines, cosines = rope[..., :1, :].chunk(2, dim=-1)
     identity = torch.cat([torch.zeros_like(sines), torch.ones_like(cosines)], dim=-1)
     return torch.cat([identity.expand(*identity.shape[:-2], num_queries, -1), rope], dim=-2)
 
 
 def visible_tokens(vit: Any, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor, "b kept"]) -> Tokens:
-    """Prefix and kept patches after all blocks and the norm; the other patches never enter a block."""
+    """Return the prefix and kept patches after all blocks and the norm; the other patches never enter a block."""
     x = vit.patch_embed(image)
     grid = (x.shape[1], x.shape[2])  # dynamic_img_size: b h w d
     rotary = isinstance(vit, Eva)
@@ -173,7 +173,7 @@ def visible_tokens(vit: Any, image: Float[Tensor, "b 3 h w"], kept: Int64[Tensor
 def keep_rope(
     rope: Float[Tensor, "*heads cells r"], kept: Int64[Tensor, "b kept"]
 ) -> Float[Tensor, "b heads_or_1 kept r"]:
-    """The rotary embeddings of each image's kept patches."""
+    """Return the rotary embeddings of each image's kept patches."""
     selected = rope[..., kept, :]
     return selected[:, None] if rope.ndim == 2 else selected.transpose(0, 1)
 

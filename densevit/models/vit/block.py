@@ -41,7 +41,7 @@ class Attention(nn.Module):
         self.proj_drop = nn.Dropout(proj_drop)
 
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
-        """`mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
+        """Return `mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
         q, k, v = self.project(x)
         x = attend(q, k, v, mask=mask, dropout=self.attn_drop.p if self.training else 0.0)
         return self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         return self.q_norm(q), self.k_norm(k), v
 
     def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b heads n n"]:
-        """Attention weights (batch, heads, query, key); rows sum to one."""
+        """Return the attention weights (batch, heads, query, key); rows sum to one."""
         q, k, _ = self.project(x)
         return (q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)).softmax(dim=-1)
 
@@ -61,7 +61,7 @@ MlpKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu", "swiglu_packed"]
 
 
 def quick_gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """OpenAI CLIP's approximation of GELU, off by up to 0.02."""
+    """Return OpenAI CLIP's approximation of GELU, off by up to 0.02."""
     return x * torch.sigmoid(1.702 * x)
 
 
@@ -100,7 +100,7 @@ class SwiGLU(nn.Module):
         return self.drop(self.fc2(self.drop(F.silu(self.fc1_g(x)) * self.fc1_x(x))))
 
     def init_gate(self) -> None:
-        """Initialises the gate to silu(1) for every input, as timm does."""
+        """Initialise the gate to silu(1) for every input, as timm does."""
         nn.init.ones_(self.fc1_g.bias)
         nn.init.normal_(self.fc1_g.weight, std=1e-6)
 
@@ -121,7 +121,7 @@ class PackedSwiGLU(nn.Module):
         return self.drop(self.fc2(self.drop(F.silu(gate) * value)))
 
     def init_gate(self) -> None:
-        """Initialises the value to 1 for every input, as timm does: an MLP with SiLU."""
+        """Initialise the value to 1 for every input, as timm does: an MLP with SiLU."""
         half = len(self.fc1.bias) // 2
         nn.init.ones_(self.fc1.bias[half:])
         nn.init.normal_(self.fc1.weight[half:], std=1e-6)
@@ -208,10 +208,10 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
-        """`mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
+        """Return `mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), mask)))
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))))
 
     def attention(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b heads n n"]:
-        """Attention weights of this block for the input `x`."""
+        """Return the attention weights of this block for the input `x`."""
         return self.attn.weights(self.norm1(x))

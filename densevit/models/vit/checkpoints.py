@@ -28,12 +28,12 @@ class Layout(NamedTuple):
     extra_rules: Rules = ()  # for needed names without the prefix
 
     def prefix(self, names: set[str]) -> str | None:
-        """The prefix of this layout's names; None for another layout."""
+        """Return the prefix of this layout's names; None for another layout."""
         fits = (name.removesuffix(self.marker) for name in names if name.endswith(self.marker))
         return next((prefix for prefix in sorted(fits, key=len) if not prefix or prefix.endswith(".")), None)
 
     def rename(self, name: str, prefix: str) -> str | None:
-        """Our name; None for tensors that are not needed."""
+        """Return our name; None for tensors that are not needed."""
         if not name.startswith(prefix) and not any(re.search(pattern, name) for pattern, _ in self.extra_rules):
             return None
         name = name.removeprefix(prefix)
@@ -124,7 +124,7 @@ State = dict[str, Tensor]
 
 
 def convert(state: Mapping[str, Tensor], vit: VisionTransformer) -> State:
-    """`state` under our names and on the grid of `vit`; unknown names stay, for the loader to report."""
+    """Return `state` under our names and on the grid of `vit`; unknown names stay, for the loader to report."""
     converted = fuse_qkv(load_npz.rename(state) if load_npz.is_google_npz(state) else rename(dict(state)))
     if vit.mlp == "swiglu_packed":
         converted = fuse_swiglu(converted)
@@ -143,7 +143,7 @@ def rename(state: State) -> State:
 
 
 def fit_pos_embed(state: State, vit: VisionTransformer) -> State:
-    """Position embeddings on our grid and for our prefix tokens.
+    """Return the position embeddings on our grid and for our prefix tokens.
 
     A position of the class token that we do not have is added to the token, which gives the same sum. Register tokens
     of files never have positions.

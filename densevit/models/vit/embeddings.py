@@ -56,7 +56,7 @@ class ConvStem(PatchEmbed):
         return nn.Sequential(*halvings, nn.Conv2d(widths[-1], dim, 1, bias=bias))
 
     def forward_stages(self, image: Float[Tensor, "b c h w"]) -> tuple[list[Tensor], Float[Tensor, "b d gh gw"]]:
-        """The maps after each convolution, of strides 2, 4, 8 ..., and the patch embedding."""
+        """Return the maps after each convolution, of strides 2, 4, 8 ..., and the patch embedding."""
         layers = list(self.stages())
         x, maps = image, []
         for layer in layers[:-1]:
@@ -82,7 +82,7 @@ Positions = Literal["learned", "zeros", "random", "sincos"]
 def resample_pos_embed(
     grid: Float[Tensor, "1 cells d"], before: tuple[int, int], after: tuple[int, int], how: Resampling = "antialias"
 ) -> Float[Tensor, "1 new_cells d"]:
-    """Interpolates position embeddings to another grid.
+    """Interpolate position embeddings to another grid.
 
     There are four ways in use, which differ by some percent, so weights need their own:
     timm bicubic with antialias; DINOv2 and Depth Anything bicubic by scale factors with 0.1 added to the size;
@@ -106,7 +106,7 @@ def resample_pos_embed(
 def resample_offset(
     image: Float[Tensor, "1 d h w"], before: tuple[int, int], after: tuple[int, int]
 ) -> Float[Tensor, "1 d new_h new_w"]:
-    """`offset` in a graph for images of any size, where scale factors would be constants."""
+    """Return `offset` in a graph for images of any size, where scale factors would be constants."""
     sides = [torch.scalar_tensor(side, dtype=torch.float64) for side in after]
     same = torch.stack([side == old for side, old in zip(sides, before, strict=True)]).all()
     added = torch.where(same, 0.0, 0.1)  # a grid of the same size is not resampled
@@ -116,7 +116,7 @@ def resample_offset(
 
 
 def sincos_pos_embed(dim: int, grid: tuple[int, int]) -> Float[Tensor, "1 cells {dim}"]:
-    """Sines and cosines of both coordinates (Vaswani et al. 2017; in 2-D as in MoCo v3)."""
+    """Return the sines and cosines of both coordinates (Vaswani et al. 2017; in 2-D as in MoCo v3)."""
     frequencies = 10_000 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
     rows, columns = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
     angles = [axis.flatten()[:, None] * frequencies for axis in (columns, rows)]

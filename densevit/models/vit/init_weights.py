@@ -20,7 +20,7 @@ Init = Literal["", "jax", "jax_nlhb", "moco", "skip"]
 
 
 def initialise(vit: nn.Module, mode: Init) -> None:
-    """Initialises every layer of `vit` except norms and layer scales."""
+    """Initialise every layer of `vit` except norms and layer scales."""
     if mode == "skip":
         return
     for name, module in vit.named_modules():
@@ -31,7 +31,7 @@ def initialise(vit: nn.Module, mode: Init) -> None:
 
 
 def rescale_by_depth(blocks: nn.ModuleList) -> None:
-    """timm's `fix_init_weight` (BEiT): divides the output weights of block i by sqrt(2 i)."""
+    """Apply timm's `fix_init_weight` (BEiT): divide the output weights of block i by sqrt(2 i)."""
     with torch.no_grad():
         for index, block in enumerate(blocks):
             for layer in (block.attn.proj, block.mlp.fc2):  # type: ignore[union-attr]

@@ -35,7 +35,7 @@ def is_google_npz(state: State) -> bool:
 
 
 def rename(state: State) -> dict[str, Tensor]:
-    """timm's names and torch's axes, with q, k and v separate.
+    """Return timm's names and torch's axes, with q, k and v separate.
 
     Text towers, poolings and classifiers are dropped.
     """
@@ -65,7 +65,7 @@ def add_block_tensor(renamed: dict[str, Tensor], block: str, path: str, tensor: 
 
 
 def to_torch_layout(name: str, tensor: Tensor) -> Tensor:
-    """JAX's axes to torch's, with heads concatenated."""
+    """Turn JAX's axes to torch's, with heads concatenated."""
     if name.endswith("bias"):
         return tensor.flatten()
     if not name.endswith(".weight") or tensor.ndim == 1:

@@ -37,7 +37,7 @@ SIZES = {
 
 
 def choose_grid(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, int]:
-    """Cells (h, w) that cover an image. Raises ConfigError if the image is smaller than a patch."""
+    """Return the cells (h, w) that cover an image. Raises ConfigError if the image is smaller than a patch."""
     h, w = (image_size, image_size) if isinstance(image_size, int) else image_size
     if min(h, w) < patch_size:
         raise ConfigError(f"encoder.image_size: {h}x{w} holds no patch of {patch_size}x{patch_size}.")
@@ -54,13 +54,13 @@ class BlockOutput(NamedTuple):
 def keep_patches(
     tokens: Float[Tensor, "b n d"], kept: Int64[Tensor, "b kept"], prefix_tokens: int
 ) -> Float[Tensor, "b visible d"]:
-    """The prefix, and some patches of each image in the order of `kept`."""
+    """Return the prefix, and some patches of each image in the order of `kept`."""
     prefix, patches = tokens[:, :prefix_tokens], tokens[:, prefix_tokens:]
     return torch.cat([prefix, patches.gather(1, kept[..., None].expand(-1, -1, tokens.shape[-1]))], dim=1)
 
 
 def as_map(tokens: Float[Tensor, "b cells d"], grid: tuple[int, int]) -> Float[Tensor, "b d gh gw"]:
-    """Tokens as a feature map: a view in channels-last memory."""
+    """Return the tokens as a feature map: a view in channels-last memory."""
     if tokens.shape[1] != grid[0] * grid[1]:
         raise DensevitError(f"{tokens.shape[1]} patches are no {grid[0]}x{grid[1]} grid.")
     return tokens.reshape(tokens.shape[0], *grid, tokens.shape[-1]).permute(0, 3, 1, 2)
@@ -156,7 +156,7 @@ class VisionTransformer(nn.Module):
         return self.norm(x)
 
     def embed(self, image: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
-        """Tokens with position embeddings, class and register tokens first."""
+        """Return the tokens with position embeddings, class and register tokens first."""
         return self.embed_patches(self.patch_embed(image))
 
     def embed_patches(self, x: Float[Tensor, "b d gh gw"]) -> Float[Tensor, "b n d"]:
@@ -184,11 +184,12 @@ class VisionTransformer(nn.Module):
     def block_outputs(
         self, image: Float[Tensor, "b c h w"], indices: Collection[int], *, norm: bool = False
     ) -> list[BlockOutput]:
-        """The tokens after the blocks `indices`, normalised by the final LayerNorm if `norm`; no later block runs."""
+        """Return the tokens after the blocks `indices`, normalised by the final LayerNorm if `norm`; no later block
+        runs."""
         return self.run_blocks(self.embed(image), indices, norm)
 
     def run_blocks(self, x: Float[Tensor, "b n d"], indices: Collection[int], norm: bool) -> list[BlockOutput]:
-        """As `block_outputs`, from embedded tokens."""
+        """Run the blocks as `block_outputs` does, from embedded tokens."""
         outputs = []
         for index, block in enumerate(self.blocks[: max(indices) + 1]):
             x = self.run_block(block, x)
@@ -198,7 +199,7 @@ class VisionTransformer(nn.Module):
         return outputs
 
     def attention(self, image: Float[Tensor, "b c h w"]) -> Iterator[Float[Tensor, "b heads n n"]]:
-        """Attention weights (batch, heads, query, key) of each block, as an iterator; rows sum to one."""
+        """Yield the attention weights (batch, heads, query, key) of each block, as an iterator; rows sum to one."""
         x = self.embed(image)
         for index, block in enumerate(self.blocks):
             yield block.attention(x)  # type: ignore[operator]
@@ -206,7 +207,7 @@ class VisionTransformer(nn.Module):
                 x = self.run_block(block, x)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Every parameter once, grouped from the input (patches, tokens, positions) to the output."""
+        """Return every parameter once, grouped from the input (patches, tokens, positions) to the output."""
         blocks = [list(block.parameters()) for block in self.blocks]
         blocks[-1] += self.norm.parameters()  # as timm groups them
         stem_names = ("cls_token", "reg_token", "pos_embed", "patch_embed.", "norm_pre.")
@@ -214,5 +215,5 @@ class VisionTransformer(nn.Module):
         return [stem, *blocks]
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that are not decayed: tokens and position embeddings."""
+        """Return the names of the parameters that are not decayed: tokens and position embeddings."""
         return {name for name in ("cls_token", "reg_token", "pos_embed") if getattr(self, name) is not None}

@@ -119,7 +119,7 @@ class Pretraining(TrainingObjective):
 
 
 def average_into(target: nn.Module, source: nn.Module, momentum: float) -> None:
-    """target <- momentum * target + (1 - momentum) * source; buffers are copied."""
+    """Set target <- momentum * target + (1 - momentum) * source; buffers are copied."""
     sources: Mapping[str, Tensor] = dict(source.named_parameters())
     for name, parameter in target.named_parameters():
         parameter.data.lerp_(sources[name].detach().to(parameter.dtype), 1 - momentum)

@@ -87,7 +87,7 @@ class SelfDistillation(PretrainingMethod):
         ibot_weight: Annotated[float, Field(ge=0)] = 1.0,
         koleo_weight: Annotated[float, Field(ge=0)] = 0.1,
     ) -> None:
-        """Raises ConfigError: sizes of views that are no multiples of the patch size.
+        """Raise ConfigError: sizes of views that are no multiples of the patch size.
 
         Args:
             prototypes, hidden, bottleneck: of the heads; DINOv2 has 65,536, 2048 and 256; few images fill few.
@@ -158,12 +158,12 @@ class SelfDistillation(PretrainingMethod):
         return distort(random_resized_crop(image, size, scale), blur=blur, solarize=solarize)
 
     def whole_patches(self, size: Size) -> Size:
-        """The nearest size of whole patches, one at least."""
+        """Return the nearest size of whole patches, one at least."""
         h, w = (max(1, round(side / self.patch)) * self.patch for side in size)
         return h, w
 
     def hide(self, image: Float[Tensor, "b 3 h w"], mask: Bool[Tensor, "b rows columns"]) -> Float[Tensor, "b 3 h w"]:
-        """The image with learned pixels in place of masked patches."""
+        """Return the image with learned pixels in place of masked patches."""
         pixels = mask.repeat_interleave(self.patch, 1).repeat_interleave(self.patch, 2)[:, None]
         return torch.where(pixels, self.mask_patch.to(image.dtype).repeat(1, *mask.shape[1:]), image)
 
@@ -177,7 +177,7 @@ class SelfDistillation(PretrainingMethod):
     def targets(
         self, views: Float[Tensor, "b 3 h w"], mask: Bool[Tensor, "b n"]
     ) -> tuple[Float[Tensor, "b k"], Float[Tensor, "b n k"]]:
-        """The teacher's probabilities, centred and sharpened; the centres move towards its outputs."""
+        """Return the teacher's probabilities, centred and sharpened; the centres move towards its outputs."""
         first, last = self.teacher_temperature
         temperature = first + (last - first) * min(1.0, self.progress / self.warmup if self.warmup else 1.0)
         self.teacher.eval()
@@ -194,7 +194,7 @@ class SelfDistillation(PretrainingMethod):
 
     @torch.no_grad()
     def update_teacher(self, encoder: Encoder) -> None:
-        """Once for each step that was taken, whatever the number of micro-batches."""
+        """Update once for each step that was taken, whatever the number of micro-batches."""
         if self.progress > float(self.averaged_at):
             momentum = 1 - (1 - self.momentum) * (math.cos(math.pi * self.progress) + 1) / 2
             average_into(self.teacher, encoder, momentum)
@@ -203,7 +203,7 @@ class SelfDistillation(PretrainingMethod):
 
 
 def move_centre(centre: Float[Tensor, " k"], mean: Float[Tensor, " k"], applies: Tensor | bool = True) -> None:
-    """In place, over all processes; a mean that is not finite changes nothing."""
+    """Move the centre in place, over all processes; a mean that is not finite changes nothing."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(mean)
         mean = mean / dist.get_world_size()

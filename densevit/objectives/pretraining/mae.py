@@ -37,7 +37,7 @@ class MaskedAutoencoder(PretrainingMethod):
         heads: Positive = 3,
         norm_pixels: bool = True,
     ) -> None:
-        """Raises ConfigError if an encoder that cannot leave out patches.
+        """Raise ConfigError if an encoder that cannot leave out patches.
 
         Args:
             mask_ratio: share of the patches that the encoder does not see.
@@ -94,14 +94,15 @@ class MaskedAutoencoder(PretrainingMethod):
 def blank_patches(
     image: Float[Tensor, "b 3 h w"], mask: Bool[Tensor, "b gh gw"], patch: int
 ) -> Float[Tensor, "b 3 h w"]:
-    """0 in masked patches, so that the convolutions of a stem, which reach beyond a patch, do not see them either."""
+    """Return 0 in masked patches, so that the convolutions of a stem, which reach beyond a patch, do not see them
+    either."""
     b, colours, h, w = image.shape
     cells = image.reshape(b, colours, h // patch, patch, w // patch, patch)
     return cells.masked_fill(mask[:, None, :, None, :, None], 0).reshape(image.shape)
 
 
 def random_mask(b: int, n: int, ratio: float, device: torch.device) -> tuple[Int64[Tensor, "b v"], Bool[Tensor, "b n"]]:
-    """The patches that each image keeps, and which are masked."""
+    """Return the patches that each image keeps, and which are masked."""
     count = max(1, round(n * (1 - ratio)))
     visible = torch.rand(b, n, device=device).argsort(dim=1)[:, :count]
     mask = torch.ones(b, n, dtype=torch.bool, device=device).scatter_(1, visible, False)

@@ -49,7 +49,7 @@ class Probe:
         self.start = {name: value.detach().clone() for name, value in self.modules.state_dict().items()}
 
     def fit(self, state: TrainState, precision: Precision) -> Scores:
-        """Trains the probe on the present encoder, on its moving average where there is one. Raises Diverged if the
+        """Train the probe on the present encoder, on its moving average where there is one. Raises Diverged if the
         encoder gives all images the same features. Returns `feature_std`, the spread of the last features as a share of
         their norm; `feature_rank`, their effective rank (Roy and Vetterli 2007)."""
         model, world = state.model, state.world
@@ -109,7 +109,7 @@ class Probe:
 
 @contextmanager
 def forked_random_state(world: DistributedContext) -> Iterator[None]:
-    """Random numbers inside are the same each time, and those of the training go on behind as if there were none."""
+    """Make random numbers inside the same each time; those of the training go on behind as if there were none."""
     devices: list[Any] = [world.device] if world.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(0)
@@ -117,7 +117,7 @@ def forked_random_state(world: DistributedContext) -> Iterator[None]:
 
 
 def feature_spread(outputs: Sequence[EncoderOutput], step: int) -> Scores:
-    """How different the last features of all images and places are; see `Probe.fit`."""
+    """Return how different the last features of all images and places are; see `Probe.fit`."""
     tokens = torch.cat([output.maps[-1].float().flatten(2).transpose(1, 2).flatten(0, 1) for output in outputs])
     x = tokens[:: max(1, len(tokens) // MOST_TOKENS)].double().cpu()
     centred = x - x.mean(0)

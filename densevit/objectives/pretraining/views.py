@@ -18,8 +18,8 @@ YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.31
 def random_resized_crop(
     image: Float[Tensor, "b 3 h w"], size: Size, scale: tuple[float, float]
 ) -> Float[Tensor, "b 3 height width"]:
-    """A crop of each image, mirrored or not, resized with antialias. `scale`: smallest and largest share of the image's
-    area."""
+    """Return a crop of each image, mirrored or not, resized with antialias. `scale`: smallest and largest share of the
+    image's area."""
     h, w = image.shape[-2:]
     draws = torch.rand(len(image), 5).tolist()
     views = []
@@ -38,7 +38,7 @@ def random_resized_crop(
 def distort(
     image: Float[Tensor, "b 3 h w"], *, blur: float, solarize: float = 0.0, jitter: float = 0.8, grey: float = 0.2
 ) -> Float[Tensor, "b 3 h w"]:
-    """Colour jitter, grey, blur and solarization, each with a probability, as in DINOv2.
+    """Return the colour jitter, grey, blur and solarization, each with a probability, as in DINOv2.
 
     Jitter: brightness and contrast +-0.4, saturation +-0.2, hue +-0.1 of a turn (as a rotation of chroma).
     """
@@ -66,7 +66,7 @@ def to_grey(x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
 
 
 def rotate_hue(x: Float[Tensor, "b 3 h w"], turns: Float[Tensor, " b"]) -> Float[Tensor, "b 3 h w"]:
-    """Rotates the chroma; brightness and grey stay as they are."""
+    """Rotate the chroma; brightness and grey stay as they are."""
     to_yiq = x.new_tensor(YIQ)
     cos, sin = torch.cos(2 * math.pi * turns), torch.sin(2 * math.pi * turns)
     rotation = torch.eye(3, device=x.device).repeat(len(x), 1, 1)
@@ -76,7 +76,7 @@ def rotate_hue(x: Float[Tensor, "b 3 h w"], turns: Float[Tensor, " b"]) -> Float
 
 
 def gaussian_blur(x: Float[Tensor, "b 3 h w"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b 3 h w"]:
-    """Separable, with a kernel of 9 pixels as in DINOv2."""
+    """Return the separable, with a kernel of 9 pixels as in DINOv2."""
     b, colours, h, w = x.shape
     offsets = torch.arange(-4, 5, device=x.device)
     kernel = torch.exp(-0.5 * (offsets / sigma[:, None]) ** 2)
@@ -90,9 +90,9 @@ def gaussian_blur(x: Float[Tensor, "b 3 h w"], sigma: Float[Tensor, " b"]) -> Fl
 def block_masks(
     b: int, grid: Size, *, probability: float, ratio: tuple[float, float], device: torch.device
 ) -> Bool[Tensor, "b h w"]:
-    """Rectangles of masked cells (BEiT, Bao et al. 2022; as in DINOv2): none in some images, a share in the others.
-    `probability`: of an image to be masked; `ratio`: smallest and largest share of masked cells, evenly spread over the
-    masked images."""
+    """Return the rectangles of masked cells (BEiT, Bao et al. 2022; as in DINOv2): none in some images, a share in the
+    others. `probability`: of an image to be masked; `ratio`: smallest and largest share of masked cells, evenly spread
+    over the masked images."""
     h, w = grid
     masks = torch.zeros(b, h, w, dtype=torch.bool)
     count = round(b * probability)

@@ -67,7 +67,7 @@ class SelfSupervised(Supervised):
         similarity: Literal["ssim", "census"] = "ssim",
         strides: tuple[Annotated[int, Field(ge=1)], ...] = (),
     ) -> None:
-        """Raises ConfigError if no head or several give depth.
+        """Raise ConfigError if no head or several give depth.
 
         Args:
             motion: of the camera: `poses` of the data (depth is in their metres), or `matches`: rotation and direction

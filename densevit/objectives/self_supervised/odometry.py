@@ -58,7 +58,7 @@ class MeasuredMotion:
     """
 
     def __init__(self, data: Dataset, stride: int, measurements: PairMeasurements) -> None:
-        """Raises DataError if no motion can be measured."""
+        """Raise DataError if no motion can be measured."""
         clips = Clips(data, 2, stride)
         pairs = [(first, second) for first, second in map(clips.frames, range(len(clips)))]
         rows = measurements(motion_and_points, 12 + 3 * MATCHES, data, pairs)

@@ -71,7 +71,7 @@ class DepthAnything3(Family):
 
 
 def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Without the prefix `model.` of the released files."""
+    """Remove the prefix `model.` of the released files."""
     return {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
 
 

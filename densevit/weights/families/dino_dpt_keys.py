@@ -34,7 +34,7 @@ MARKS = (*(f"reassemble_blocks.projects.{i}.conv.weight" for i in range(4)), "co
 
 
 def decoder(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Options of `dpt` for a head under its own names, which all of `MARKS` are among."""
+    """Return the options of `dpt` for a head under its own names, which all of `MARKS` are among."""
     projects = [tensors[name] for name in MARKS[:4]]
     return {
         "type": "dpt",
@@ -50,5 +50,5 @@ def decoder(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def hidden(tensors: Mapping[str, Tensor]) -> int:
-    """Channels after the head's upsampling."""
+    """Return the channels after the head's upsampling."""
     return int(tensors["conv_depth.head.2.weight"].shape[0])

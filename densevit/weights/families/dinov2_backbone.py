@@ -20,22 +20,22 @@ RULES: tuple[Rule, ...] = (
 
 
 def file_name(raw: RawCheckpoint) -> str:
-    """Published name of the backbone of a head; a glob if the head's name does not tell the size."""
+    """Return the published name of the backbone of a head; a glob if the head's name does not tell the size."""
     model, size, *_ = [*raw.path.name.split("_"), ""]
     return f"dinov2_{size}_pretrain.pth" if model == "dinov2" else "dinov2_*_pretrain.pth"
 
 
 def head_blocks(depth: int) -> tuple[int, ...]:
-    """Four evenly spaced blocks that DINOv2's heads use; with 24 blocks the first is 4, not 5."""
+    """Return the four evenly spaced blocks that DINOv2's heads use; with 24 blocks the first is 4, not 5."""
     return (4, 11, 17, 23) if depth == 24 else four_even_blocks(depth)
 
 
 def encoder(
     raw: RawCheckpoint, tensors: Mapping[str, Tensor], out_indices: int | None, norm: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Options of the encoder, and its tensors under our names. Raises CheckpointError if a tensor is missing, or shapes
-    that no ViT has. `out_indices`: the last so many blocks; None for four evenly spaced; `norm`: apply the final
-    LayerNorm; otherwise it is dropped."""
+    """Return the options of the encoder, and its tensors under our names. Raises CheckpointError if a tensor is
+    missing, or shapes that no ViT has. `out_indices`: the last so many blocks; None for four evenly spaced; `norm`:
+    apply the final LayerNorm; otherwise it is dropped."""
     spare = ("mask_token",) if norm else ("mask_token", "norm.*")
     ours = KeyMapping(RULES, spare).to_densevit(tensors)
     options = vit_options(ours, raw.path, gated="blocks.0.mlp.w12.weight" in tensors)

@@ -64,7 +64,7 @@ class DinoV2Depth(Family):
     def linear(
         self, raw: RawCheckpoint, head: Mapping[str, Tensor], width: int
     ) -> tuple[int | None, dict[str, Any], dict[str, Tensor]]:
-        """Linear head on one block or four, with class tokens."""
+        """Return the linear head on one block or four, with class tokens."""
         bins, channels = head[LINEAR].shape[:2]
         if channels not in (2 * width, 8 * width):
             raise CheckpointError(

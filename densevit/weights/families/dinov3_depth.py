@@ -60,7 +60,7 @@ class DinoV3Depth(Family):
     def parts(
         self, raw: RawCheckpoint, head: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
     ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[int, ...] | int | None]:
-        """Options of decoder and head, their tensors, and the out indices."""
+        """Return the options of decoder and head, their tensors, and the out indices."""
         raw.need(*dino_dpt_keys.MARKS, "conv_depth.head.0.weight")
         check_width(raw, int(head[dino_dpt_keys.MARKS[0]].shape[1]), tensors)
         bins = int(head[dino_dpt_keys.MARKS[-1]].shape[0])
@@ -185,7 +185,7 @@ NEEDED = ("storage_tokens", "blocks.0.attn.qkv.weight", "rope_embed.periods")
 def dinov3_encoder(
     raw: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, out_indices: tuple[int, ...] | int | None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The encoder's part of a config and its tensors: timm's ViT, with the same rotary position embeddings.
+    """Return the encoder's part of a config and its tensors: timm's ViT, with the same rotary position embeddings.
 
     Raises CheckpointError if a tensor is missing, or positions of another kind than any released model has.
 
@@ -225,7 +225,7 @@ def check_periods(raw: RawCheckpoint, periods: Tensor) -> None:
 
 
 def split_bias(raw: RawCheckpoint, tensors: Mapping[str, Tensor], name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """timm's biases of queries and values; keys have none, their third is masked."""
+    """Return timm's biases of queries and values; keys have none, their third is masked."""
     if not name.endswith(".attn.qkv.bias"):
         return {name: tensor}
     stem = name.removesuffix("qkv.bias")

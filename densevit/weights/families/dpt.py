@@ -72,7 +72,7 @@ class DPT(Family):
         )
 
     def heads(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The heads for tensors under our names."""
+        """Return the heads for tensors under our names."""
         return {"depth": {**self.head(), **head_options(tensors)}}
 
     def head(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Ade20k(DPT):
 
 
 def hybrid_options(tensors: Mapping[str, Tensor], vit: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the encoder `hybrid`, from those of its ViT."""
+    """Return the options of the encoder `hybrid`, from those of its ViT."""
     depths: list[int] = []
     widths: list[int] = []
     while (first := f"encoder.backbone.stages.{len(depths)}.blocks") + ".0.conv3.weight" in tensors:

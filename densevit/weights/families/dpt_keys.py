@@ -24,7 +24,7 @@ WIDTHS = (*(f"scratch.layer{i + 1}_rn.weight" for i in LEVELS), "scratch.refinen
 
 
 def reassemble_rules(decoder: str) -> list[Rule]:
-    """Rules for `act_postprocess`; `decoder` is the prefix of our DPT."""
+    """Return the rules for `act_postprocess`; `decoder` is the prefix of our DPT."""
     return [
         rule
         for i in LEVELS
@@ -37,7 +37,7 @@ def reassemble_rules(decoder: str) -> list[Rule]:
 
 
 def fusion_rules(scratch: str = "scratch.", decoder: str = "decoder") -> list[Rule]:
-    """Rules for the decoder's names below `scratch`; `decoder` is the prefix of our DPT."""
+    """Return the rules for the decoder's names below `scratch`; `decoder` is the prefix of our DPT."""
     return [
         rule
         for i in LEVELS
@@ -68,7 +68,7 @@ def key_mapping(
 
 
 def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> dict[str, Any]:
-    """Options of our DPT for tensors under its names, `WIDTHS` among them."""
+    """Return the options of our DPT for tensors under its names, `WIDTHS` among them."""
     unit = f"{decoder}.fusions.0.refine"
     options = {
         "channels": tensors[f"{decoder}.fusions.0.out.weight"].shape[0],
@@ -82,7 +82,7 @@ def decoder_options(tensors: Mapping[str, Tensor], decoder: str = "decoder") -> 
 
 
 def head_options(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Options of a depth head with DPT's convolutions for tensors under its names."""
+    """Return the options of a depth head with DPT's convolutions for tensors under its names."""
     mid, channels = tensors["heads.depth.projection.before.weight"].shape[:2]
     hidden = tensors["heads.depth.projection.after.0.weight"].shape[0]
     widths = {"hidden": hidden} if mid == max(channels // 2, hidden) else {"hidden": hidden, "mid_channels": mid}
@@ -90,7 +90,7 @@ def head_options(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def minimal_resize(height: int, width: int) -> PreprocessConfig:
-    """Preprocessing of DPT and MiDaS, to multiples of 32, and resizing of predictions."""
+    """Return the preprocessing of DPT and MiDaS, to multiples of 32, and resizing of predictions."""
     return PreprocessConfig(
         mode="minimal", size=(height, width), interpolation="bicubic", output_interpolation="bicubic"
     )

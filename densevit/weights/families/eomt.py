@@ -93,7 +93,7 @@ class EoMTFamily(Family):
         return self.keys(gated).to_densevit(raw.tensors)
 
     def guess(self, raw: RawCheckpoint, queries: int, classes: int) -> Kind:
-        """What the model predicts, by the published ones."""
+        """Return what the model predicts, by the published ones."""
         if classes == COCO_THINGS:
             return "instances"
         return "panoptic" if classes == COCO_PANOPTIC or queries == PANOPTIC_QUERIES else "labels"
@@ -209,7 +209,7 @@ class TransformersEoMT(EoMTFamily):
 
 
 def encoder_options(tensors: Mapping[str, Tensor], raw: RawCheckpoint) -> dict[str, Any]:
-    """The encoder `vit` for DINOv2 under our names; beside registers, only patches have positions."""
+    """Return the encoder `vit` for DINOv2 under our names; beside registers, only patches have positions."""
     registers = tensors.get(f"{STEM}reg_token")
     positions = tensors[f"{STEM}pos_embed"]
     side = round(positions.shape[1] ** 0.5)

@@ -90,7 +90,7 @@ class Midas(Family):
 
 
 def beit_options(raw: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
-    """The encoder `timm` for a BEiT of any size. `prefix`: in front of `pretrained`."""
+    """Return the encoder `timm` for a BEiT of any size. `prefix`: in front of `pretrained`."""
     model = f"{prefix}pretrained.model."
     offsets, heads = raw.shape(f"{prefix}{BEIT}")
     side = (isqrt(offsets) + 1) // 2  # a window of n x n cells knows (2n - 1)^2 offsets, and 3 of the class token
@@ -108,8 +108,8 @@ def beit_options(raw: RawCheckpoint, prefix: str = "") -> dict[str, Any]:
 
 
 def swin_options(raw: RawCheckpoint) -> dict[str, Any]:
-    """The encoder `swin`. Raises CheckpointError if a Swin that MiDaS has not published; weights do not tell the window
-    sizes."""
+    """Return the encoder `swin`. Raises CheckpointError if a Swin that MiDaS has not published; weights do not tell the
+    window sizes."""
     layers = "pretrained.model.layers."
     raw.need(f"{layers}3.blocks.0.norm1.weight")
     channels = raw.shape(SWIN)[0]

@@ -134,14 +134,14 @@ class SmpDPT(Family):
         )
 
     def name(self, raw: RawCheckpoint) -> str:
-        """timm's name of the encoder."""
+        """Return timm's name of the encoder."""
         name = self.encoder or raw.config.get("encoder_name")
         if not name:
             raise CheckpointError(f"{raw.path}: its weights do not name their encoder; say encoder=NAME, as in timm.")
         return str(name).removeprefix("tu-")
 
     def read_out(self, raw: RawCheckpoint) -> str:
-        """How the class token is used."""
+        """Return how the class token is used."""
         project = "decoder.projection_blocks.0.project.0.weight"
         if project in raw.tensors:
             after, before = raw.shape(project)
@@ -164,7 +164,7 @@ class SmpDPT(Family):
 
 
 def check_patch(raw: RawCheckpoint) -> None:
-    """Raises CheckpointError: other patch sizes, or not four levels."""
+    """Raise CheckpointError: other patch sizes, or not four levels."""
     patch = raw.shape(MARKS[0])[-1]
     if patch != PATCH or "decoder.reassemble_blocks.4.upsample.weight" in raw.tensors:
         raise CheckpointError(
@@ -173,12 +173,12 @@ def check_patch(raw: RawCheckpoint) -> None:
 
 
 def resolve_out_indices(indices: Sequence[int] | None, blocks: int) -> list[int]:
-    """Its out indices, negative ones counted from the end; by default the last blocks of four equal parts."""
+    """Return its out indices, negative ones counted from the end; by default the last blocks of four equal parts."""
     return [index % blocks for index in indices] if indices else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
 
 
 def grid_side(raw: RawCheckpoint) -> int:
-    """Side of the grid of position embeddings in cells; 0 for encoders without."""
+    """Return the side of the grid of position embeddings in cells; 0 for encoders without."""
     positions = raw.tensors.get("encoder.model.pos_embed")
     table = raw.tensors.get(f"encoder.model.blocks.0.attn.{TABLE}")
     if positions is not None:
@@ -187,7 +187,7 @@ def grid_side(raw: RawCheckpoint) -> int:
 
 
 def two_logits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """One logit as two, the first of them 0: their softmax is its sigmoid."""
+    """Return one logit as two, the first of them 0: their softmax is its sigmoid."""
     if tensors["heads.labels.logits.weight"].shape[0] > 1:
         return tensors
     logits = {name: tensor for name, tensor in tensors.items() if name.startswith("heads.labels.logits.")}

@@ -27,7 +27,7 @@ SHARED = "decoder.embeddings."
 
 
 def mlp(theirs: str, ours: str) -> tuple[Rule, ...]:
-    """Two layers, of which theirs are numbered around an activation."""
+    """Return two layers, of which theirs are numbered around an activation."""
     return ((f"{theirs}.0.*", f"{ours}.first.*"), (f"{theirs}.2.*", f"{ours}.second.*"))
 
 
@@ -100,7 +100,7 @@ class ZoeDepth(Family):
         )
 
     def bins(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Options of the decoder for tensors under its names."""
+        """Return the options of the decoder for tensors under its names."""
         experts, bins, seed = tensors["decoder.seed.mlp.second.weight"].shape
         _, embedding, embed = tensors["decoder.embeddings.0.second.weight"].shape
         points = [tensors[f"decoder.attract.{i}.mlp.second.weight"].shape[1] for i in range(4)]
@@ -178,7 +178,7 @@ def looks_like(raw: RawCheckpoint) -> bool:
 
 
 def bin_tensor_names(domain: str) -> list[str]:
-    """Tensors from whose shapes the options of the bins are read."""
+    """Return the tensors from whose shapes the options of the bins are read."""
     dot, plural = (f".{domain}", "s") if domain else ("", "")
     seeds = [f"seed_bin_regressor{plural}{dot}._net.2.weight", "seed_projector._net.2.weight"]
     attractors = [f"attractors{dot}.{i}._net.2.weight" for i in range(4)]
@@ -186,12 +186,12 @@ def bin_tensor_names(domain: str) -> list[str]:
 
 
 def attractor_widths(raw: RawCheckpoint) -> list[int]:
-    """Output channels of the attractors of each level."""
+    """Return the output channels of the attractors of each level."""
     return [raw.shape(f"attractors.{i}._net.2.weight")[0] for i in range(4)]
 
 
 def merge_domains(theirs: Mapping[str, Tensor], names: KeyMapping) -> dict[str, Tensor]:
-    """Under our names, with the weights of the domains stacked."""
+    """Return the weights under our names, with the weights of the domains stacked."""
     domains = DOMAINS if ROUTER in theirs else ("",)
     every = [names.to_densevit(domain_tensors(theirs, domain)) for domain in domains]
     tensors = {}
@@ -205,7 +205,7 @@ def merge_domains(theirs: Mapping[str, Tensor], names: KeyMapping) -> dict[str, 
 
 
 def domain_tensors(theirs: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
-    """Shared tensors and those of one domain, without the prefix of the core."""
+    """Return the shared tensors and those of one domain, without the prefix of the core."""
     others = tuple(f".{name}." for name in DOMAINS if name != domain)
     return {
         name.removeprefix(CORE).replace(f".{domain}.", ".") if domain else name.removeprefix(CORE): tensor

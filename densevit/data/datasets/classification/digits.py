@@ -25,7 +25,7 @@ class Digits(Dataset):
     classes = tuple("0123456789")
 
     def __init__(self, *, split: Literal["train", "val", "test"] = "train") -> None:
-        """Raises DataError if scikit-learn is not installed."""
+        """Raise DataError if scikit-learn is not installed."""
         try:
             from sklearn.datasets import load_digits
         except ImportError as error:

@@ -30,7 +30,7 @@ class Mnist(Dataset):
     classes = tuple("0123456789")
 
     def __init__(self, *, root: Root = None, split: Split = "train", download: bool = False) -> None:
-        """Raises DataError if the files are missing, damaged or of something else.
+        """Raise DataError if the files are missing, damaged or of something else.
 
         Args:
             split: `train+val` is all 60,000 training images; `val` is the last 5,000 of them. MNIST has no such split,
@@ -66,7 +66,7 @@ def shares(count: int) -> dict[str, slice]:
 
 
 def find(root: Path) -> Path:
-    """The folder of the idx files."""
+    """Return the folder of the idx files."""
     for folder in FOLDERS:
         if any((root / folder).glob("*-idx?-ubyte*")):
             return root / folder
@@ -77,7 +77,7 @@ def find(root: Path) -> Path:
 
 
 def read_idx(folder: Path, name: str, shape: tuple[int, ...]) -> UInt8[np.ndarray, "n ..."]:
-    """An idx file of bytes, gzipped or not; `shape` is that of one item."""
+    """Return an idx file of bytes, gzipped or not; `shape` is that of one item."""
     from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
     path = folder / name
@@ -103,7 +103,7 @@ def unzip(source: Path, target: Path) -> Path:
 
 
 def fetch(root: Path) -> Path:
-    """Downloads what is missing; returns the folder it stands in."""
+    """Download what is missing; returns the folder it stands in."""
     from torchvision.datasets import MNIST
 
     try:

@@ -23,7 +23,7 @@ class Ddad(FileDataset):
     depth_range = (1e-3, 250.0)
 
     def __init__(self, *, root: Root = None, subset: Subset = "full") -> None:
-        """Lists the images."""
+        """List the images."""
         self.root = resolve_root(root, "ddad")
         images = find_files(self.root, [f"**/*{IMAGE_SUFFIX}"], "export each frame as NAME_rgb.png and NAME_depth.npy.")
         super().__init__([self._files(path) for path in images], subset, f"ddad in {self.root}")

@@ -32,7 +32,7 @@ class Diml(FileDataset):
         resolution: Literal["LR", "HR"] = "LR",
         subset: Subset = "full",
     ) -> None:
-        """Lists the images.
+        """List the images.
 
         Args:
             part: indoor or outdoor.

@@ -43,7 +43,7 @@ class Diode(FileDataset):
         part: Part = "both",
         subset: Subset = "full",
     ) -> None:
-        """Lists the images.
+        """List the images.
 
         Args:
             split: val has 325 images indoors and 446 outdoors.
@@ -62,8 +62,8 @@ class Diode(FileDataset):
 
 
 def read_mask(path: Path, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
-    """Where the depth is valid. Raises DataError if it is damaged, of no numbers, or of another size than the depth
-    map."""
+    """Return where the depth is valid. Raises DataError if it is damaged, of no numbers, or of another size than the
+    depth map."""
     values = np.squeeze(read_array(path, "NPY", MAX_PIXELS))
     if values.shape != size or values.dtype.kind not in "biuf":
         raise DataError(f"{path}: {values.dtype} of shape {values.shape}; the depth map is {size[0]} x {size[1]}.")

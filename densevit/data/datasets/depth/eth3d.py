@@ -27,7 +27,7 @@ class Eth3d(FileDataset):
     depth_range = (1e-3, 100.0)
 
     def __init__(self, *, root: Root = None, scenes: tuple[str, ...] = (), subset: Subset = "full") -> None:
-        """Lists the images that have depth.
+        """List the images that have depth.
 
         Args:
             scenes: courtyard, delivery_area, ...; none names all.
@@ -45,8 +45,8 @@ class Eth3d(FileDataset):
 
 
 def read_floats(path: Path, size: Size) -> Float32[np.ndarray, "h w"]:
-    """A file of float32 values without a header. Raises DataError if it cannot be read, or holds more or fewer than
-    `size` (h, w) needs."""
+    """Return a file of float32 values without a header. Raises DataError if it cannot be read, or holds more or fewer
+    than `size` (h, w) needs."""
     data, expected = read_bytes(path), 4 * size[0] * size[1]
     if len(data) != expected:
         raise DataError(f"{path}: {len(data):,} bytes; {size[0]} x {size[1]} floats are {expected:,}.")

@@ -45,7 +45,7 @@ class Hypersim(FileDataset):
         split: Literal["all", "train", "val", "test"] = "all",
         subset: Subset = "full",
     ) -> None:
-        """Lists the images.
+        """List the images.
 
         Args:
             split: all takes what is there; the others are those of the official table, public images only.
@@ -79,7 +79,7 @@ class Hypersim(FileDataset):
 
 
 def read_distance(path: Path) -> Float[np.ndarray, "h w"]:
-    """Metres along each ray, as stored. Raises DataError if it is damaged, or something else."""
+    """Return the metres along each ray, as stored. Raises DataError if it is damaged, or something else."""
     kind = file_format(path)
     if kind != "HDF5":
         raise DataError(f"{path}: is {kind or 'unknown'}, not HDF5.")
@@ -90,13 +90,13 @@ def read_distance(path: Path) -> Float[np.ndarray, "h w"]:
 
 
 def planar_depth(distance: Float[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
-    """Depth along the optical axis."""
+    """Return the depth along the optical axis."""
     return np.asarray((distance.astype(np.float32) * cosines(*distance.shape)).astype(np.float32))
 
 
 @cache
 def cosines(h: int, w: int) -> Float32[np.ndarray, "h w"]:
-    """Of the angle between each pixel's ray and the optical axis."""
+    """Return the cosine of the angle between each pixel's ray and the optical axis."""
     focal = FOCAL * w / 1024
     x, y = np.arange(w) - (w - 1) / 2, np.arange(h)[:, None] - (h - 1) / 2
     return (focal / np.sqrt(x**2 + y**2 + focal**2)).astype(np.float32)

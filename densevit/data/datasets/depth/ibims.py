@@ -32,7 +32,7 @@ class Ibims(FileDataset):
     sizes = frozenset([(480, 640)])
 
     def __init__(self, *, root: Root = None, subset: Subset = "full") -> None:
-        """Lists the images."""
+        """List the images."""
         self.root = resolve_root(root, "ibims")
         folder = first_folder(self.root, ("", "ibims1_core_raw"), "rgb")
         samples = [_files(folder, name) for name in _names(self.root, folder)]

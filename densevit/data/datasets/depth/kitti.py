@@ -72,7 +72,7 @@ class Kitti(FileDataset):
         list_file: Path | None = None,
         subset: Subset = "full",
     ) -> None:
-        """Finds the folders and checks that every file of the split is there.
+        """Find the folders and checks that every file of the split is there.
 
         Args:
             depth_root: where the annotated depth is, when not under `root`.
@@ -118,7 +118,7 @@ class Kitti(FileDataset):
 def eigen_samples(
     root: Path, depth_root: Path, pairs: list[tuple[str, str | None]], camera: Camera
 ) -> list[SampleFiles]:
-    """The samples of a list, at the places where these roots keep them."""
+    """Return the samples of a list, at the places where these roots keep them."""
     listing = Listing()
 
     @cache
@@ -147,7 +147,7 @@ def eigen_samples(
 
 
 def benchmark_samples(root: Path, split: str) -> list[SampleFiles]:
-    """The samples of the official benchmark's cropped images."""
+    """Return the samples of the official benchmark's cropped images."""
     name = BENCHMARK[split][0]
     folders = [root, root / name, root / "depth_selection" / name]
     folder = next((path for path in folders if (path / "image").is_dir()), None)
@@ -186,8 +186,9 @@ INTRINSICS = {
 
 
 def read_calibration(day: Path, camera: str) -> Float64[np.ndarray, "3 3"] | None:
-    """Intrinsics of `image_02` or `image_03` on the day that the folder is named for: its calibration file's where
-    there is one, else the table's, else None. Raises DataError if the calibration file does not hold the camera."""
+    """Return the intrinsics of `image_02` or `image_03` on the day that the folder is named for: its calibration file's
+    where there is one, else the table's, else None. Raises DataError if the calibration file does not hold the
+    camera."""
     file = day / "calib_cam_to_cam.txt"
     if file.is_file():
         return _matrix(file, f"P_rect_{camera[-2:]}")

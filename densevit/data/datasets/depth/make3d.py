@@ -43,7 +43,7 @@ class Make3d(FileDataset):
         max_depth: Annotated[float, Field(gt=0)] = 70.0,
         subset: Subset = "full",
     ) -> None:
-        """Lists the images.
+        """List the images.
 
         Args:
             split: train (400) or test (134).
@@ -73,7 +73,7 @@ class Make3d(FileDataset):
 
 
 def read_grid(path: Path) -> Float32[np.ndarray, "rows columns"]:
-    """The laser's depths in metres. Raises DataError if it is damaged, or something else."""
+    """Return the laser's depths in metres. Raises DataError if it is damaged, or something else."""
     grid = matlab.load(path, "Position3DGrid")
     if grid.ndim != 3 or grid.shape[2] != 4 or grid.dtype.kind != "f":
         raise DataError(f"{path}: 'Position3DGrid' is {grid.dtype} of shape {grid.shape}; expected (55, 305, 4).")

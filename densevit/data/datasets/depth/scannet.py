@@ -46,7 +46,7 @@ class Scannet(FileDataset):
         every: Annotated[int, Field(ge=1)] = 1,
         subset: Subset = "full",
     ) -> None:
-        """Lists the frames.
+        """List the frames.
 
         Args:
             split: all takes every scene; the others those of `scannetv2_SPLIT.txt` under the root.
@@ -80,7 +80,7 @@ class Scannet(FileDataset):
 
 
 def scene_files(scene: Path) -> list[SampleFiles]:
-    """The frames of one scene, by number."""
+    """Return the frames of one scene, by number."""
     camera = next((scene / name for name in CAMERAS if (scene / name).is_file()), None)
     images = sorted(glob_visible(scene, "color/*.jpg"), key=lambda path: (len(path.stem), path.stem))
     return [
@@ -92,7 +92,8 @@ def scene_files(scene: Path) -> list[SampleFiles]:
 def _resized(
     files: SampleFiles, image: UInt8[np.ndarray, "h w 3"], size: tuple[int, ...]
 ) -> UInt8[np.ndarray, "rows columns 3"]:
-    """The colour image at the size of the depth map. Raises DataError if the two are of other shapes altogether."""
+    """Return the colour image at the size of the depth map. Raises DataError if the two are of other shapes
+    altogether."""
     (h, w), (rows, columns) = image.shape[:2], size
     if abs(h * columns / (w * rows) - 1) > 0.02:
         came = f"{files.image} is {h} x {w}, {files.depth} is {rows} x {columns}"

@@ -37,7 +37,7 @@ class SevenScenes(FileDataset):
         scenes: tuple[str, ...] = (),
         subset: Subset = "full",
     ) -> None:
-        """Lists the frames of the official split.
+        """List the frames of the official split.
 
         Args:
             scenes: chess, fire, heads, office, pumpkin, redkitchen, stairs; none names all that are there.

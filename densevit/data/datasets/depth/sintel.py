@@ -38,7 +38,7 @@ class Sintel(FileDataset):
         max_depth: Annotated[float, Field(gt=0)] = 72.0,
         subset: Subset = "full",
     ) -> None:
-        """Lists the frames.
+        """List the frames.
 
         Args:
             pass_name: final has fog and motion blur, clean has not.
@@ -61,7 +61,7 @@ class Sintel(FileDataset):
 
 
 def read_dpt(path: Path) -> Float32[np.ndarray, "h w"]:
-    """A depth map of Sintel's own format. Raises DataError if it is damaged, truncated, or something else."""
+    """Return a depth map of Sintel's own format. Raises DataError if it is damaged, truncated, or something else."""
     data = _tagged(path)
     width, height = (int(n) for n in np.frombuffer(data, "<i4", 2, 4)) if len(data) >= 12 else (0, 0)
     expected = 12 + 4 * width * height
@@ -71,7 +71,8 @@ def read_dpt(path: Path) -> Float32[np.ndarray, "h w"]:
 
 
 def read_cam(path: Path) -> Float64[np.ndarray, "3 3"]:
-    """The intrinsics of Sintel's camera files. Raises DataError if it is damaged, truncated, or something else."""
+    """Return the intrinsics of Sintel's camera files. Raises DataError if it is damaged, truncated, or something
+    else."""
     data = _tagged(path)
     if len(data) < 4 + 9 * 8:
         raise DataError(f"{path}: {len(data)} bytes; the intrinsics alone are 76.")

@@ -44,7 +44,7 @@ class SunRgbd(FileDataset):
         max_depth: Annotated[float, Field(gt=0)] = 8.0,
         subset: Subset = "full",
     ) -> None:
-        """Lists the folders of a split and the two files in each.
+        """List the folders of a split and the two files in each.
 
         Args:
             split: all takes every folder; train and test are those of the toolbox's `allsplit.mat`.
@@ -67,7 +67,7 @@ class SunRgbd(FileDataset):
 
 
 def read_rotated(path: Path) -> Float32[np.ndarray, "h w"]:
-    """Metres of a depth map as SUN RGB-D stores it. Raises DataError if it is damaged, or no 16-bit PNG."""
+    """Return the metres of a depth map as SUN RGB-D stores it. Raises DataError if it is damaged, or no 16-bit PNG."""
     stored = Raster.open(path).stored()
     if stored.dtype != np.uint16 or stored.ndim != 2:
         raise DataError(f"{path}: {stored.dtype} of shape {stored.shape}; expected one channel of 16 bits.")
@@ -75,7 +75,7 @@ def read_rotated(path: Path) -> Float32[np.ndarray, "h w"]:
 
 
 def rotate_right(stored: UInt16[np.ndarray, "h w"]) -> UInt16[np.ndarray, "h w"]:
-    """Millimetres: the 16 bits turned right by three (the toolbox's read3dPoints)."""
+    """Return millimetres: the 16 bits turned right by three (the toolbox's read3dPoints)."""
     return (stored >> np.uint16(3)) | (stored << np.uint16(13))
 
 
@@ -100,5 +100,5 @@ def _files(folder: Path, name: str, depth_folder: str) -> SampleFiles:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    """The one file of a folder; where there is none, a path that says so when it is missed."""
+    """Return the one file of a folder; where there is none, a path that says so when it is missed."""
     return next(iter(glob_visible(folder, pattern)), folder / pattern)

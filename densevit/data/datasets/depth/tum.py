@@ -55,7 +55,7 @@ class Tum(FileDataset):
         max_gap: Annotated[float, Field(ge=0)] = 0.02,
         subset: Subset = "full",
     ) -> None:
-        """Pairs the files of each sequence.
+        """Pair the files of each sequence.
 
         Args:
             root: a folder of sequences, or one sequence; default `tum` (densevit.data.datasets.base.resolve_root).

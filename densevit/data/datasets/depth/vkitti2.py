@@ -49,7 +49,7 @@ class VirtualKitti(FileDataset):
         max_depth: Annotated[float, Field(gt=0)] = 80.0,
         subset: Subset = "full",
     ) -> None:
-        """Lists the frames.
+        """List the frames.
 
         Args:
             scenes: Scene01, Scene02, Scene06, Scene18, Scene20; none names all.

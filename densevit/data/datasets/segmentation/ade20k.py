@@ -23,7 +23,7 @@ class Ade20k(LabelledImages):
     """ADE20K, 150 classes."""
 
     def __init__(self, *, root: Root = None, split: Split = "train", subset: Subset = "full") -> None:
-        """Lists the images."""
+        """List the images."""
         self.root = resolve_root(root, "ade20k")
         base = first_folder(self.root, ("", "ADEChallengeData2016"), "images")
         folder = FOLDERS[split]

@@ -28,7 +28,7 @@ class CamVid(LabelledImages):
     """CamVid, 11 classes."""
 
     def __init__(self, *, root: Root = None, split: Split = "train", subset: Subset = "full") -> None:
-        """Lists the images."""
+        """List the images."""
         self.root = resolve_root(root, "camvid")
         layouts = [(self.root / image.format(split), self.root / label.format(split)) for image, label in LAYOUTS]
         folders = [pair for pair in layouts if pair[0].is_dir() and pair[1].is_dir()]

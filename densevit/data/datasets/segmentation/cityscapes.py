@@ -49,7 +49,7 @@ class Cityscapes(LabelledImages):
         encoding: Encoding | Literal["auto"] = "auto",
         subset: Subset = "full",
     ) -> None:
-        """Lists the images.
+        """List the images.
 
         Args:
             split: `train_extra` has coarse labels only.
@@ -95,7 +95,7 @@ def table(encoding: Encoding) -> ClassTable:
 
 
 def find_encoding(image: Path, maps: Path, annotation: str) -> Encoding:
-    """LabelIds, which are what is published, unless the first image has only labelTrainIds."""
+    """Return labelIds, which are what is published, unless the first image has only labelTrainIds."""
     train = _labelled(image, maps, f"{annotation}_labelTrainIds").labels
     ids = _labelled(image, maps, f"{annotation}_labelIds").labels
     assert train is not None and ids is not None

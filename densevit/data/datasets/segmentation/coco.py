@@ -64,7 +64,7 @@ class Coco(FileDataset):
         val_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         subset: Subset = "full",
     ) -> None:
-        """Reads the JSON; no mask is decoded. Raises DataError if it is no such file, or images or masks are missing;
+        """Read the JSON; no mask is decoded. Raises DataError if it is no such file, or images or masks are missing;
         with the count and the first five.
 
         Args:
@@ -166,7 +166,7 @@ class Coco(FileDataset):
         return Objects(masks[thing], np.array(classes, np.int64)[thing], np.array(crowd, np.bool_)[thing], areas[thing])
 
     def _annotated(self, name: str) -> tuple[list[Mapping[str, Any]], list[int], list[bool]]:
-        """The segments of an image, their classes, and which are crowds."""
+        """Return the segments of an image, their classes, and which are crowds."""
         entries = self.segments.get(int(self.entries[name]["id"]), [])
         return (
             entries,
@@ -186,7 +186,7 @@ class Coco(FileDataset):
         return np.array(masks, np.bool_).reshape(-1, h, w)
 
     def _check_segments(self) -> None:
-        """Raises DataError: a segment is of a category that the file does not list, or has no id of its own."""
+        """Raise DataError: a segment is of a category that the file does not list, or has no id of its own."""
         for image, segments in self.segments.items():
             source = f"{self.path}: image {image}, annotation"
             for one in segments:
@@ -202,7 +202,8 @@ class Coco(FileDataset):
 
 
 def by_id(entries: Sequence[Any], what: str) -> dict[int, Mapping[str, Any]]:
-    """Entries in the order of their ids. Raises DataError, which begins with `what`: one has none, or two the same."""
+    """Return the entries in the order of their ids. Raises DataError, which begins with `what`: one has none, or two
+    the same."""
     entry_of: dict[int, Mapping[str, Any]] = {}
     for entry in entries:
         id_ = field(entry, "id", int, what)
@@ -213,7 +214,7 @@ def by_id(entries: Sequence[Any], what: str) -> dict[int, Mapping[str, Any]]:
 
 
 def path_in(image: Mapping[str, Any], path: Path) -> PurePosixPath:
-    """The path that an image has in an annotation file. Raises DataError if it has none."""
+    """Return the path that an image has in an annotation file. Raises DataError if it has none."""
     file = PurePosixPath(field(image, "file_name", str, f"{path}: image").replace("\\", "/").lstrip("/"))
     if not file.name:
         raise DataError(f"{path}: image {image['id']}: `file_name` is {image['file_name']!r}, not a file.")
@@ -236,7 +237,7 @@ def find_annotations(root: Path) -> dict[str, Path]:
 
 
 def annotation_files(root: Path) -> list[Path]:
-    """The JSON files of a folder that begin as COCO's annotations do."""
+    """Return the JSON files of a folder that begin as COCO's annotations do."""
 
     def begins(path: Path) -> bool:
         with open(path, "rb") as file:
@@ -247,7 +248,7 @@ def annotation_files(root: Path) -> list[Path]:
 
 
 def images_folder(root: Path, annotations: Path, first: Sequence[PurePosixPath]) -> str:
-    """The folder of images of a file: `val2017` for `panoptic_val2017.json`. `first`: some of the images,
+    """Return the folder of images of a file: `val2017` for `panoptic_val2017.json`. `first`: some of the images,
     which may be there without the folders or the address that the file has before their names."""
     name, beside = annotations.stem.rpartition("_")[2], str(annotations.parent.relative_to(root))
     choices = (beside, name, f"images/{name}", IMAGES.get(name, ""), "images", "")
@@ -259,12 +260,12 @@ def images_folder(root: Path, annotations: Path, first: Sequence[PurePosixPath])
 
 
 def position(index: int) -> int:
-    """The class id of the n-th class: none is 255."""
+    """Return the class id of the n-th class: none is 255."""
     return index + (index >= IGNORE)
 
 
 def colour_of(category: Mapping[str, Any], path: Path) -> Colour | None:
-    """The colour of a panoptic category; None where the file has none. Raises DataError if it is no colour."""
+    """Return the colour of a panoptic category; None where the file has none. Raises DataError if it is no colour."""
     if category.get("color") is None:
         return None
     try:
@@ -275,7 +276,7 @@ def colour_of(category: Mapping[str, Any], path: Path) -> Colour | None:
 
 
 def painted(masks: Bool[np.ndarray, "n h w"], classes: Sequence[int], crowd: Sequence[bool]) -> Segments:
-    """Masks as segments; where some overlap, the smallest is on top."""
+    """Return the masks as segments; where some overlap, the smallest is on top."""
     ids = np.zeros(masks.shape[1:], np.int32)
     for row in np.argsort(-masks.sum((1, 2)), kind="stable"):
         ids[masks[row]] = row + 1

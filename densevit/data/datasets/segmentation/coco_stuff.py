@@ -40,7 +40,7 @@ class CocoStuff(LabelledImages):
         encoding: Encoding = "published",
         subset: Subset = "full",
     ) -> None:
-        """Lists the images.
+        """List the images.
 
         Args:
             encoding: published reads `*.png` with 0 to 181, converted `*_labelTrainIds.png` with 0 to 170.
@@ -54,7 +54,7 @@ class CocoStuff(LabelledImages):
 
 
 def converted() -> ClassTable:
-    """The classes with their positions as ids."""
+    """Return the classes with their positions as ids."""
     table = published_table("coco_stuff")
     return table_of_names(table.names, "the table of converted COCO-Stuff", table.palette)
 

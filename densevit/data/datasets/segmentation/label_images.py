@@ -23,7 +23,7 @@ class LabelledImages(FileDataset):
     def __init__(
         self, samples: Sequence[SampleFiles], table: ClassTable, subset: Subset, what: str, published: int = 0
     ) -> None:
-        """Checks the files. Raises DataError if some are missing and `subset` is full, or all are; with the count and
+        """Check the files. Raises DataError if some are missing and `subset` is full, or all are; with the count and
         the first five.
 
         Args:
@@ -43,5 +43,5 @@ class LabelledImages(FileDataset):
         return None if files.labels is None else self.table.map_ids(files.labels, self.read_ids(files.labels))
 
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
-        """The ids in a label file, as stored."""
+        """Return the ids in a label file, as stored."""
         return read_labels(path)

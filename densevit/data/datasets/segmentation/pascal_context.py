@@ -45,7 +45,7 @@ class PascalContext(LabelledImages):
         background: bool = False,
         subset: Subset = "full",
     ) -> None:
-        """Lists the images.
+        """List the images.
 
         Args:
             background: true makes what is none of the 59 classes a class of its own, the first; else it is ignored.
@@ -68,7 +68,7 @@ class PascalContext(LabelledImages):
 
 
 def context_table(*, background: bool) -> ClassTable:
-    """Of the converted PNGs, whose ids are positions among the 60."""
+    """Return the table of the converted PNGs, whose ids are positions among the 60."""
     entries = [
         Entry(position, entry.name, entry.colour, ignored=position == 0 and not background)
         for position, entry in enumerate(published_entries("pascal_context"))
@@ -77,8 +77,8 @@ def context_table(*, background: bool) -> ClassTable:
 
 
 def read_context(path: Path) -> Int64[np.ndarray, "h w"]:
-    """A published LabelMap, in the ids of the converted PNGs: 0 to 59. Raises DataError if it is no such file, or has
-    ids beyond the 459."""
+    """Return a published LabelMap, in the ids of the converted PNGs: 0 to 59. Raises DataError if it is no such file,
+    or has ids beyond the 459."""
     ids = matlab.class_ids(path, matlab.load(path, "LabelMap"))
     if ids.min() < 0 or ids.max() > CLASSES:
         raise DataError(f"{path}: ids {ids.min()} to {ids.max()}; PASCAL-Context has 0 to {CLASSES}.")
@@ -88,8 +88,8 @@ def read_context(path: Path) -> Int64[np.ndarray, "h w"]:
 
 
 def find_list(folder: Path, split: str) -> Path:
-    """Context's own list, as converters write it, or VOC 2010's: all its images are labelled. Raises DataError if
-    neither is there."""
+    """Return Context's own list, as converters write it, or VOC 2010's: all its images are labelled. Raises DataError
+    if neither is there."""
     paths = [folder / f"{name}/{split}.txt" for name in LISTS]
     listed = next((path for path in paths if path.is_file()), None)
     if listed is None:

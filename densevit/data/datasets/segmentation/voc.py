@@ -47,7 +47,7 @@ class Voc(LabelledImages):
         sbd_root: Path | None = None,
         subset: Subset = "full",
     ) -> None:
-        """Lists the images.
+        """List the images.
 
         Args:
             split: `train_aug` adds the images of SBD.
@@ -66,7 +66,7 @@ class Voc(LabelledImages):
 
 
 def augmented(folder: Path, sbd: Path) -> list[SampleFiles]:
-    """The images of VOC's `train` and of SBD that VOC's `val` has not. Raises DataError: neither SBD's lists nor
+    """Return the images of VOC's `train` and of SBD that VOC's `val` has not. Raises DataError: neither SBD's lists nor
     `trainaug.txt` is there."""
     train = read_names(folder / LISTS / "train.txt")
     in_voc = set(train)
@@ -80,7 +80,7 @@ def augmented(folder: Path, sbd: Path) -> list[SampleFiles]:
 
 
 def augmented_names(folder: Path, sbd: Path, train: Sequence[str]) -> list[str]:
-    """From `trainaug.txt`, as converters write it, or from the lists of both sets."""
+    """Return the names from `trainaug.txt`, as converters write it, or from the lists of both sets."""
     listed = folder / LISTS / "trainaug.txt"
     if listed.is_file():
         return read_names(listed)
@@ -94,7 +94,7 @@ def augmented_names(folder: Path, sbd: Path, train: Sequence[str]) -> list[str]:
 
 
 def read_sbd(path: Path) -> Int64[np.ndarray, "h w"]:
-    """Class ids of a file of `cls`. Raises DataError if it is no such file."""
+    """Return the class ids of a file of `cls`. Raises DataError if it is no such file."""
     try:
         ids = matlab.load(path, "GTcls")["Segmentation"][0, 0]
     except (ValueError, IndexError) as error:

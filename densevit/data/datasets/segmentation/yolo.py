@@ -43,7 +43,7 @@ class Yolo(FileDataset):
         subset: Subset = "full",
         allow_outside_root: bool = False,
     ) -> None:
-        """Lists the images; no label file is read. Raises DataError: no file, classes or images.
+        """List the images; no label file is read. Raises DataError: no file, classes or images.
 
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
@@ -102,7 +102,7 @@ class Yolo(FileDataset):
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """Raises DataError if it is not there, or no YAML."""
+    """Raise DataError if it is not there, or no YAML."""
     try:
         return YamlDocument.read(path).tree
     except ConfigError as error:
@@ -110,7 +110,7 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def class_names(tree: Mapping[str, Any], path: Path) -> tuple[str, ...]:
-    """Raises DataError if `names` is missing, or does not go from 0 on."""
+    """Raise DataError if `names` is missing, or does not go from 0 on."""
     names = tree.get("names")
     if isinstance(names, Mapping):
         if sorted(names) != sorted(str(i) for i in range(len(names))):
@@ -122,14 +122,15 @@ def class_names(tree: Mapping[str, Any], path: Path) -> tuple[str, ...]:
 
 
 def below(base: Path, path: str) -> str:
-    """Without the `../` that Roboflow writes for folders beside the file (Ultralytics does the same)."""
+    """Return the path without the `../` that Roboflow writes for folders beside the file (Ultralytics does the
+    same)."""
     inside = path.removeprefix("../")
     return inside if not (base / path).exists() and (base / inside).exists() else path
 
 
 def images_of(source: Path) -> list[Path]:
-    """The images of a folder, folders in it included, or of a list with one path a line. Raises DataError if neither is
-    there."""
+    """Return the images of a folder, folders in it included, or of a list with one path a line. Raises DataError if
+    neither is there."""
     if source.is_file():
         lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
         return [source.parent / line for line in lines]
@@ -140,7 +141,7 @@ def images_of(source: Path) -> list[Path]:
 
 
 def label_path(image: Path) -> Path:
-    """The label file of an image: `images` in its path becomes `labels`, as the format has it."""
+    """Return the label file of an image: `images` in its path becomes `labels`, as the format has it."""
     folders = list(image.with_suffix(".txt").parts)
     positions = [i for i, folder in enumerate(folders) if folder == "images"]
     if positions:
@@ -149,7 +150,7 @@ def label_path(image: Path) -> Path:
 
 
 def read_outlines(path: Path, classes: int) -> list[Outline]:
-    """Raises DataError naming the line: a box instead of an outline, a class that has no name, corners outside the
+    """Raise DataError naming the line: a box instead of an outline, a class that has no name, corners outside the
     image."""
     outlines = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -174,7 +175,7 @@ def read_outlines(path: Path, classes: int) -> list[Outline]:
 
 
 def paint(outlines: Sequence[Outline], size: Size) -> Segments:
-    """The outlines as segments; where some overlap, the smallest is on top."""
+    """Return the outlines as segments; where some overlap, the smallest is on top."""
     ids = np.zeros(size, np.int32)
     pixels = [np.rint(corners * size[::-1]).astype(np.int32) for _, corners in outlines]
     for number, corners in sorted(enumerate(pixels, 1), key=lambda pair: -cv2.contourArea(pair[1])):

@@ -38,7 +38,8 @@ ALSO: Config = {"head_in_index": 3}  # the last of four, counted from the front
 
 
 def filled(raw: RawCheckpoint, config: Config, defaults: Config) -> dict[str, Any]:
-    """The config with its class's defaults. Raises CheckpointError if it has values without a counterpart here."""
+    """Return the config with its class's defaults. Raises CheckpointError if it has values without a counterpart
+    here."""
     full = {**defaults, **config}
     for key in FIXED.keys() & defaults.keys():
         have = list(full[key]) if isinstance(full[key], tuple) else full[key]
@@ -48,8 +49,8 @@ def filled(raw: RawCheckpoint, config: Config, defaults: Config) -> dict[str, An
 
 
 def read_dinov2(raw: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Encoder options and out indices of a config with a DINOv2 backbone. Raises CheckpointError: another backbone, or
-    none."""
+    """Return the encoder options and out indices of a config with a DINOv2 backbone. Raises CheckpointError: another
+    backbone, or none."""
     backbone = raw.config.get("backbone_config") or {}
     if backbone.get("model_type") != "dinov2":
         raise CheckpointError(
@@ -73,7 +74,7 @@ def read_dinov2(raw: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
 
 
 def read_vit(raw: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Encoder options and out indices of DPT's own ViT."""
+    """Return the encoder options and out indices of DPT's own ViT."""
     config = filled(raw, raw.config, DPT)
     options = {
         "heads": config["num_attention_heads"],
@@ -95,7 +96,7 @@ def check_blocks(raw: RawCheckpoint, blocks: list[int], depth: int) -> tuple[int
 
 
 def read_depth_anything_head(raw: RawCheckpoint) -> dict[str, Any]:
-    """Raises CheckpointError if a kind of depth that transformers does not know either."""
+    """Raise CheckpointError if a kind of depth that transformers does not know either."""
     config = filled(raw, raw.config, DEPTH_ANYTHING)
     kind, scale = config["depth_estimation_type"], config["max_depth"] or 1
     if kind == "metric":
@@ -109,7 +110,7 @@ def read_depth_anything_head(raw: RawCheckpoint) -> dict[str, Any]:
 
 
 def read_dpt_neck(raw: RawCheckpoint) -> dict[str, Any]:
-    """Options of our DPT decoder that shapes do not tell."""
+    """Return the options of our DPT decoder that shapes do not tell."""
     config = filled(raw, raw.config, DPT)
     return {
         "readout": config["readout_type"],
@@ -120,14 +121,14 @@ def read_dpt_neck(raw: RawCheckpoint) -> dict[str, Any]:
 
 
 def class_names(raw: RawCheckpoint, count: int) -> tuple[str, ...] | int:
-    """As `id2label` has them, where it has one for each of so many classes; else their number."""
+    """Return them as `id2label` has them, where it has one for each of so many classes; else their number."""
     named = raw.config.get("id2label") or {}
     names = tuple(str(named[key]) for key in map(str, range(count)) if key in named)
     return names if len(names) == len(set(names)) == count else count
 
 
 def depth_anything(card: ModelCard) -> dict[str, Any]:
-    """The config of a DepthAnythingForDepthEstimation for a card of ours."""
+    """Return the config of a DepthAnythingForDepthEstimation for a card of ours."""
     encoder, decoder = card.model["encoder"], card.model["decoder"]
     output = next(iter(card.outputs.values()))
     out_indices = [index + 1 for index in card.out_indices]
@@ -165,7 +166,7 @@ def depth_anything(card: ModelCard) -> dict[str, Any]:
 
 
 def _whole(value: float) -> float | int:
-    """An int where it is one, which is what transformers' check of types asks for."""
+    """Return an int where it is one, which is what transformers' check of types asks for."""
     return int(value) if value == int(value) else value
 
 
@@ -181,8 +182,8 @@ KIND = "DPTImageProcessor"
 
 
 def read_processor(raw: RawCheckpoint, patch_size: int) -> tuple[PreprocessConfig, int, dict[str, Any]]:
-    """Preprocessing, the multiple of the network's input size, and `mean` and `std` for images in [0, 1]. Raises
-    CheckpointError: no such file, another processor, or sizes that are no multiples of the patch size."""
+    """Return the preprocessing, the multiple of the network's input size, and `mean` and `std` for images in [0, 1].
+    Raises CheckpointError: no such file, another processor, or sizes that are no multiples of the patch size."""
     if not raw.preprocessor:
         raise CheckpointError(
             f"{raw.path}: has no preprocessor_config.json, which has the preprocessing; save the image "
@@ -235,14 +236,14 @@ def size_of(size: Any) -> tuple[int, int]:
 
 
 def normalisation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Normalisation of images in [0, 1]; the processor's is for bytes times its factor."""
+    """Return the normalisation of images in [0, 1]; the processor's is for bytes times its factor."""
     ones = 255 * (config["rescale_factor"] if config["do_rescale"] else 1.0)
     mean, std = (config["image_mean"], config["image_std"]) if config["do_normalize"] else ([0.0] * 3, [1.0] * 3)
     return {"mean": tuple(value / ones for value in mean), "std": tuple(value / ones for value in std)}
 
 
 def processor_of(card: ModelCard) -> dict[str, Any]:
-    """The processor nearest to the card's preprocessing.
+    """Return the processor nearest to the card's preprocessing.
 
     Depth Anything's own rule (`lower_bound`) has no name there; published conversions keep the aspect and scale as
     little as possible, and so does this.

@@ -44,7 +44,7 @@ class HuggingFace(Family):
         decoder: Mapping[str, Any],
         head: Mapping[str, Any],
     ) -> ConvertedCheckpoint:
-        """A model with these options and those from the shapes of the tensors."""
+        """Return a model with these options and those from the shapes of the tensors."""
         tensors = fuse_qkv(names.to_densevit(raw.tensors))
         options = {
             **vit_options(tensors, raw.path, gated=encoder["mlp"] != "gelu", heads=encoder["heads"]),
@@ -67,7 +67,7 @@ class HuggingFace(Family):
         )
 
     def output_resize(self, rule: PreprocessConfig, patch_size: int) -> tuple[PreprocessConfig, dict[str, Any]]:
-        """Preprocessing and head options, where the head does not upsample to the network's input size.
+        """Return the preprocessing and head options, where the head does not upsample to the network's input size.
 
         Such a map is resized directly to the image's own size.
         """
@@ -80,7 +80,7 @@ class HuggingFace(Family):
         }
 
     def heads(self, tensors: Mapping[str, Tensor], raw: RawCheckpoint, head: Mapping[str, Any]) -> dict[str, Any]:
-        """The heads for tensors under our names; `head` is what those do not say."""
+        """Return the heads for tensors under our names; `head` is what those do not say."""
         return {"depth": {**head_options(tensors), **head}}
 
 

@@ -13,7 +13,7 @@ THIRDS = {"q": "query", "k": "key", "v": "value"}
 
 
 def dinov2_rules(stem: str, gated: bool) -> tuple[Rule, ...]:
-    """DINOv2 in `transformers`; `stem` is what stands in front."""
+    """Return the rules of DINOv2 in `transformers`; `stem` is what stands in front."""
     block, ours = f"{stem}encoder.layer.{{i}}.", "encoder.vit.blocks.{i}."
     fc1, fc2 = ("weights_in", "weights_out") if gated else ("fc1", "fc2")
     return (
@@ -27,7 +27,7 @@ def dinov2_rules(stem: str, gated: bool) -> tuple[Rule, ...]:
 
 
 def vit_rules(stem: str) -> tuple[Rule, ...]:
-    """The ViT inside DPT."""
+    """Return the ViT inside DPT."""
     block, ours = f"{stem}encoder.layer.{{i}}.", "encoder.vit.blocks.{i}."
     return (
         *embedding_rules(stem),
@@ -50,7 +50,7 @@ def embedding_rules(stem: str) -> tuple[Rule, ...]:
 
 
 def attention_rules(block: str) -> tuple[Rule, ...]:
-    """The names in files come first, because they are also written."""
+    """Return the names in files come first, because they are also written."""
     ours = "encoder.vit.blocks.{i}.attn."
     return (
         *((f"{block}attention.attention.{long}.*", f"{ours}{short}.*") for short, long in THIRDS.items()),
@@ -92,7 +92,7 @@ DPT_HEAD: tuple[Rule, ...] = (
 
 
 def unused_backbone_tensors(stem: str, backbone: Mapping[str, Any], out_indices: Sequence[int]) -> tuple[str, ...]:
-    """Unused tensors of files: blocks after the last out index, and a norm that is not applied."""
+    """Return the unused tensors of files: blocks after the last out index, and a norm that is not applied."""
     norm = () if backbone["norm"] else (f"{stem}layernorm.*",)
     behind = (f"{stem}encoder.layer.{i}.*" for i in range(out_indices[-1] + 1, backbone["depth"]))
     return (f"{stem}embeddings.mask_token", DEEPEST_UNIT, *norm, *behind)

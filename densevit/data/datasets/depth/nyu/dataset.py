@@ -61,7 +61,7 @@ class Nyu(FileDataset):
         list_file: Path | None = None,
         subset: Subset = "full",
     ) -> None:
-        """Finds the files and checks that all are there.
+        """Find the files and checks that all are there.
 
         Args:
             root: default `nyu` (densevit.data.datasets.base.resolve_root); the .mat itself will do too.
@@ -137,7 +137,7 @@ class Nyu(FileDataset):
 
 
 def find_source(root: Path, split: Split, list_file: Path | None) -> Literal["mat", "sync"]:
-    """The folders where any that the list names is there, else the .mat. Raises DataError if neither is."""
+    """Return the folders where any that the list names is there, else the .mat. Raises DataError if neither is."""
     if not root.is_dir():
         return "mat"
     pairs = read_list(root, list_file, f"nyu_sync_{split}.txt.gz")
@@ -157,7 +157,7 @@ def mat_path(root: Path) -> Path:
 
 
 def folder_of_split(root: Path, split: Split, pairs: list[tuple[str, str | None]]) -> Path:
-    """The one of `FOLDERS` that holds most of the listed scenes; the first where none holds any."""
+    """Return the one of `FOLDERS` that holds most of the listed scenes; the first where none holds any."""
     scenes = _scenes(pairs)
     counts = {name: sum((root / name / scene).is_dir() for scene in scenes) for name in FOLDERS[split]}
     return root / max(counts, key=lambda name: counts[name])

@@ -45,7 +45,7 @@ class NyuLabels:
         self.table = ClassTable([Entry(0, "unlabelled", ignored=True), *named], source)
 
     def __call__(self, path: Path, stored: Int64[np.ndarray, "h w"]) -> Int64[np.ndarray, "h w"]:
-        """Raises LabelError: labels beyond the names of the file."""
+        """Raise LabelError: labels beyond the names of the file."""
         largest = int(stored.max())
         if largest >= self.numbers.size:
             count = np.count_nonzero(stored >= self.numbers.size)
@@ -56,7 +56,7 @@ class NyuLabels:
 
 
 def labels_of_classes(path: Path, names: Sequence[str], classes: Sequence[str]) -> NyuLabels:
-    """The named classes, in this order. `path`: the .mat, for messages; `names`: its names."""
+    """Return the named classes, in this order. `path`: the .mat, for messages; `names`: its names."""
     for name in classes:
         if name not in names:
             raise DataError(f"{path}: no class '{name}'.{did_you_mean(name, names[:1000])}")
@@ -64,12 +64,13 @@ def labels_of_classes(path: Path, names: Sequence[str], classes: Sequence[str]) 
 
 
 def all_labels(path: Path, names: Sequence[str]) -> NyuLabels:
-    """All classes. 255 is no class: the 256th name has id 256."""
+    """Return all classes. 255 is no class: the 256th name has id 256."""
     return NyuLabels(ClassMapping(np.arange(len(names) + 1), names), str(path))
 
 
 def mapped_labels(path: Path, names: Sequence[str], files: Sequence[Path]) -> NyuLabels:
-    """The classes of the last of some mapping files. Raises DataError if one is no mapping, or not of these names."""
+    """Return the classes of the last of some mapping files. Raises DataError if one is no mapping, or not of these
+    names."""
     total = ClassMapping(np.arange(len(names) + 1), names)
     for file in files:
         mapping = read_mapping(file, total.classes)
@@ -78,7 +79,8 @@ def mapped_labels(path: Path, names: Sequence[str], files: Sequence[Path]) -> Ny
 
 
 def read_mapping(path: Path, sources: Sequence[str]) -> ClassMapping:
-    """One file, from `sources` to its own classes. Raises DataError if it is no mapping, or one of other classes."""
+    """Return one file, from `sources` to its own classes. Raises DataError if it is no mapping, or one of other
+    classes."""
     if path.suffix.lower() == ".json":
         return _of_json(path, sources)
     keys = matlab.array_names(path)

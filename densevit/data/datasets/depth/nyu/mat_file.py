@@ -97,7 +97,7 @@ class LabelledMat:
             raise DataError(f"{self.path}: frame {frame} of '{key}' is damaged ({error}).") from error
 
     def _check(self, file: h5py.File) -> int:
-        """The number of frames, when the arrays agree on it."""
+        """Return the number of frames, when the arrays agree on it."""
         images, depths = matlab.dataset(file, "images"), matlab.dataset(file, self.depth_key)
         if images.ndim != 4 or images.shape[1] != 3 or depths.shape != (images.shape[0], *images.shape[2:]):
             raise DataError(
@@ -108,17 +108,19 @@ class LabelledMat:
 
 
 def published_depth(metres: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
-    """Raw depth as every published NYU score used it: whole millimetres, truncated (bts's extraction script)."""
+    """Return the raw depth as every published NYU score used it: whole millimetres, truncated (bts's extraction
+    script)."""
     return (finite(metres) * np.float32(1000)).astype(np.uint16).astype(np.float32) / np.float32(1000)
 
 
 def finite(metres: Shaped[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
-    """Contiguous; 0 where not a positive number."""
+    """Return the contiguous; 0 where not a positive number."""
     return np.where(np.isfinite(metres) & (metres > 0), metres, 0).astype(np.float32, order="C")
 
 
 def frame_names(file: h5py.File, frames: Sequence[int]) -> list[str]:
-    """`bathroom/rgb_00045`, as the published folders call them; without the room where the file does not tell."""
+    """Return `bathroom/rgb_00045`, as the published folders call them; without the room where the file does not
+    tell."""
     if "sceneTypes" not in file:
         return [f"rgb_{frame:05d}" for frame in frames]
     rooms = matlab.read_texts(file, "sceneTypes")
@@ -126,13 +128,14 @@ def frame_names(file: h5py.File, frames: Sequence[int]) -> list[str]:
 
 
 def official_frames(split: Literal["train", "test"]) -> list[int]:
-    """0-based frames of the official split: 795 to train, 654 to test."""
+    """Return 0-based frames of the official split: 795 to train, 654 to test."""
     test = {int(line) - 1 for line in read_published("nyu_labeled_test.txt").split()}
     return [i for i in range(FRAMES) if (i in test) == (split == "test")]
 
 
 def slow_chunks(file: h5py.File) -> str | None:
-    """What makes random reads slow: chunks that hold pieces of many frames. None where there is nothing to gain."""
+    """Return what makes random reads slow: chunks that hold pieces of many frames. None where there is nothing to
+    gain."""
     for key in ("images", "rawDepths", "depths"):
         chunks = file[key].chunks if key in file else None
         if chunks and chunks[0] > 1:
@@ -185,7 +188,7 @@ INTRINSICS = pinhole(518.8579, 519.4696, 325.5824, 253.7362)
 
 
 def apply_border(sample: Sample, border: Border) -> Sample:
-    """Raises DataError if the image is not of NYU's size."""
+    """Raise DataError if the image is not of NYU's size."""
     if border == "keep":
         return sample
     check_size(sample.name, sample.image)
@@ -200,7 +203,7 @@ def apply_border(sample: Sample, border: Border) -> Sample:
 
 
 def apply_border_to_map(name: str, pixels: Pixels, border: Border, *, masked: bool) -> Pixels:
-    """The same of a depth or label map alone. `masked`: whether `mask` concerns it."""
+    """Return the same of a depth or label map alone. `masked`: whether `mask` concerns it."""
     if border == "keep":
         return pixels
     check_size(name, pixels)
