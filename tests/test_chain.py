@@ -15,7 +15,7 @@ from densevit.cli.main import main
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
 from densevit.scorers.training_report import write_training_report
-from densevit.utils.process import CPU
+from densevit.utils.process_group import CPU
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from densevit.config.schema import Run
 from densevit.engine import fsdp
 from densevit.errors import ConfigError
 from densevit.utils.device import DTYPES, Precision, choose_device, device_of_process
-from densevit.utils.process import ProcessGroup
+from densevit.utils.process_group import ProcessGroup
 
 TIMEOUT = timedelta(minutes=10)  # of one collective of tensors
 PATIENCE = timedelta(hours=2)  # with what one process does alone, saving a large model for example

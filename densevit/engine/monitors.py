@@ -22,7 +22,8 @@ from densevit.errors import ConfigError, Diverged
 from densevit.structures import Batch
 from densevit.utils import atomic_io
 from densevit.utils.device import Precision, is_out_of_memory
-from densevit.utils.process import ProcessGroup, peak_memory
+from densevit.utils.process import peak_memory
+from densevit.utils.process_group import ProcessGroup
 from densevit.utils.progress import tqdm
 
 

@@ -6,7 +6,7 @@ import torch
 from densevit.config.schema import Data, Model, Run
 from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, explain_out_of_memory, memory_advice
 from densevit.errors import ConfigError
-from densevit.utils.process import ProcessGroup
+from densevit.utils.process_group import ProcessGroup
 
 
 def test_a_falling_and_noisy_loss_raises_no_alarm() -> None:

@@ -16,7 +16,7 @@ from densevit.data.loading.prefetch import ordered_parallel_map
 from densevit.errors import DataError
 from densevit.structures import Sample
 from densevit.utils import atomic_io
-from densevit.utils.process import ALONE, ProcessGroup
+from densevit.utils.process_group import ALONE, ProcessGroup
 
 VERSION = 1  # of what is measured: another one measures anew
 

@@ -14,7 +14,7 @@ from tar_files import pack
 from densevit import api
 from densevit.cli.main import main
 from densevit.inference.predict.pipeline import share_of
-from densevit.utils.process import ProcessGroup
+from densevit.utils.process_group import ProcessGroup
 
 SCRIPT = """
 import sys

@@ -17,7 +17,7 @@ from densevit.errors import DataError
 from densevit.objectives.self_supervised.pairs import PairMeasurements
 from densevit.objectives.self_supervised.parallax import chosen_frames
 from densevit.structures import Sample
-from densevit.utils.process import ProcessGroup
+from densevit.utils.process_group import ProcessGroup
 
 PAIRS = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 2)]
 
