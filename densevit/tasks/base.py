@@ -83,7 +83,7 @@ class Task(nn.Module, ABC):
     def image_scores(self, prediction: Any, batch: Batch) -> list[Row]:
         """Return the scores of each image of the batch, in order; an empty row for an image without ground truth."""
 
-    def dataset_scores(self, rows: Sequence[Row]) -> Row:
+    def dataset_scores(self, rows: Sequence[dict[str, Any]]) -> Row:
         """Return the scores of a data set from those of its images that have ground truth."""
         scored = [row for row in rows if row]
         return self.aggregate(scored) if scored else {}

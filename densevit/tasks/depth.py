@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -163,7 +163,7 @@ class DepthTask(Task):
             rows.append(row | scale_row(p, d, v) if row and self.output.kind == "metric" else row)
         return rows
 
-    def dataset_scores(self, rows: Sequence[Row]) -> Row:
+    def dataset_scores(self, rows: Sequence[dict[str, Any]]) -> Row:
         """Return the mean over images that have ground truth; print a warning if the predictions' scale is wrong."""
         scored = [{key: value for key, value in row.items() if key not in SCALE} for row in rows if row]
         if warning := scale_warning([row for row in rows if SCALE[0] in row]):

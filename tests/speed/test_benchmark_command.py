@@ -68,7 +68,7 @@ def test_what_was_measured_before_a_run_ends_early_is_kept(
 
     monkeypatch.setattr(hardware, "SIDE", 64)
     monkeypatch.setattr(hardware, "COPY_BYTES", 2**16)
-    monkeypatch.setattr("densevit.speed.dataloader.measure", interrupted)
+    monkeypatch.setattr("densevit.speed.dataloader.measure_scoring", interrupted)
     assert main(["benchmark", "--sections", "scoring,export", "--repeats", "1", "--output", str(tmp_path)]) == 130
     (kept,) = tmp_path.glob("*.json")
     assert [row.section for row in Report.read(kept).rows][-1] == "scoring"
