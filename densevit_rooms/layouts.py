@@ -117,7 +117,7 @@ def _frame(sample: Sample) -> dict[str, np.ndarray]:
 
 
 def fill(depth: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
-    """Return every hole (0) takes the value of the nearest pixel that has one; stands for the official file's
+    """Fill every hole (0) with the value of the nearest pixel that has one; stands for the official file's
     inpainting."""
     holes = (depth == 0).astype(np.uint8)
     if holes.all():

@@ -53,7 +53,7 @@ def ambient(
 def smooth_light(
     light: Float32[np.ndarray, "h w c"], normals: Float32[np.ndarray, "h w 3"], depth: Float32[np.ndarray, "h w"]
 ) -> Float32[np.ndarray, "h w c"]:
-    """Return the denoises light by a 5 x 5 filter over pixels of similar normal and depth."""
+    """Denoise light by a 5 x 5 filter over pixels of similar normal and depth."""
     for axis in (1, 0):
         total, weight = light.copy(), np.ones_like(depth)
         for step in (1, 2):

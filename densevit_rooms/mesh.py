@@ -21,14 +21,14 @@ class Mesh:
     tint: Float32[np.ndarray, "f 3"]
 
     def transformed(self, angle: float, offset: Sequence[float]) -> "Mesh":
-        """Return the rotated about the z axis by `angle` radians, then translated by `offset`."""
+        """Return it rotated about the z axis by `angle` radians, then translated by `offset`."""
         cos, sin = np.cos(angle), np.sin(angle)
         rotation = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
         normals = (self.normals @ rotation.T).astype(np.float32)
         return replace(self, vertices=self.vertices @ rotation.T + np.asarray(offset), normals=normals)
 
     def scaled(self, x: float, y: float, z: float) -> "Mesh":
-        """Return the stretched along the axes, about the origin."""
+        """Return it stretched along the axes, about the origin."""
         factors = np.array([x, y, z])
         normals = self.normals / factors
         normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-9)

@@ -52,7 +52,7 @@ class Variety:
 
 
 def any_colour(rng: np.random.Generator, saturation: Range, value: Range) -> list[float]:
-    """Return the white and greys, as most real walls have, any colour at all, or those of `colour`."""
+    """Return white and greys, as most real walls have, any colour at all, or those of `colour`."""
     kind = rng.random()
     if kind < 0.45:
         return colour(rng, (0.0, 0.12), (0.45, 1.0))

@@ -93,7 +93,7 @@ def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str,
 def train_batches(
     plan: Plan, world: DistributedContext, features: FeatureCache | None = None
 ) -> Callable[[int], TrainLoader]:
-    """Return the images already seen -> the endless micro-batches from there on."""
+    """Return a function from the images already seen to the endless micro-batches from there on."""
     run = plan.run
     transform = compose([choice.build() for choice in plan.transforms])
     clips = Clips(plan.train, run.data.clip, run.data.clip_stride) if run.data.clip > 1 else None

@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
 
 
 def no_command(argv: list[str]) -> NoReturn:
-    """Return the answers --help and --version, or says what was mistyped."""
+    """Answer --help and --version, or say what was mistyped."""
     parser = argparse.ArgumentParser("densevit", usage="densevit COMMAND ...", add_help=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--version", action="version", version=__version__)

@@ -182,7 +182,7 @@ def load_shipped_schema() -> Registries:
 
 
 def by_kind(nodes: Tree) -> dict[str, dict[str, Tree]]:
-    """Return the kind -> name -> the schema of a component, from a config's definitions."""
+    """Map each kind and name to the schema of a component, from a config's definitions."""
     components: dict[str, dict[str, Tree]] = {}
     for key, node in nodes.items():
         kind, dot, name = key.partition(".")

@@ -220,7 +220,7 @@ def folder() -> Path:
 
 
 def recipes() -> dict[str, Path]:
-    """Return the name -> file; with its folder, `depth/rooms`, where several files have the name."""
+    """Map each name to its file; with its folder, `depth/rooms`, where several files have the name."""
     files = sorted(folder().rglob("*.yaml"))
     stems = [path.stem for path in files]
     return {path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}/{path.stem}": path for path in files}

@@ -52,8 +52,8 @@ class ModelSpec:
         }
 
     def for_classes(self, names: Sequence[str], things: Sequence[int] = ()) -> "ModelSpec":
-        """Return the heads and decoders whose config leaves the classes open, or gives only their number, take these
-        names; and heads whose config leaves it open these as things."""
+        """Return the model with these names in heads and decoders whose config leaves the classes open, or gives only
+        their number, and with these things in heads whose config leaves those open."""
         classes = tuple(names), tuple(things)
         return replace(
             self,

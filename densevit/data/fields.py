@@ -89,7 +89,7 @@ class Pose(Whole):
         return np.asarray(np.diag([np.linalg.det(turn).round(), 1, 1, 1]) @ moved)
 
     def stack(self, values: Sequence[Any], size: Size) -> Tensor:
-        """Return the positions count from the batch's first known one: 32 bits hold no metres of a map's origin."""
+        """Count positions from the batch's first known one: 32 bits hold no metres of a map's origin."""
         origin = np.zeros((4, 4))
         origin[:3, 3] = next(value for value in values if value is not None)[:3, 3]
         return super().stack([None if value is None else value - origin for value in values], size)

@@ -13,7 +13,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def shard(model: M, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> M:
-    """Return the shards each transformer block by itself, and the rest together; gradients are averaged over the mesh,
+    """Shard each transformer block by itself, and the rest together; gradients are averaged over the mesh,
     in fp32. `gathered`: the blocks' weights are gathered as this, at half of the traffic in bf16. Autocast alone would
     make copies of them that the backward pass keeps: the whole model, on every process. The rest is gathered in fp32,
     so that the tokens between blocks are fp32 as without FSDP."""

@@ -187,7 +187,7 @@ class TrainState:
         return full
 
     def like(self) -> Callable[[str], Tensor | None]:
-        """Return the path of a tensor in `state_dict` -> the model's or a parameter of its layout; None where there is
+        """Map each path of a tensor in `state_dict` to the model's or a parameter of its layout; None where there is
         none."""
         weights: Mapping[str, Tensor] = self.model.state_dict()
         parameters: list[Tensor] = [p for group in self.optimizer.param_groups for p in group["params"]]

@@ -150,7 +150,7 @@ class Trainer:
             raise Preempted(f"stopped before the next step; {saved}.")
 
     def train_step(self, batches: Batches, stop: Event, *, wait: bool = True) -> tuple[Scores, bool]:
-        """Return the forward and backward; then, if all processes have finite values, optimiser and EMA; else skip and
+        """Run forward and backward; then, if all processes have finite values, optimiser and EMA; else skip and
         count. `wait`: for the step's numbers. Without, a GPU always has work queued: the host reads numbers one step
         later, between the next step's backward pass and its optimiser.
 
@@ -207,7 +207,7 @@ class Trainer:
         self.objective.train()
 
     def forward_backward_step(self, batches: Batches) -> StepTensors:
-        """Return the losses and clipped gradients of the next step's images; weights and moving average stay as they
+        """Compute losses and clipped gradients of the next step's images; weights and moving average stay as they
         are."""
         self.state.begin_step()
         if not self.model.training:  # after a validation

@@ -132,5 +132,5 @@ def no_interval_reason(images: int) -> list[str]:
 
 
 def scenes_of(names: Iterable[str]) -> dict[str, str]:
-    """Return the image -> scene: the folder that a name has before it."""
+    """Map each image to its scene: the folder that a name has before it."""
     return {name: PurePosixPath(name).parent.as_posix() for name in names}

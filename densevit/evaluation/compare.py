@@ -288,8 +288,8 @@ def scored_by(folder: Path) -> str:
 
 
 def read_rows(folder: Path) -> dict[str, Row]:
-    """Return the name -> scores, of the scored images of a `per_image.csv`. Raises DataError if it is missing, damaged,
-    or not as long as `metrics.json` says."""
+    """Map each name to the scores of the scored images of a `per_image.csv`. Raises DataError if it is missing,
+    damaged, or not as long as `metrics.json` says."""
     path = folder / "per_image.csv"
     rows: dict[str, Row] = {}
     try:
@@ -311,7 +311,7 @@ def read_rows(folder: Path) -> dict[str, Row]:
 
 
 def read_counts(folder: Path) -> tuple[dict[str, Int64[np.ndarray, "parts 3 k"]], tuple[str, ...]]:
-    """Return the name -> pixel counts of each class, and the classes, as `eval --output` keeps them. Raises DataError
+    """Map each name to the pixel counts of each class, and the classes, as `eval --output` keeps them. Raises DataError
     if the file is missing or damaged, or not as long as `metrics.json` says."""
     path = folder / COUNTS_FILE
     try:

@@ -65,7 +65,7 @@ def forward(
     scales: Sequence[float] = (1.0,),
     heads: Mapping[str, HeadSpec] = NO_HEADS,
 ) -> Outputs:
-    """Return the preprocess images, run the model, and resize its outputs to the size of the images, in fp32: b k h w
+    """Preprocess images, run the model, and resize its outputs to the size of the images, in fp32: b k h w
     per head, or b k 1 1 from a head for whole images. Raises DataError if the box does not fit, or a thin image would
     be too large.
 

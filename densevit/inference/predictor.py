@@ -252,7 +252,7 @@ class Predictor(HubMixin):
         camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> Pending:
-        """Return the queue one pass through the model, or predict tile by tile. Raises ConfigError for an input that is
+        """Queue one pass through the model, or predict tile by tile. Raises ConfigError for an input that is
         not for tiles, with images that are cut into them.
 
         Args:

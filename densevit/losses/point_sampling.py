@@ -17,7 +17,7 @@ Points = Float[Tensor, "n p 2"]
 
 
 def random_points(n: int, p: int, device: torch.device) -> Points:
-    """Return the uniform over the image."""
+    """Draw points uniformly over the image."""
     return torch.rand(n, p, 2, device=device)
 
 
@@ -30,7 +30,7 @@ def uncertain_points(
     oversample: float,
     importance: float,
 ) -> Points:
-    """Return the importance sampling: a share `importance` of the points lies where masks are uncertain, the others
+    """Draw by importance sampling: a share `importance` of the points lies where masks are uncertain, the others
     anywhere. `owner`: the image that each mask belongs to; `oversample`: candidates per point, of which the most
     uncertain are taken."""
     important = round(importance * p)

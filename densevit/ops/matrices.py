@@ -15,7 +15,7 @@ def merge_lora(
     scale: float,
     magnitude: Float[Tensor, " o"] | None = None,
 ) -> Float[Tensor, "o i"]:
-    """Return the w + scale B A (LoRA, Hu et al. 2022); with a magnitude its rows are rescaled to it (DoRA, Liu et al.
+    """Return w + scale B A (LoRA, Hu et al. 2022); with a magnitude its rows are rescaled to it (DoRA, Liu et al.
     2024).
 
     Computed in fp32, whatever the type of the weight, which it is given back in.

@@ -273,7 +273,7 @@ def area_or_bicubic(x: Float[Tensor, "b c h w"], size: Size) -> Literal["area", 
 def interpolation_weights(
     before: int, after: int, interpolation: Interpolation, antialias: bool = False
 ) -> Float[Tensor, "after before"]:
-    """Return the row i holds the weight of each old pixel in new pixel i, in float64."""
+    """Return a matrix whose row i holds the weight of each old pixel in new pixel i, in float64."""
     old = torch.arange(before, dtype=torch.float64)
     if not antialias:
         index, weight = taps(before, after, interpolation)
@@ -293,7 +293,7 @@ def area_weights(before: int, after: int, like: Tensor) -> Float[Tensor, "after 
 
 
 def areas(before: int, after: int) -> tuple[Float[Tensor, "after before"]]:
-    """Return the row i holds the share of new pixel i that each old pixel covers; rows sum to one."""
+    """Return a matrix whose row i holds the share of new pixel i that each old pixel covers; rows sum to one."""
     edges = torch.arange(after + 1, dtype=torch.float64) * ratio(before, after)
     pixels = torch.arange(before, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], pixels + 1) - torch.maximum(edges[:-1, None], pixels)

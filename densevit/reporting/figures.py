@@ -52,7 +52,7 @@ def depth_figure(
     prediction: Float[np.ndarray, "h w"],
     **fields: Any,
 ) -> Figure:
-    """Return the ground truth and prediction share one colour scale, the error has its own. `prediction`: metres, at
+    """Draw ground truth and prediction in one colour scale; the error has its own. `prediction`: metres, at
     the size of the ground truth; what is not over 0 counts as no prediction."""
     gt = np.where(valid, depth, np.nan)
     prediction = np.where(prediction > 0, prediction, np.nan)

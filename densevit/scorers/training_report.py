@@ -97,7 +97,7 @@ def _charts(rows: Sequence[Row]) -> list[str]:
 
 
 def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequence[Figure]]]:
-    """Return the head -> the command that scores it; the worst of some validation images, and the median one."""
+    """Map each head to the command that scores it; the worst of some validation images, and the median one."""
     assert plan.val is not None
     data = Part(plan.val, evenly_spaced(len(plan.val), MAX_IMAGES))
     try:

@@ -73,7 +73,7 @@ def measure_size(
 
 
 def prepare_reference(settings: Settings, side: int, batch: int) -> Work:
-    """Return the depth Anything V2's own code in fp32, warmed up, as a fresh process without our settings runs it."""
+    """Return Depth Anything V2's own code in fp32, warmed up, as a fresh process without our settings runs it."""
     torch.set_num_threads(settings.threads)
     reference = reference_models.depth_anything(settings.size, settings.depth_anything)
     image = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0))

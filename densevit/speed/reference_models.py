@@ -199,7 +199,7 @@ RESIZE = PreprocessConfig(mode="lower_bound", size=(518, 518), interpolation="bi
 
 
 def our_network(size: str) -> tuple[DenseModel, ModelCard]:
-    """Return the depth Anything V2's network in our components, with random weights; for when no reference model is
+    """Return Depth Anything V2's network in our components, with random weights; for when no reference model is
     available."""
     torch.manual_seed(0)
     encoder = {"type": "vit", "size": size, "patch_size": 14, "image_size": 518, "layer_scale": 0.1}

@@ -80,7 +80,7 @@ class Rounds:
 def time_interleaved(
     implementations: Mapping[str, Work], rounds: int, *, warmup: int = 1, timer: Callable[[Work], Any] = time_once
 ) -> Rounds:
-    """Return the time each implementation once a round; every other round runs in reverse order. `warmup`: untimed
+    """Time each implementation once a round; every other round runs in reverse order. `warmup`: untimed
     rounds before, which choose kernels and fill caches; `timer`: returns the `Seconds` that some work takes."""
     for _ in range(warmup):
         for work in implementations.values():

@@ -119,7 +119,7 @@ class DepthTask(Task):
 
     @torch.no_grad()
     def trim_outliers(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, ratio: float) -> Batch:
-        """Return the trim by the error in log depth, of a head without unit after alignment by scale and shift."""
+        """Trim by the error in log depth, of a head without unit after alignment by scale and shift."""
         target, valid = self.ground_truth(batch, self.output.focal)
         if self.output.kind == "metric" and set(batch.depth_kinds) <= {"metric"}:
             errors, mask = log_ratio(prediction, target, valid)

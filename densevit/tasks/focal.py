@@ -39,7 +39,7 @@ class FocalTask(Task):
         return self.weighted_losses(step, prediction[:, 0, 0, 0], self.ground_truth(batch))
 
     def ground_truth(self, batch: Batch) -> Float[Tensor, " b"]:
-        """Return the along x; NaN where the camera is not known."""
+        """Return the focal length along x as a share of the width; NaN where the camera is not known."""
         return Camera.of(batch).values[:, 0] / batch.image.shape[-1]
 
     def image_scores(self, prediction: Float[Tensor, "b 1 1 1"], batch: Batch) -> list[Row]:

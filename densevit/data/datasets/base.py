@@ -218,7 +218,7 @@ class MixtureSource:
 
 def check_source_names(key_path: str, names: Sequence[str], sources: Sequence[MixtureSource]) -> None:
     """
-    Raise:
+    Raises:
         ConfigError: `key_path` in the config names a source that is not in the mixture.
     """
     known_names = [source.name for source in sources]
@@ -373,7 +373,7 @@ class FileDataset(Dataset):
         return None if files.normals is None else read_normals(files.normals, self.normal_axes)
 
     def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
-        """Return the camera to world, in metres."""
+        """Return the pose, camera to world, in metres."""
         return files.pose
 
     def crop_box(self, files: SampleFiles, size: Size) -> Box | None:

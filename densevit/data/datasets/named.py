@@ -55,7 +55,7 @@ def type_of_folder(root: Path) -> str:
 
 
 def find_names(base: Path) -> dict[str, str]:
-    """Return the kind -> the folder that holds it. Raises DataError if none holds images."""
+    """Map each kind to the folder that holds it. Raises DataError if none holds images."""
     folders = {kind: next((name for name in names if (base / name).is_dir()), "") for kind, names in NAMES.items()}
     if not folders["images"]:
         there = ", ".join(sorted(path.name for path in base.iterdir() if path.is_dir())[:8]) or "none"

@@ -127,7 +127,7 @@ def exists(root: Path, folder: str) -> bool:
 
 
 def strip_role_words(keys: Collection[str]) -> dict[str, str]:
-    """Return the key -> key without role words (rule 2). Raises DataError: two keys become one."""
+    """Map each key to the one without role words (rule 2). Raises DataError: two keys become one."""
     bare: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         bare[_without_roles(key)].append(key)
@@ -138,7 +138,7 @@ def strip_role_words(keys: Collection[str]) -> dict[str, str]:
 
 
 def match_names(keys: Collection[str], others: Collection[str]) -> dict[str, str]:
-    """Return the key -> the matching one of the others, for keys that have one (rules 1 and 2)."""
+    """Map each key to the matching one of the others, for keys that have one (rules 1 and 2)."""
     exact = set(keys).intersection(others)
     if len(exact) in (len(keys), len(others)):
         return {key: key for key in keys if key in exact}

@@ -146,7 +146,7 @@ def _names(class_positions: Sequence[int], names: Sequence[str], empty: str) -> 
 
 
 def _palette(class_positions: Sequence[int], classes: Sequence[Entry]) -> Palette:
-    """Return empty unless all classes have a colour."""
+    """Return the colours; empty unless all classes have a colour."""
     colours = {position: entry.colour for position, entry in zip(class_positions, classes, strict=True)}
     ordered = [colours.get(position, (0, 0, 0)) for position in range(class_positions[-1] + 1)]
     return tuple(colour for colour in ordered if colour) if None not in ordered else ()

@@ -58,12 +58,12 @@ class JoinedClasses:
 
 
 def normalised(name: str) -> str:
-    """Return the names that differ in case, spaces, `_` and `-` only are one."""
+    """Join names that differ in case, spaces, `_` and `-` only."""
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def join_by_name(sources: Mapping[str, HasClasses], classes: Sequence[str] = ()) -> JoinedClasses:
-    """Return the equal names are one class; all others are appended in the order of the data sets. `classes`: only
+    """Join equal names to one class; all others are appended in the order of the data sets. `classes`: only
     these; others are ignored."""
     names: dict[str, str] = {}
     for name in classes or [name for data in sources.values() for name in data.classes]:

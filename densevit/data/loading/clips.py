@@ -108,7 +108,7 @@ def check_video(data: Dataset) -> None:
 
 
 def videos(data: Dataset) -> dict[str, list[int]]:
-    """Return the video -> the indices of its frames, in time: those of one scene and folder, in the natural order of
+    """Map each video to the indices of its frames, in time: those of one scene and folder, in the natural order of
     names."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, name in enumerate(data.names):

@@ -56,7 +56,7 @@ class Progress:
             self.indices[slot] = IDLE
 
     def busy(self) -> dict[int, int]:
-        """Return the worker pid -> the index it is reading."""
+        """Map each worker pid to the index it is reading."""
         pairs = zip(self.pids.tolist(), self.indices.tolist(), strict=True)
         return {pid: index for pid, index in pairs if index != IDLE}
 

@@ -82,8 +82,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """Return the path -> SHA-256. Raises DataError if the file cannot be read, or a line has another format; naming the
-    line."""
+    """Map each path to its SHA-256. Raises DataError if the file cannot be read, or a line has another format; naming
+    the line."""
     checksums: dict[str, str] = {}
     try:
         lines = path.read_text().splitlines()

@@ -76,7 +76,7 @@ def summary_lines(summary: SplitSummary) -> Iterator[str]:
 
 
 def issues_by_type(issues: Sequence[Issue], level: str) -> dict[str, list[Issue]]:
-    """Return the type -> its issues, in the order of the table."""
+    """Map each type to its issues, in the order of the table."""
     groups: dict[str, list[Issue]] = {name: [] for name, type_ in ISSUE_TYPES.items() if type_.level == level}
     for issue in issues:
         if issue.level == level:

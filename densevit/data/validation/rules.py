@@ -327,7 +327,7 @@ def find_leaks(
 
 
 def _near_duplicates(train: Sequence[InspectedSample], others: Sequence[InspectedSample]) -> dict[int, int]:
-    """Return the position in `others` -> that in `train` of a sample with the same thumbnail."""
+    """Map each position in `others` to that in `train` of a sample with the same thumbnail."""
     (left, train_index), (right, other_index) = _thumbnails(train), _thumbnails(others)
     train_of: dict[int, int] = {}
     for start in range(0, len(right), ROWS):

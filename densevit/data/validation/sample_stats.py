@@ -66,7 +66,7 @@ class SampleStats:
 
 
 def label_pixels(stats: Iterable[SampleStats]) -> dict[int, int]:
-    """Return the class id -> its pixels in all label maps together."""
+    """Map each class id to its pixels in all label maps together."""
     total: Counter[int] = Counter()
     for one in stats:
         total.update(dict(one.labels or ()))

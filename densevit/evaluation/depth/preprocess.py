@@ -72,7 +72,7 @@ def paste_or_resize(
 def resize_prediction(
     prediction: Float[np.ndarray, "_ _"], size: Size, how: Resize = "corners"
 ) -> Float[np.ndarray, "_ _"]:
-    """Return the bilinear, in float64, to a map of `size`. Raises DataError if the map has another aspect ratio.
+    """Resize bilinearly, in float64, to a map of `size`. Raises DataError if the map has another aspect ratio.
 
     Args:
         how: corners: corner pixels lie on corner pixels, as AdaBins and ZoeDepth resize before they score; borders:

@@ -257,7 +257,7 @@ class Protocol:
             return lambda values: np.full_like(values, np.nan)
 
     def _finished(self, p: Float64[np.ndarray, "..."]) -> tuple[Float64[np.ndarray, "..."], int, int]:
-        """Return the clamped, every value a positive finite number; how many were not, and how many others were
+        """Return the values clamped, every one a positive finite number; how many were not, and how many others were
         clamped."""
         low, high = self.limits or (max(self.range[0], NEAREST), self.range[1])
         least, most, invalid = p.min(initial=np.inf), p.max(initial=0), 0  # NaN, if there is one
@@ -280,7 +280,7 @@ def _check(prediction: Map, depth: Map, valid: Map) -> None:
 
 
 def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.ndarray, "h w"]:
-    """Return the truncates to whole units, as a 16-bit file does; values read from one stay (0.007 * 1000 < 7 in
+    """Truncate to whole units, as a 16-bit file does; values read from one stay (0.007 * 1000 < 7 in
     float32)."""
     with np.errstate(over="ignore"):
         stored = metres * units

@@ -135,7 +135,7 @@ class Exporter(ABC):
 
 
 def head_of_each_format(writers: Mapping[str, Any], predictor: Predictor, requested: Sequence[str]) -> dict[str, str]:
-    """Return the format -> the head it is written from: the only one of its kind, or the one that is named, or `depth`.
+    """Map each format to the head it is written from: the only one of its kind, or the one that is named, or `depth`.
     Raises DataError for no such head, ConfigError for a format that no head or several are for, or a head without a
     format."""
     requested = [predictor.card.head(name) for name in requested]
@@ -264,7 +264,7 @@ class ImageExporter(Exporter):
             yield from self.start_batch(pairs)
 
     def start_batch(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pending, Sequence[Pair]]]:
-        """Yield the images that are too much together may go one by one."""
+        """Start a batch; one by one where its images are too much together."""
         first, images = pairs[0][0], [image.image for _, image in pairs]
         try:
             camera, inputs = pairs[0][1].camera, join_inputs([image.inputs for _, image in pairs])

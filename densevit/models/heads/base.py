@@ -51,7 +51,7 @@ class Activation(NamedTuple):
 
 
 def clamp_ste(x: Float[Tensor, "*shape"], low: float, high: float) -> Float[Tensor, "*shape"]:
-    """Return the clamp with a straight-through gradient, so that pixels beyond the range still learn."""
+    """Clamp with a straight-through gradient, so that pixels beyond the range still learn."""
     return x.detach().clamp(low, high) + (x - x.detach())
 
 

@@ -76,7 +76,7 @@ def rotate_hue(x: Float[Tensor, "b 3 h w"], turns: Float[Tensor, " b"]) -> Float
 
 
 def gaussian_blur(x: Float[Tensor, "b 3 h w"], sigma: Float[Tensor, " b"]) -> Float[Tensor, "b 3 h w"]:
-    """Return the separable, with a kernel of 9 pixels as in DINOv2."""
+    """Blur by a separable kernel of 9 pixels as in DINOv2."""
     b, colours, h, w = x.shape
     offsets = torch.arange(-4, 5, device=x.device)
     kernel = torch.exp(-0.5 * (offsets / sigma[:, None]) ** 2)

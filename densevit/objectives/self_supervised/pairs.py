@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.datasets.base import Dataset, dataset_fingerprint
+from densevit.data.index.paths import file_version
 from densevit.data.io.arrays import read_array
 from densevit.data.loading.clips import videos
 from densevit.data.loading.prefetch import ordered_parallel_map
@@ -72,11 +73,7 @@ class PairMeasurements:
         for frames in videos(data).values():
             for path in (path for index in frames for name, path in data.files(index).items() if name == "image"):
                 with suppress(OSError):
-                    digest.update(
-                        f"{path.absolute()} {path.stat().st_size} {path.stat().st_mtime_ns}".encode(
-                            errors="surrogateescape"
-                        )
-                    )
+                    digest.update(f"{path.absolute()} {file_version(path)}".encode(errors="surrogateescape"))
             for index in (frames[0], frames[-1]):
                 with suppress(DataError):
                     sample = data.read(index)

@@ -50,7 +50,7 @@ def embedding_rules(stem: str) -> tuple[Rule, ...]:
 
 
 def attention_rules(block: str) -> tuple[Rule, ...]:
-    """Return the names in files come first, because they are also written."""
+    """Return the names in files first, because they are also written."""
     ours = "encoder.vit.blocks.{i}.attn."
     return (
         *((f"{block}attention.attention.{long}.*", f"{ours}{short}.*") for short, long in THIRDS.items()),

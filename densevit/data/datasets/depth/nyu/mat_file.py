@@ -114,7 +114,7 @@ def published_depth(metres: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "
 
 
 def finite(metres: Shaped[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
-    """Return the contiguous; 0 where not a positive number."""
+    """Return contiguous metres; 0 where not a positive number."""
     return np.where(np.isfinite(metres) & (metres > 0), metres, 0).astype(np.float32, order="C")
 
 
