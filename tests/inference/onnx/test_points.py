@@ -85,7 +85,7 @@ def test_a_file_stands_for_its_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
 @pytest.mark.filterwarnings("ignore")
-def test_a_compiled_package_takes_them_too(tmp_path: Path) -> None:
+def test_a_compiled_package_takes_them_too(uncorrected: None, tmp_path: Path) -> None:
     export_pt2(*network(), tmp_path / "model.pt2", OnnxExportOptions(size=SIZE))
     predictor = fp32(network())
     found = load_pt2(tmp_path / "model.pt2")(images(1), points=measured(2)[:1])["depth"]
