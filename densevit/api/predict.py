@@ -87,9 +87,10 @@ def predict(
         annotations: panoptic, coco: the data set's JSON in COCO's format, whose ids of images and categories are taken.
         threshold: yolo, crops: score of instances below which they are left out; default: 0.5.
         intrinsics: fx,fy,cx,cy in pixels of images that all have the first one's size; or the file of a calibration
-            (OpenCV's, ROS' or Kalibr's YAML, JSON, COLMAP's cameras.txt), by which images are undistorted first; or a
-            CSV or JSON with a row for each image: image (or name) and fx, fy, cx, cy, or focal, or fov; and where known
-            width, height. For point clouds and models whose metres depend on the camera; default: as EXIF says.
+            (YAML of OpenCV, ROS or Kalibr, XML of OpenCV, JSON, COLMAP's cameras.txt), by which images are undistorted
+            first; or a CSV or JSON with a row for each image: image (or name) and fx, fy, cx, cy, or focal, or fov; and
+            where known width, height. For point clouds and models whose metres depend on the camera; default: as EXIF
+            says.
         points: measured points, which bring depth of any kind to metres: a CSV of u, v, depth (for several images with
             a column image or name), a PNG of LiDAR depth or a PLY; or a folder with NAME.csv, .png or .ply per image.
         points_scale: stored units per metre of a PNG of `points`.

@@ -22,11 +22,15 @@ from densevit.data.recordings.cameras import Camera, is_camera_object, read_came
 from densevit.data.recordings.layouts import LAYOUTS, Layout, find_sequences
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
-from densevit.utils.json_files import MALFORMED, read_object
+from densevit.utils.json_files import MALFORMED, read_json
 
 Pinhole = tuple[float, float, float, float]
 
-CAMERA_FILES = ("intrinsics.json", "intrinsics.yaml", "cam*.json", "cam*.yaml", "cam*.yml", "calib*.yaml", "ost.yaml")
+CAMERA_FILES = tuple(
+    f"{stem}.{suffix}"
+    for stem in ("intrinsics", "cam*", "calib*", "ost", "out_camera_data")
+    for suffix in ("json", "yaml", "yml", "xml")
+)
 
 
 @DATASETS.register("recording")
@@ -138,8 +142,8 @@ def recording_facts(
 
 
 def camera_file(folder: Path) -> tuple[Camera, str] | None:
-    """Return the camera in a JSON or YAML file of a folder, and the file's name; None where there is none."""
+    """Return the camera in one of CAMERA_FILES of a folder, and the file's name; None where there is none."""
     for path in (path for pattern in CAMERA_FILES for path in sorted(folder.glob(pattern))):
-        if path.stem == "intrinsics" or path.suffix != ".json" or is_camera_object(read_object(path)):
+        if path.stem == "intrinsics" or path.suffix != ".json" or is_camera_object(read_json(path)):
             return read_camera(path), path.name
     return None

@@ -1,7 +1,7 @@
 """Cameras as calibrators, recorders and COLMAP write them, with the distortion of their lenses.
 
 | written by                     | form                                                                               |
-| OpenCV, ROS camera_calibration | YAML or JSON: camera_matrix, distortion_coefficients, distortion_model             |
+| OpenCV, ROS camera_calibration | YAML, JSON, XML: camera_matrix, distortion_coefficients, distortion_model          |
 | ROS CameraInfo                 | YAML or JSON: k, d, distortion_model, width, height, as `ros2 topic echo` prints it|
 | Kalibr                         | YAML: intrinsics, distortion_coeffs, distortion_model, resolution                  |
 | nerfstudio, Polycam            | JSON: fl_x, fl_y, cx, cy, k1, k2, p1, p2, camera_model, w, h                       |
@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import yaml
@@ -27,10 +28,14 @@ from densevit.utils.json_files import MALFORMED, read_json
 Camera = Float64[np.ndarray, "3 3"] | CameraModel
 """A matrix, or a model where the size of the images or the distortion is written."""
 
-MATRICES = ("camera_matrix", "cameraMatrix", "K", "k", "intrinsics")
-COEFFICIENTS = ("distortion_coefficients", "distortion_coeffs", "dist_coeffs", "distCoeffs", "D", "d", "coeffs")
+LARGEST = 4_000_000  # bytes of a calibration; those with the corners of all boards have some 100,000
+MATRICES = ("camera_matrix", "Camera_Matrix", "cameraMatrix", "K", "k", "intrinsics")
+COEFFICIENTS = (
+    *("distortion_coefficients", "Distortion_Coefficients", "distortion_coeffs", "dist_coeffs", "distCoeffs"),
+    *("D", "d", "coeffs"),
+)
 NAMED = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6")  # OpenCV's order
-SIZES = (("image_height", "image_width"), ("height", "width"), ("h", "w"))
+SIZES = (("image_height", "image_width"), ("image_Height", "image_Width"), ("height", "width"), ("h", "w"))
 FISHEYE = (
     *("equidistant", "fisheye", "kannala_brandt", "kannala_brandt4"),
     *("opencv_fisheye", "radial_fisheye", "simple_radial_fisheye"),
@@ -160,17 +165,19 @@ def is_camera_object(tree: Any) -> bool:
 
 
 def read_camera(path: Path) -> Camera:
-    """Return the one camera of a file: JSON, YAML or COLMAP's cameras.txt.
+    """Return the one camera of a file: JSON, YAML, OpenCV's XML or COLMAP's cameras.txt.
 
     Raises:
         DataError: it cannot be read, or holds none or several.
     """
-    if path.suffix.lower() == ".txt":
+    if (suffix := path.suffix.lower()) == ".txt":
         cameras = read_colmap_cameras(path)
         if len(cameras) != 1:
             raise DataError(f"{path}: holds {len(cameras)} cameras; one for all images is expected.")
         return next(iter(cameras.values()))
-    tree = read_json(path) if path.suffix.lower() == ".json" else read_yaml(path)
+    if path.is_file() and (size := path.stat().st_size) > LARGEST:
+        raise DataError(f"{path}: has {size / 1e6:.1f} MB; the calibration of a camera has under {LARGEST / 1e6:.0f}.")
+    tree = read_json(path) if suffix == ".json" else read_xml(path) if suffix == ".xml" else read_yaml(path)
     if isinstance(tree, dict) and not is_camera_object(tree):  # Kalibr's camchain
         inner = [value for value in tree.values() if is_camera_object(value)]
         if len(inner) > 1:
@@ -190,6 +197,33 @@ def read_yaml(path: Path) -> Any:
         return next(iter(yaml.safe_load_all(text)), None)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, *MALFORMED) as error:
         raise DataError(f"{path}: cannot be read as YAML ({' '.join(str(error).split())[:120]}).") from None
+
+
+def read_xml(path: Path) -> dict[str, Any]:
+    """Return what OpenCV's FileStorage wrote as XML. (Its own reader ends the process where elements are nested deep.)
+
+    Raises:
+        DataError: it cannot be read, is other XML, or declares entities.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if "<!" in text.replace("<!--", ""):
+            raise ValueError("a DTD or CDATA, which OpenCV does not write")
+        root = ElementTree.fromstring(text)
+        if root.tag != "opencv_storage":
+            raise ValueError(f"OpenCV's <opencv_storage> is expected, not <{root.tag[:40]}>")
+    except (OSError, ElementTree.ParseError, *MALFORMED) as error:
+        raise DataError(f"{path}: cannot be read as XML ({' '.join(str(error).split())[:120]}).") from None
+    return {node.tag: _xml_value(node.findtext("data") or node.text or "") for node in root}
+
+
+def _xml_value(text: str) -> Any:
+    """Return a number, a string, or a list of numbers."""
+    try:
+        numbers = [float(word) for word in text.split()]
+    except ValueError:
+        return text.strip()
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def read_colmap_cameras(path: Path) -> dict[str, Camera]:

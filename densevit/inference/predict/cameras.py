@@ -39,7 +39,7 @@ def plan_cameras(items: Sequence[Item], camera: Sequence[float] | Path | Lens | 
 def is_one_camera(path: Path) -> bool:
     """Return whether a file is the calibration of one camera, not a table of images."""
     suffix = path.suffix.lower()
-    return suffix in (".yaml", ".yml", ".txt") or (suffix == ".json" and is_camera_object(read_json(path)))
+    return suffix in (".yaml", ".yml", ".xml", ".txt") or (suffix == ".json" and is_camera_object(read_json(path)))
 
 
 def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:

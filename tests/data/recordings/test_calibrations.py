@@ -1,6 +1,7 @@
 """Cameras as calibrators write them, and recordings that are undistorted by them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from densevit.data.datasets.depth.tum import Tum
 from densevit.data.datasets.folder import Folder
-from densevit.data.datasets.recording import Recording
+from densevit.data.datasets.recording import Recording, camera_file
 from densevit.data.recordings.cameras import COLMAP, camera_of_json, read_camera, read_colmap, read_colmap_cameras
 from densevit.data.recordings.distortion import CameraModel, Distortion
 from densevit.data.validation import SplitToValidate, validate
 from densevit.errors import DataError
+from densevit.inference.predict.cameras import is_one_camera
 from densevit.ops.geometry import backproject, pinhole
 
 OPENCV = """%YAML:1.0
@@ -164,6 +166,73 @@ def test_a_file_of_several_cameras_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [1\nb: 2")
     with pytest.raises(DataError, match="bad.yaml: cannot be read as YAML"):
         read_camera(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize("suffix", ["xml", "yml", "json"])
+@pytest.mark.parametrize("fisheye", [0, 1])
+def test_what_opencv_stores_is_read(fisheye: int, suffix: str, tmp_path: Path) -> None:
+    """As OpenCV's samples/cpp/tutorial_code/calib3d/camera_calibration writes its out_camera_data.xml."""
+    k = [-0.2, 0.03, 0.001, -0.002] if fisheye else [-0.2, 0.03, 0.001, -0.002, 0.004]
+    storage = cv2.FileStorage(str(tmp_path / f"out_camera_data.{suffix}"), cv2.FILE_STORAGE_WRITE)
+    for key, value in {
+        "calibration_time": "Thu Nov 26 01:43:15 2026", "image_width": 64, "image_height": 48, "flags": 4,
+        "fisheye_model": fisheye, "camera_matrix": pinhole(50.0, 51.0, 30.0, 25.0),
+        "distortion_coefficients": np.array(k)[:, None], "image_points": np.zeros((2, 3, 2), np.float32),
+    }.items():  # fmt: skip
+        storage.write(key, value)
+    if suffix != "json":  # JSON has no comments
+        storage.writeComment("flags: +fix_aspectRatio")
+    storage.release()
+    camera, name = camera_file(tmp_path) or (None, "")
+    assert name == f"out_camera_data.{suffix}" and isinstance(camera, CameraModel) and camera.distortion is not None
+    assert (camera.fx, camera.fy, camera.cx, camera.cy, camera.size) == (50.0, 51.0, 30.0, 25.0, (48, 64))
+    expected = Distortion("fisheye", tuple(k), fisheye=True) if fisheye else replace(BENT, model="radtan")
+    assert camera.distortion == expected and is_one_camera(tmp_path / name)
+
+
+def opencv_xml(inner: str, head: str = "") -> str:
+    return f'<?xml version="1.0"?>\n{head}<opencv_storage>{inner}</opencv_storage>\n'
+
+
+def test_names_of_opencv_2_and_metashape_are_read(tmp_path: Path) -> None:
+    matrix = '<{0} type_id="opencv-matrix"><rows>{1}</rows><cols>{2}</cols><dt>d</dt><data>\n {3}</data></{0}>'
+    inner = "<image_Width>64</image_Width><image_Height>48</image_Height>"
+    inner += matrix.format("Camera_Matrix", 3, 3, "50. 0. 30. 0. 51. 25. 0. 0. 1.")
+    inner += matrix.format("Distortion_Coefficients", 5, 1, "-0.2 0.03 0.001 -0.002 4e-3")
+    (tmp_path / "camera.xml").write_text("\ufeff" + opencv_xml(inner).replace("\n", "\r\n"), encoding="utf-8")
+    assert read_camera(tmp_path / "camera.xml") == replace(EXPECTED, distortion=replace(BENT, model="radtan"))
+
+
+BOMB = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
+    f"<!ENTITY {name} '{10 * f'&{inner};'}'>" for inner, name in zip("abcdefghi", "bcdefghij", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no element found"),
+        (opencv_xml("<fx>5</fx>")[:-20], "not well-formed|unclosed token"),
+        (opencv_xml("<fx>50</fx>"), "expected fx, fy, cx, cy or a 3 x 3 matrix"),
+        (opencv_xml("<a>" * 200_000 + "</a>" * 200_000), "expected fx, fy, cx, cy"),  # ends cv2.FileStorage's process
+        (opencv_xml("<camera_matrix><data>1 2 x</data></camera_matrix>"), "expected fx, fy, cx, cy"),
+        (opencv_xml("<fx>&j;</fx>", BOMB + "]>"), "a DTD"),
+        (opencv_xml("<fx>&x;</fx>", "<!DOCTYPE x [<!ENTITY x SYSTEM 'file:///etc/hostname'>]>"), "a DTD"),
+        ("<calibration><fx>50</fx></calibration>", "<opencv_storage> is expected, not <calibration>"),
+        (opencv_xml("<fx>50</fx>" * 400_000), "has 4.4 MB; the calibration of a camera has under 4"),
+    ],
+    ids=["empty", "cut", "no_camera", "deep", "no_numbers", "entities", "external_entity", "other", "huge"],
+)
+def test_damaged_xml_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "camera.xml").write_text(text)
+    with pytest.raises(DataError, match=f"camera.xml: .*({message})"):
+        read_camera(tmp_path / "camera.xml")
+
+
+def test_json_beside_the_images_that_is_no_calibration_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "cameras.json").write_text("[]")  # of a splatting program
+    (tmp_path / "calibration.json").write_text('{"fx": 50, "fy": 51, "cx": 30, "cy": 25}')
+    assert (camera_file(tmp_path) or (0, ""))[1] == "calibration.json"
 
 
 def room(matrix: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
