@@ -44,7 +44,7 @@ def add_clutter(
 
 
 def put(rng: np.random.Generator, build: Builder, floor: FreeFloor, thing: Thing) -> tuple[float, float] | None:
-    """Add a thing at a random free place and returns that, or None where none is free."""
+    """Add a thing at a random free place and return that, or None where none is free."""
     spot, angle = floor.spot(rng, max(thing.size[:2]) / 2), float(rng.uniform(0, 2 * np.pi))
     corners = footprint(spot, thing.size[:2], angle)
     if not floor.fits(corners):

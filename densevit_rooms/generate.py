@@ -213,7 +213,7 @@ def check_walk(fps: float | None, movers: int, views: int, variety: str = "demo"
 
 
 def _prepare_root(root: Path, meta: dict[str, Any], overwrite: bool) -> None:
-    """Check that `root` is empty or holds a part of the same data set, and makes its folders."""
+    """Check that `root` is empty or holds a part of the same data set, and make its folders."""
     if root.exists() and not root.is_dir():
         raise DataError(f"{root}: is a file; a data set needs a folder.")
     if root.is_dir() and any(root.iterdir()):

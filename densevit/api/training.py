@@ -206,7 +206,7 @@ def write_report(plan: Plan, trainer: Trainer, opening: str, device: torch.devic
 
 
 def overfit_one_batch(draft: Draft) -> str:
-    """Train on the first batch only and writes nothing; returns the verdict. Raises Diverged if it is not learned."""
+    """Train on the first batch only and write nothing; return the verdict. Raises Diverged if it is not learned."""
     poll(NOT_STARTED)
     plan = planning.resolve_plan(draft)
     with distributed.process_group(plan.run.device) as world:

@@ -22,7 +22,7 @@ def serving(
     host: str = "127.0.0.1",
     port: int | None = None,
 ) -> Iterator[str]:
-    """Serve the page inside the block; yields its address. What visitors gave is removed at the end. `port`: None for
+    """Serve the page inside the block; yield its address. What visitors gave is removed at the end. `port`: None for
     a free one from 7860 on. Raises ConfigError: Gradio is not installed; the address cannot be served at."""
     require_packages("gradio", extra="app")
     with TemporaryDirectory(prefix="densevit-app-") as folder, removed_at_exit(Path(folder)):

@@ -143,7 +143,7 @@ def is_ours(path: str | Path) -> bool:
 
 
 def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None) -> tuple[DenseModel, ModelCard]:
-    """Build an opened checkpoint and loads it strictly; low-rank updates are merged into the weights. Raises
+    """Build an opened checkpoint and load it strictly; low-rank updates are merged into the weights. Raises
     CheckpointError: also if a weight is NaN."""
     if bad := [name for name, tensor in opened.tensors.items() if tensor.is_floating_point() and tensor.isnan().any()]:
         raise CheckpointError(f"{opened.path}: {len(bad)} of its tensors hold NaN: {', '.join(bad[:5])}.")
@@ -275,7 +275,7 @@ class InitCheckpoint:
         return open_checkpoint(self.model.init_from, **options)
 
     def load_into(self, model: DenseModel, spec: ModelSpec) -> str:
-        """Load what fits into a new model; says what was taken and what is new.
+        """Load what fits into a new model; say what was taken and what is new.
 
         The weights are let go, so that training does not hold them twice; a second model reads them anew. Raises
         CheckpointError: see `PartialLoader`.

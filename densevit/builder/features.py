@@ -97,7 +97,7 @@ def _fill(
     world: DistributedContext,
     workers: int,
 ) -> list[str]:
-    """Encode this process's share of the views; returns the hashes of all of its share."""
+    """Encode this process's share of the views; return the hashes of all of its share."""
     options = plan.run.data.cache_features
     assert options is not None
     keys = [(view, index) for view in range(options.views) for index in range(len(samples.dataset))]

@@ -78,7 +78,7 @@ class Draft:
 
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocument]:
-    """Read a config and checks its own tree. Raises ConfigError: every error at once."""
+    """Read a config and check its own tree. Raises ConfigError: every error at once."""
     document = YamlDocument.read(find_config(path))
     for item in overrides:
         document.override(item)

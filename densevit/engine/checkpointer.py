@@ -100,7 +100,7 @@ class Checkpointer:
         self.saved_at = self.state.step
 
     def close(self) -> None:
-        """Wait for the checkpoint that is being written, and raises what went wrong with it."""
+        """Wait for the checkpoint that is being written, and raise what went wrong with it."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
@@ -132,7 +132,7 @@ class Checkpointer:
         world.on_main(lambda: self.folder.add(path, manifest, hashes))
 
     def load(self, path: Path, manifest: Manifest) -> None:
-        """Load a verified checkpoint, and says where data or config differ from those that wrote it. Raises
+        """Load a verified checkpoint, and say where data or config differ from those that wrote it. Raises
         CheckpointError if it is of another model, or lacks something."""
         if self.state.world.is_main:
             if manifest.data != self.data:
@@ -203,7 +203,7 @@ class CheckpointFolder:
     def save(
         self, weights: Mapping[str, Tensor], card: ModelCard, config: str, state: Mapping[str, Any], manifest: Manifest
     ) -> Path:
-        """Write a checkpoint, reads it back, moves the links, then prunes, so that a crash loses no earlier one.
+        """Write a checkpoint, read it back, move the links, then prune, so that a crash loses no earlier one.
         Raises CheckpointError if a weight is not finite, or what came back from the disk is not what was written.
         Raises StorageError if the disk is full or read-only."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ class CheckpointFolder:
         return self.folder / f"step-{step:08d}"
 
     def add(self, path: Path, manifest: Manifest, verified: Collection[str] = ()) -> None:
-        """Read a new checkpoint back, moves the links, then prunes. `verified`: files that were read back already."""
+        """Read a new checkpoint back, move the links, then prune. `verified`: files that were read back already."""
         checkpoint.verify(path, verified)
         self._link("last", path)
         if self._is_best(manifest):

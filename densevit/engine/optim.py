@@ -162,6 +162,6 @@ def learning_rates(optim: Optim, schedule: Schedule, steps: int) -> tuple[Learni
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float, encoder_rate: float) -> None:
-    """`encoder_rate`: for groups that are marked by `encoder`."""
+    """Set the learning rate of each parameter group; `encoder_rate` is that of groups with the key `encoder`."""
     for group in optimizer.param_groups:
         group["lr"] = (encoder_rate if group.get("encoder") else rate) * group["scale"]

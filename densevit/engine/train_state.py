@@ -244,7 +244,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Load moments from the state, and keeps learning rates, weight decay and betas of the present config. Raises
+    """Load moments from the state, and keep learning rates, weight decay and betas of the present config. Raises
     KeyError if a parameter's state lacks what the others have. Raises ValueError if it is of another optimiser, or of
     other parameters."""
     groups, saved = optimizer.param_groups, state["param_groups"]

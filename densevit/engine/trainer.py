@@ -135,7 +135,7 @@ class Trainer:
         return state.scores
 
     def _begin(self, val: Validation | None, log: MetricLogger, stop: Event) -> None:
-        """A run that was stopped during validation begins with that validation."""
+        """Repeat the validation during which an earlier run was stopped."""
         state = self.state
         _, stopping = self.world.all_reduce_flags(True, stop.is_set())
         if not stopping and state.step and self._validation_due(val):

@@ -236,7 +236,7 @@ Visitor = Callable[[Float[Tensor, "b heads n n"]], object]
 
 
 def visit_attention_weights(vit: nn.Module, image: Float[Tensor, "b c h w"], visit: Visitor) -> None:
-    """Run `vit` once and calls `visit` with each layer's weights, from the first on.
+    """Run `vit` once and call `visit` with each layer's weights, from the first on.
 
     For every class of timm whose attention applies `attn_drop` to its weights and has a switch for the fused kernel:
     VisionTransformer (AugReg, DeiT, DINOv2, CLIP, SigLIP, MAE), Eva (EVA, EVA-02, DINOv3) and Beit. Raises ConfigError:

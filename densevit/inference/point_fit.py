@@ -185,7 +185,8 @@ class Interpolation:
 
     @cached_property
     def linear(self) -> Callable[[Queries], Float64[np.ndarray, "m k"]]:
-        """On the triangles of the points and the corners of the image, of which kriging or the nearest point tells."""
+        """Interpolate on the triangles of the points and the corners of the image, which get the value of kriging or
+        of the nearest point."""
         from scipy.interpolate import LinearNDInterpolator
 
         h, w = self.size

@@ -340,7 +340,7 @@ class Predictor(HubMixin):
         return [ratio * (x1 - x0) for ratio in ratios.flatten().tolist()]
 
     def to_tensor(self, images: UInt8[np.ndarray, "b h w 3"]) -> Float[Tensor, "b 3 h w"]:
-        """On the device, but for images that are resized as bytes, by the CPU."""
+        """Move images to the device, but for those that the CPU resizes as bytes."""
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.
         there = torch.device("cpu") if self.card.resize.round_to_uint8 else self.device
         return upload(torch.from_numpy(images), there).permute(0, 3, 1, 2).float().div_(255)

@@ -55,7 +55,7 @@ def check_output(path: Path, *, overwrite: bool = False) -> None:
 
 
 def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedPackage:
-    """Compile the file for this machine's processor, runs it, and keeps it only if its outputs are those of torch.
+    """Compile the file for this machine's processor, run it, and keep it only if its outputs are those of torch.
     Raises ConfigError, DataError: no such head, a size that does not fit, or a network that cannot be compiled; nothing
     is written. Raises StorageError if the disk is full."""
     card, options = check_options(card, options)

@@ -86,7 +86,7 @@ class LoraLinear(nn.Linear):
 
 
 def add_lora(encoder: nn.Module, options: Lora) -> None:
-    """Freeze an encoder, and gives its attention and MLP layers updates to train. Raises ConfigError if it has no such
+    """Freeze an encoder, and give its attention and MLP layers updates to train. Raises ConfigError if it has no such
     layers, or one is smaller than the rank."""
     pattern = re.compile("|".join(LAYERS[name] for name in options.layers) or "(?!)")
     modules = dict(encoder.named_modules())

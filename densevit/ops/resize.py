@@ -301,7 +301,7 @@ def areas(before: int, after: int) -> tuple[Float[Tensor, "after before"]]:
 
 
 def pad_to_multiple(x: Float[Tensor, "b c h w"], multiple: int) -> tuple[Float[Tensor, "b c height width"], Size]:
-    """Pad with zeros on all sides until both sides are multiples; returns where the image now begins."""
+    """Pad with zeros on all sides until both sides are multiples; return where the image now begins."""
     h, w = x.shape[-2:]
     height, width = h + -h % multiple, w + -w % multiple
     top, left = offset = centre((h, w), (height, width))

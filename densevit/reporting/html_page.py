@@ -29,7 +29,7 @@ def render(template: str, **values: object) -> Markup:
 
 
 def write_page(path: str | Path, template: str, *, title: str, subtitle: str = "", **values: object) -> Path:
-    """Render a page that extends `base.html`, with date, version and command under its title, and writes it. Raises
+    """Render a page that extends `base.html`, with date, version and command under its title, and write it. Raises
     StorageError if it cannot be written."""
     head = {"title": title, "subtitle": subtitle, "versions": versions(), "command": command_line()}
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")

@@ -72,7 +72,7 @@ def make_folder(path: str | Path) -> Path:
 
 
 def check_can_create(path: str | Path) -> None:
-    """Say whether `make_folder` would fail, before hours of work rather than after them; makes nothing. Raises
+    """Say whether `make_folder` would fail, before hours of work rather than after them; make nothing. Raises
     StorageError if it would."""
     parent, unfit = nearest_folder(Path(path))
     if unfit:
@@ -166,7 +166,7 @@ def temporary_folder(path: str | Path) -> Iterator[Path]:
 
 
 def remove_stale_temporaries(folder: str | Path) -> list[Path]:
-    """Remove temporaries that dead processes of this machine left in `folder`; returns what it removed.
+    """Remove temporaries that dead processes of this machine left in `folder`; return what it removed.
 
     A folder that was set aside for one that never came is put back.
     """

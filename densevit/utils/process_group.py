@@ -33,7 +33,7 @@ class ProcessGroup:
         return values
 
     def on_all(self, work: Callable[[], T]) -> list[T]:
-        """Run `work` on every process and returns all results by rank; the first error is raised on all of them."""
+        """Run `work` on every process and return all results by rank; the first error is raised on all of them."""
         value: tuple[T, ...] = ()
         error: Exception | None = None
         try:
@@ -47,7 +47,7 @@ class ProcessGroup:
         return [value[0] for value, _ in results]
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """Run `work` on rank 0 and returns its result on every process; its error is raised on all of them."""
+        """Run `work` on rank 0 and return its result on every process; its error is raised on all of them."""
         return self.on_all(work if self.is_main else cast(Callable[[], T], lambda: None))[0]
 
 

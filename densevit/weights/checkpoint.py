@@ -140,7 +140,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, verified: Collection[str] = ()) -> Manifest:
-    """Read the manifest and checks every byte against it, except of the files in `verified`. Raises CheckpointError
+    """Read the manifest and check every byte against it, except of the files in `verified`. Raises CheckpointError
     naming the file that is missing or differs; or the folder has another step's name."""
     manifest = read_manifest(folder)
 

@@ -34,7 +34,7 @@ class PartialLoader:
         self.new: list[str] = []
 
     def load_matching(self) -> str:
-        """Load, and returns a report of what was loaded and what is new. Raises CheckpointError if the encoder is not
+        """Load, and return a report of what was loaded and what is new. Raises CheckpointError if the encoder is not
         the file's, or a conditioning of the same options does not fit."""
         theirs = self.published.model
         mine, other = self.spec["encoder"]["type"], theirs["encoder"]["type"]

@@ -164,7 +164,7 @@ def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard
 
 
 def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard, *, private: bool = False) -> str:
-    """Save to a repository `owner/name` on the hub, made where there is none; returns its address. Raises
+    """Save to a repository `owner/name` on the hub, made where there is none; return its address. Raises
     CheckpointError: not reachable, or refused; with the hub's reason."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError

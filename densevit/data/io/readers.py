@@ -251,7 +251,7 @@ def is_batch(images: object) -> TypeGuard[Iterable[ImageLike]]:
 
 
 def as_rgb(image: object) -> Rgb:
-    """Read, applies the EXIF orientation and converts. Raises DataError if it cannot be read, or is no image; the
+    """Read, apply the EXIF orientation and convert. Raises DataError if it cannot be read, or is no image; the
     message says what came and what would fit."""
     if isinstance(image, (str, os.PathLike)):
         return read_image(image)

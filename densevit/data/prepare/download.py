@@ -120,7 +120,7 @@ def download(
     accept_terms: bool = False,
     keep_archives: bool = False,
 ) -> Path:
-    """Fetch a published data set, checks it and unpacks it where its reader looks.
+    """Fetch a published data set, check it and unpack it where its reader looks.
 
     >>> densevit.data.download("diode")  # doctest: +SKIP
 

@@ -82,7 +82,7 @@ def _download(url: str, part: Path) -> None:
 
 
 def _receive(url: str, part: Path, bar: Any) -> bool:
-    """Appends what one connection brings; whether the file is whole."""
+    """Append what one connection brings; return whether the file is whole."""
     have = size_of(part)
     request = urllib.request.Request(url, headers={"User-Agent": "densevit", "Accept-Encoding": "identity"})
     if have:

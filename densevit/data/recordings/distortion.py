@@ -46,7 +46,7 @@ class Distortion:
 
     @cached_property
     def _polynomials(self) -> tuple[Polynomial, Polynomial]:
-        """Numerator and denominator of the radial factor, of the squared distance or angle."""
+        """Return numerator and denominator of the radial factor, of the squared distance or angle."""
         split = len(self.radial) if self.fisheye else 3
         return Polynomial([1.0, *self.radial[:split]]), Polynomial([1.0, *self.radial[split:]])
 
@@ -169,7 +169,7 @@ class PinholeView:
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Columns and rows of the taken image, of a shape that broadcasts to h w."""
+        """Return columns and rows of the taken image, of a shape that broadcasts to h w."""
         if self.u is None or self.v is None:
             h, w = self.camera.size or (0, 0)
             return np.arange(w), np.arange(h)[:, None]

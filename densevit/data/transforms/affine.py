@@ -68,7 +68,7 @@ def _slice(array: np.ndarray, axis: int, start: int, count: int, outside: float)
 
 
 def _warp(array: np.ndarray, step: AffineStep, outside: float) -> np.ndarray:
-    """Resamples: images (8-bit, h w 3) linearly, maps to the nearest."""
+    """Resample images (8-bit, h w 3) linearly, maps to the nearest."""
     h, w = step.size
     image = array.ndim == 3 and array.dtype == np.uint8
     array, move = _shrink(array, step.matrix) if image else (array, step.matrix)

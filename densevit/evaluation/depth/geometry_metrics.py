@@ -133,7 +133,7 @@ def _evenly(side: int, ratio: float) -> np.ndarray:
 
 
 def _distances(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From each point to the nearest of the other cloud."""
+    """Return the distance from each point to the nearest of the other cloud."""
     from scipy.spatial import cKDTree  # scikit-image's and albumentations' own requirement
 
     trees: list[Any] = [cKDTree(one), cKDTree(other)]

@@ -142,7 +142,7 @@ class AutoRuntimeModule(ExternalRuntimeModule):
         return self.spent.get(key, (0, 0.0))[1] * (1 - self.share) > self.start
 
     def prepare(self, key: Sizes, image: Tensor, inputs: ModelInputs) -> None:
-        """Convert the network for this size once that pays, and keeps it if it is faster than torch was."""
+        """Convert the network for this size once that pays, and keep it if it is faster than torch was."""
         if not self.pays(key):
             return
         images, seconds = self.spent[key]

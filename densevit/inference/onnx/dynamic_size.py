@@ -119,7 +119,7 @@ class NetworkSizes(nn.Module):
         return size, (torch.zeros(h, w), grid) if RESIZED in self.names else (grid,)
 
     def forward(self, image: Tensor) -> tuple[Int64[Tensor, "2"], ...]:
-        """In the order of `names`."""
+        """Return the resized size and the grid of patches of images, in the order of `names`."""
         sides = image.shape[self.rows : self.rows + 2]
         size = torch.stack([torch.scalar_tensor(side, dtype=torch.int64) for side in sides])
         mode, bound = self.config.mode, self.config.size

@@ -124,7 +124,7 @@ def check_output(path: Path, *, overwrite: bool = False) -> None:
 
 
 def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedModel:
-    """Write the file, runs it in ONNX Runtime, and keeps it only if its outputs are those of torch. Raises
+    """Write the file, run it in ONNX Runtime, and keep it only if its outputs are those of torch. Raises
     ConfigError, DataError: no such head, a size that does not fit, or a network that ONNX cannot express; nothing is
     written. Raises StorageError if the disk is full."""
     card, options = check_options(card, options)

@@ -33,7 +33,7 @@ RECIPES: Mapping[str, tuple[str, ...]] = {
 def quantize(
     path: Path, output: Path, recipe: str, images: Sequence[np.ndarray], about: Mapping[str, str]
 ) -> list[str]:
-    """Write an int8 file, and returns the names of the layers that stay in floating point. `images`: to calibrate on,
+    """Write an int8 file, and return the names of the layers that stay in floating point. `images`: to calibrate on,
     each as the file takes one; `about`: metadata beside those of the file at `path`."""
     import nncf
     import onnx

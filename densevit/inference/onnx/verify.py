@@ -70,8 +70,8 @@ def errors_against_torch(
 
 
 def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advice: str) -> None:
-    """`what`: that differs, and `advice`: for the message. Raises ConfigError if the largest of the errors is over the
-    tolerance, or not a number."""
+    """Raise ConfigError if the largest of the errors is over the tolerance, or not a number. The message says that
+    `what` differs, and gives `advice`."""
     worst = max(errors, key=lambda name: errors[name])
     if not errors[worst] <= tolerance:
         raise ConfigError(

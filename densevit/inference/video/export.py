@@ -296,7 +296,7 @@ class ClipExport:
             write_text(self.work / PROGRESS, json.dumps(asdict(self.done)))
 
     def join(self) -> None:
-        """Join the segments into the files of the clip, and removes them."""
+        """Join the segments into the files of the clip, and remove them."""
         spec = self.predictor.card.outputs
         times = np.array(self.done.times, np.float64)
         size = (self.done.size[0], self.done.size[1])

@@ -119,7 +119,7 @@ class Stabilizer:
         self.cuts = 0
 
     def push(self, image: Rgb, values: Map) -> list[Map]:
-        """Take the next frame; returns the maps that are ready: none, or the one from `future` frames ago.
+        """Take the next frame; return the maps that are ready: none, or the one from `future` frames ago.
 
         A frame of another size begins anew, like a cut; what was held back comes first.
         """

@@ -85,7 +85,7 @@ class ClipWindows:
         self.last: SeenFrame | None = None
 
     def push(self, image: Rgb) -> list[Maps]:
-        """Take the next frame; returns the maps that are ready."""
+        """Take the next frame; return the maps that are ready."""
         done: list[Maps] = []
         seen = SeenFrame(image, shrink_gray(image))
         if self.last is not None and (self.last.image.shape != image.shape or is_cut(self.last, seen)):
@@ -111,7 +111,7 @@ class ClipWindows:
         return [seen for seen in keys[: self.keys] if not any(seen is other for other in last)] + last
 
     def run(self) -> list[Maps]:
-        """Predict the frames that wait, and returns the maps that will not change any more."""
+        """Predict the frames that wait, and return the maps that will not change any more."""
         context = self.context()
         images = [*(seen.image for seen in context), *self.waiting]
         maps, features = self.predict(images, [seen.features for seen in context])

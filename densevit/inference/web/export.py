@@ -186,7 +186,7 @@ def check_runtime(package: Path | None) -> None:
 
 
 def copy_runtime(source: Path | None, folder: Path) -> str:
-    """Copy the files of `FILES` into `folder`; returns their version. `source`: the package as a folder or as a .tgz;
+    """Copy the files of `FILES` into `folder`; return their version. `source`: the package as a folder or as a .tgz;
     None fetches it by npm. Raises ConfigError: npm fails, or the package has other files than these."""
     with unpacked(source) as package:
         missing = [name for name in FILES if not (package / name).is_file()]

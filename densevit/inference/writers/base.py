@@ -97,7 +97,7 @@ class MapWriter:
         that are there, in the order of the images."""
 
     def write(self, path: Path, frame: PredictedMap) -> int:
-        """Write the file and returns how many valid values the format cannot hold; they are written as not valid."""
+        """Write the file and return how many valid values the format cannot hold; they are written as not valid."""
         write_bytes(path, self.encode(frame))
         return 0
 

@@ -56,7 +56,7 @@ class MaskAnnealing(nn.Module):
         self.register_buffer("progress", torch.zeros(()), persistent=False)
 
     def on_train_step(self, progress: float) -> None:
-        """Called before each training step with the fraction of the run that is done."""
+        """Receive the fraction of the run that is done, before each training step."""
         self.progress.fill_(progress)
 
     def probability(self, block: int) -> Float[Tensor, ""]:

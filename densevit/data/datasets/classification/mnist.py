@@ -103,7 +103,7 @@ def unzip(source: Path, target: Path) -> Path:
 
 
 def fetch(root: Path) -> Path:
-    """Download what is missing; returns the folder it stands in."""
+    """Download what is missing; return the folder it stands in."""
     from torchvision.datasets import MNIST
 
     try:

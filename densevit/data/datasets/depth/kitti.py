@@ -72,7 +72,7 @@ class Kitti(FileDataset):
         list_file: Path | None = None,
         subset: Subset = "full",
     ) -> None:
-        """Find the folders and checks that every file of the split is there.
+        """Find the folders and check that every file of the split is there.
 
         Args:
             depth_root: where the annotated depth is, when not under `root`.

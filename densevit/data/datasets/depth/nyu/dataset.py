@@ -61,7 +61,7 @@ class Nyu(FileDataset):
         list_file: Path | None = None,
         subset: Subset = "full",
     ) -> None:
-        """Find the files and checks that all are there.
+        """Find the files and check that all are there.
 
         Args:
             root: default `nyu` (densevit.data.datasets.base.resolve_root); the .mat itself will do too.
