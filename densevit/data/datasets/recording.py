@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, Root, resolve_root
-from densevit.data.index.paths import SampleFiles, Subset
+from densevit.data.index.paths import Listing, SampleFiles, Subset
 from densevit.data.recordings.blocks import ValFraction, split_blocks
 from densevit.data.recordings.cameras import Camera, is_camera_object, read_camera
-from densevit.data.recordings.layouts import LAYOUTS, Layout, find_sequences
+from densevit.data.recordings.layouts import LAYOUTS, TRAJECTORIES, Layout, find_sequences
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 from densevit.utils.json_files import MALFORMED, read_json
@@ -69,7 +69,7 @@ class Recording(FileDataset):
             depth_camera: those of the depth maps, where another camera took them.
             every: takes only every n-th frame.
             max_gap: seconds that may lie between an image and its depth or pose.
-            require_depth: false takes frames without depth, too, of layouts with poses: arkit, colmap, frames, nerf.
+            require_depth: false takes images without depth, too.
 
         Raises:
             DataError: no sequence in a known layout, or a damaged one; naming the file.
@@ -86,8 +86,14 @@ class Recording(FileDataset):
             raise DataError(
                 f"{self.root}: no recording in a known layout ({known}); `densevit list components data_set recording`."
             )
+        scales = {layout.depth_scale: f"{layout.name} {layout.depth_scale:g}" for _, layout in found}
+        if len(scales) > 1 and not depth_scale:
+            raise DataError(
+                f"{self.root}: its sequences have several units of depth ({', '.join(scales.values())} a metre). "
+                "Name those of one layout in `sequences`, or set `depth_scale` for all."
+            )
         self.depth_scale = depth_scale or found[0][1].depth_scale
-        samples, sources = [], set[str]()
+        samples, sources, without, listing = [], set[str](), 0, Listing()
         shared = (pinhole(*camera), "`camera`") if camera else camera_file(self.root)
         for path, layout in found:
             try:
@@ -96,8 +102,8 @@ class Recording(FileDataset):
                 raise
             except MALFORMED as error:
                 raise DataError(f"{path}: a damaged recording of layout {layout.name} ({error!s:.300}).") from error
-            if not require_depth:
-                frames = [f if f.depth and f.depth.is_file() else replace(f, depth=None) for f in frames]
+            frames = [f if f.depth and f.depth in listing else replace(f, depth=None) for f in frames]
+            without += sum(frame.depth is None for frame in frames)
             frames = [frame for frame in frames if frame.depth is not None or not require_depth][::every]
             fallback, source = (None if camera else camera_file(path)) or shared or (None, "")
             other = pinhole(*depth_camera) if depth_camera else None
@@ -115,7 +121,9 @@ class Recording(FileDataset):
         if not samples:
             raise DataError(f"{self.root}: no frame of '{split}' has depth; `require_depth: false` takes them without.")
         self.split_by_fraction = split != "all"  # a sequence is then in both splits
-        self.facts = recording_facts(found, samples, split, sources)
+        taken = "left out; `require_depth: false` takes them" if require_depth else "taken, too"
+        unmeasured = [f"images without a depth map: {without:,}, {taken}"] if without else []
+        self.facts = [*recording_facts(found, samples, split, sources, max_gap), *unmeasured]
         super().__init__(samples, subset, f"recording '{split}' in {self.root}")
 
     def scene(self, index: int) -> str:
@@ -123,7 +131,11 @@ class Recording(FileDataset):
 
 
 def recording_facts(
-    found: Sequence[tuple[Path, Layout]], samples: Sequence[SampleFiles], split: str, sources: Set[str]
+    found: Sequence[tuple[Path, Layout]],
+    samples: Sequence[SampleFiles],
+    split: str,
+    sources: Set[str],
+    max_gap: float,
 ) -> list[str]:
     """Return what was found, for `check-data`. `sources`: where cameras come from, "" where they are not known."""
     layouts = ", ".join(dict.fromkeys(layout.name for _, layout in found))
@@ -132,11 +144,15 @@ def recording_facts(
     camera = f"of {known:,} of them from {' and '.join(sorted(filter(None, sources)))}"
     if not known:
         camera = "unknown: write intrinsics.json or set `camera`"
+    timed = any(files.time is not None for files in samples)
+    trajectory = next((name for path, _ in found for name in TRAJECTORIES if (path / name).is_file()), "")
+    why = f"none within `max_gap`, {max_gap:g} s" if timed else "matched by time, and the images' names are no times"
+    why = f" ({trajectory}: {why})" if posed < len(samples) and trajectory else ""
     rated = sum(bool(files.masks) for files in samples)
     confidence = [f"confidence of {rated:,} depth maps; where it is 0 (low), depth is not measured"] if rated else []
     return [
         f"{len(found):,} sequences, layout {layouts}{blocks}",
-        f"poses of {posed:,} of {len(samples):,} images; camera {camera}",
+        f"poses of {posed:,} of {len(samples):,} images{why}; camera {camera}",
         *confidence,
     ]
 

@@ -377,7 +377,7 @@ def file_digest(path: Path) -> str:
 
 def natural_order(path: Path | str) -> list[tuple[int, str]]:
     """Return `frame2` before `frame10`; the key of a file's name."""
-    return [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", Path(path).name)]
+    return [(int(word), "") if word.isdecimal() else (0, word) for word in re.split(r"(\d+)", Path(path).name)]
 
 
 def size_problem(when: str, image: np.ndarray, first: tuple[int, ...]) -> str:

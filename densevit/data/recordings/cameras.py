@@ -265,6 +265,8 @@ def read_colmap(folder: Path) -> dict[str, tuple[Pose, Camera]]:
     cameras, found = read_colmap_cameras(folder / "cameras.txt"), {}
     rows = read_lines(folder / "images.txt", "COLMAP's text model")
     for number, line in rows[::2]:
+        if not line.strip():
+            continue
         try:
             _, w, x, y, z, *position, camera, name = line.split(maxsplit=9)
             pose = np.linalg.inv(pose_of([float(v) for v in position], [float(v) for v in (x, y, z, w)]))

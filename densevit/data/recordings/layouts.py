@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from densevit.data.index.manifest import read_table
+from densevit.data.index.manifest import CAMERA, read_table
 from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, match_names
-from densevit.data.index.paths import check_inside
+from densevit.data.index.paths import check_inside, glob_visible
 from densevit.data.io.video import natural_order
 from densevit.data.recordings.cameras import Camera, camera_of_json, read_colmap
 from densevit.data.recordings.poses import (
@@ -108,11 +108,11 @@ def with_trajectory(frames: list[Frame], path: Path, max_gap: float) -> list[Fra
 
 def read_tum(folder: Path, max_gap: float) -> list[Frame]:
     images, depths = read_stamps(folder / "rgb.txt"), read_stamps(folder / "depth.txt")
-    pairs = associate(list(images), list(depths), max_gap)
+    times, maps = sorted(images), list(depths.values())
+    pairs = {times[i]: maps[j] for i, j in associate(times, list(depths), max_gap)}
     if not pairs:
         raise DataError(f"{folder}: no image and depth map within {max_gap} s of each other.")
-    times, image_files, depth_files = list(images), list(images.values()), list(depths.values())
-    frames = [Frame(image_files[i].stem, image_files[i], depth_files[j], times[i]) for i, j in pairs]
+    frames = [Frame(images[time].stem, images[time], pairs.get(time), time) for time in times]
     return with_trajectory(frames, folder / "groundtruth.txt", max_gap)
 
 
@@ -124,12 +124,12 @@ def read_stamps(path: Path) -> dict[float, Path]:
     """
     found: dict[float, Path] = {}
     for number, line in read_lines(path, "the list"):
-        words = line.split()
-        if not words:
+        if not line.strip():
             continue
         try:
-            time, name = float(words[0]), words[1]
-        except (ValueError, IndexError):
+            stamp, name = line.strip().split(maxsplit=1)
+            time = float(stamp)
+        except ValueError:
             raise DataError(f"{path}:{number}: expected TIME FILE, got {line[:80]!r}.") from None
         found[time] = path.parent / check_inside([name], path)[0]
     return found
@@ -155,21 +155,21 @@ def read_scannet(folder: Path, max_gap: float) -> list[Frame]:
             image.stem,
             image,
             folder / f"depth/{image.stem}.png",
-            pose=read_pose_file(folder / f"pose/{image.stem}.txt"),
+            pose=read_pose_file(file) if (file := folder / f"pose/{image.stem}.txt").is_file() else None,
             camera=cameras[0],
             depth_camera=cameras[1],
         )
-        for image in sorted((folder / "color").glob("*.jpg"), key=natural_order)
+        for image in files_below(folder / "color", IMAGE_SUFFIXES)
     ]
 
 
 def read_arkit(folder: Path, max_gap: float) -> list[Frame]:
     frames = []
     for file in sorted(folder.glob("frame_*.json"), key=natural_order):
+        image = next((path for s in (".jpg", ".png") if (path := file.with_suffix(s)).is_file()), None)
+        if image is None:  # 3D Scanner App writes pose and depth of every frame, and every sixth image or so
+            continue
         facts = read_object(file)
-        image = next(
-            (path for s in (".jpg", ".png") if (path := file.with_suffix(s)).is_file()), file.with_suffix(".jpg")
-        )
         depth, confidence = (folder / f"{kind}_{file.stem.partition('_')[2]}.png" for kind in ("depth", "conf"))
         pose = check_pose(facts.get("cameraPoseARFrame"), str(file))
         frames.append(
@@ -190,23 +190,23 @@ def read_stray(folder: Path, max_gap: float) -> list[Frame]:
     camera = _matrix_file(folder / "camera_matrix.csv")
     rows = [{key.strip(): value for key, value in row.items()} for _, row in read_table(folder / "odometry.csv")]
     columns = dict(zip(("tx", "ty", "tz"), "xyz", strict=True))
-    images = {path.stem: path for path in (folder / "rgb").glob("*") if path.suffix.lower() in IMAGE_SUFFIXES}
+    images = {path.stem: path for path in files_below(folder / "rgb", IMAGE_SUFFIXES)}
     if not images:
-        raise DataError(
-            f"{folder}: no frames in rgb/. Unpack the video: ffmpeg -i rgb.mp4 -start_number 0 rgb/%06d.jpg"
-        )
+        unpack = "ffmpeg -i rgb.mp4 -fps_mode passthrough -start_number 0 rgb/%06d.jpg"
+        raise DataError(f"{folder}: no frames in rgb/. Unpack the video: {unpack}")
     frames = []
     for row in rows:
         try:
             name, time = str(row["frame"]).strip(), float(row["timestamp"])
             pose = pose_of_cells(row | {key: row[axis] for key, axis in columns.items()})
+            own = camera_of_json({key: float(row[key]) for key in CAMERA}, name) if row.get("fx") else camera
         except (KeyError, TypeError, ValueError):
             raise DataError(
                 f"{folder / 'odometry.csv'}: expected timestamp, frame, x, y, z, qx ... qw, got {row}."
             ) from None
         if name in images:
             depth, confidence = (folder / kind / f"{name}.png" for kind in ("depth", "confidence"))
-            frame = Frame(name, images[name], depth, time, pose @ OPENGL, camera)
+            frame = Frame(name, images[name], depth, time, pose, own)  # its axes are ours: OdometryEncoder.swift, q_AC
             frames.append(replace(frame, confidence=confidence) if confidence.is_file() else frame)
     return frames
 
@@ -225,7 +225,7 @@ def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
             image = image.with_suffix(".png")
         camera = camera_of_json(own, file) if all(key in own for key in ("fl_x", "fl_y", "cx", "cy")) else None
         frames.append(Frame(image.stem, image, depth, own.get("timestamp"), pose @ OPENGL, camera))
-    return frames
+    return sorted(frames, key=lambda frame: natural_order(frame.image))
 
 
 def read_colmap_folder(folder: Path, max_gap: float) -> list[Frame]:
@@ -239,28 +239,27 @@ def read_folders(folder: Path, max_gap: float) -> list[Frame]:
     found = []
     for choices, suffixes in ((IMAGE_FOLDERS, IMAGE_SUFFIXES), (DEPTH_FOLDERS, DEPTH_SUFFIXES)):
         base = folder / (_present(folder, choices) or "none")
-        files = [path for path in base.rglob("*") if path.suffix.lower() in suffixes]
-        found.append(
-            {
-                path.relative_to(base).with_suffix("").as_posix(): path
-                for path in sorted(files, key=lambda path: (path.parent, natural_order(path)))
-            }
-        )
+        found.append({path.relative_to(base).with_suffix("").as_posix(): path for path in files_below(base, suffixes)})
     images, depths = found
     times = [_time(list(files)) for files in found]
     pairs = match_names(list(images), list(depths))
-    if not pairs and None not in times:
+    if len(pairs) < min(len(images), len(depths)) and None not in times:
         names, others = list(images), list(depths)
         pairs = {names[i]: others[j] for i, j in associate(times[0] or [], times[1] or [], max_gap)}
     stamps = dict(zip(images, times[0] or [], strict=False))
-    frames = [Frame(name, images[name], depths[other], stamps.get(name)) for name, other in pairs.items()]
-    frames = frames if depths else [Frame(name, path, None, stamps.get(name)) for name, path in images.items()]
+    frames = [Frame(name, path, depths.get(pairs.get(name, "")), stamps.get(name)) for name, path in images.items()]
     for name in TRAJECTORIES:
         frames = with_trajectory(frames, folder / name, max_gap)
     table = read_pose_table(folder / "poses.csv") if (folder / "poses.csv").is_file() else {}
     poses = {f.name: read_pose_file(p) for f in frames if (p := folder / f"poses/{f.name}.txt").is_file()}
     poses |= {f.name: table[key] for f in frames for key in (f.image.name, f.name) if key in table}
     return [replace(frame, pose=poses.get(frame.name, frame.pose)) for frame in frames]
+
+
+def files_below(folder: Path, suffixes: frozenset[str]) -> list[Path]:
+    """Return the files of a folder and of those in it, in natural order, without hidden ones (`glob_visible`)."""
+    files = [path for path in glob_visible(folder, "**/*") if path.suffix.lower() in suffixes]
+    return sorted(files, key=lambda path: (path.parent, natural_order(path)))
 
 
 def read_pose_table(path: Path) -> dict[str, Pose]:
@@ -301,7 +300,7 @@ def _matrix_file(path: Path) -> Matrix | None:
     if not path.is_file():
         return None
     try:
-        numbers = [float(word) for word in path.read_text().replace(",", " ").split()]
+        numbers = [float(word) for word in path.read_text(encoding="utf-8-sig").replace(",", " ").split()]
         size = {9: 3, 16: 4}[len(numbers)]
     except (OSError, ValueError, KeyError):
         raise DataError(f"{path}: expected a camera of 3 x 3 or 4 x 4 numbers.") from None

@@ -95,7 +95,8 @@ def read_pose_file(path: Path) -> Pose | None:
         DataError: it is missing or holds something else.
     """
     try:
-        return check_pose([float(word) for word in path.read_text().replace(",", " ").split()], str(path))
+        words = path.read_text(encoding="utf-8-sig").replace(",", " ").split()
+        return check_pose([float(word) for word in words], str(path))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: no readable pose ({error}).") from error
 
@@ -126,7 +127,7 @@ def read_trajectory(path: Path) -> tuple[Float64[np.ndarray, " n"], Float64[np.n
 def read_lines(path: Path, what: str) -> list[tuple[int, str]]:
     """Return number and text of each line that is no comment. Raises DataError that says `what` cannot be read."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: {what} cannot be read ({error}).") from error
     return [(number, line) for number, line in enumerate(lines, 1) if not line.startswith("#")]

@@ -1,6 +1,7 @@
 """The same walk in every layout of a recorder gives the same images, depth, cameras, poses and times."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -105,7 +106,8 @@ def write_stray(root: Path) -> None:
     rows = []
     for i, t in enumerate(TIMES):
         put_pair(root / f"rgb/{i:06d}.png", root / f"depth/{i:06d}.png", i)
-        turned = Rotation.from_matrix((pose(i) @ OPENGL)[:3, :3]).as_quat()
+        arkit = Rotation.from_matrix((pose(i) @ OPENGL)[:3, :3])
+        turned = (arkit * Rotation.from_quat([1, 0, 0, 0])).as_quat()  # as StrayScanner/Helpers/OdometryEncoder.swift
         rows.append(", ".join(map(str, (t, f"{i:06d}", *pose(i)[:3, 3], *turned))))
     (root / "odometry.csv").write_text("timestamp, frame, x, y, z, qx, qy, qz, qw\n" + "\n".join(rows))
     (root / "camera_matrix.csv").write_text("\n".join(", ".join(map(str, row)) for row in K))
@@ -158,11 +160,23 @@ WRITERS: Sequence[Callable[[Path], None]] = (
 )  # fmt: skip
 
 
+def as_windows_and_a_mac_write_it(root: Path) -> None:
+    """Byte order marks, CRLF, blank lines at the end, and a hidden file beside each image."""
+    for path in [*root.rglob("*")]:
+        if path.suffix in (".txt", ".csv", ".json"):
+            path.write_bytes(b"\xef\xbb\xbf" + (path.read_text() + "\n\n").replace("\n", "\r\n").encode())
+        elif path.is_file():
+            path.with_name(f"._{path.name}").write_bytes(b"\0\5\26\7")
+
+
+@pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-def test_every_layout_gives_the_same_walk(write: Callable[[Path], None], tmp_path: Path) -> None:
+def test_every_layout_gives_the_same_walk(write: Callable[[Path], None], foreign: bool, tmp_path: Path) -> None:
     name = write.__name__.removeprefix("write_")
     (tmp_path / "walk").mkdir()
     write(tmp_path / "walk")
+    if foreign:
+        as_windows_and_a_mac_write_it(tmp_path / "walk")
     (tmp_path / "intrinsics.json").write_text(json.dumps({"intrinsic_matrix": K.T.ravel().tolist()}))  # Open3D's
     data = Recording(root=tmp_path)
     assert len(data) == N and {data.scene(i) for i in range(N)} == {"walk"}
@@ -178,6 +192,110 @@ def test_every_layout_gives_the_same_walk(write: Callable[[Path], None], tmp_pat
         np.testing.assert_allclose(sample.depth, truth, atol=1e-3)
         assert name not in LOSSLESS or np.array_equal(sample.image, image(i))
         assert files.time == (pytest.approx(TIMES[i], abs=1e-4) if name in TIMED else None)
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_images_without_depth_are_left_out_or_taken_and_counted(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path)
+    (missing,) = (
+        path
+        for path in tmp_path.rglob("*.png")
+        if "depth" in str(path.relative_to(tmp_path)) and image_number(path) == 5
+    )
+    missing.unlink()
+    data, every = (Recording(root=tmp_path, require_depth=need, camera=(40, 41, 15, 12)) for need in (True, False))
+    assert len(data) == N - 1 and "images without a depth map: 1, left out; `require_depth: false`" in " ".join(
+        data.facts
+    )
+    assert len(every) == N and "images without a depth map: 1, taken, too" in every.facts
+    assert every.read(5).depth is None
+    for i in (5, 4):
+        np.testing.assert_allclose(every.read(i).pose, pose(i), atol=1e-6)
+    np.testing.assert_allclose(data.read(5).pose, pose(6), atol=1e-6)
+
+
+def image_number(path: Path) -> int:
+    """The position in the walk that the number or time in a file's name stands for."""
+    number = float(re.sub(r"[^0-9.]", "", path.stem).strip("."))
+    return round((number - TIMES[0]) * 10) if number > 1e6 else int(number)
+
+
+def test_a_frame_whose_pose_is_not_there_has_none(tmp_path: Path) -> None:
+    for write, file in ((write_scannet, "pose/3.txt"), (write_frames, "frame-000003.pose.txt")):
+        root = tmp_path / write.__name__
+        root.mkdir()
+        write(root)
+        (root / file).unlink()
+        data = Recording(root=root)
+        assert data.read(3).pose is None and "poses of 7 of 8 images;" in " ".join(data.facts)
+
+
+def test_frames_of_nerfstudio_are_in_the_order_of_their_names(tmp_path: Path) -> None:
+    write_nerf(tmp_path)
+    facts = json.loads((tmp_path / "transforms.json").read_text())
+    facts["frames"] = facts["frames"][::-1]
+    (tmp_path / "transforms.json").write_text(json.dumps(facts))
+    np.testing.assert_allclose(Recording(root=tmp_path).read(1).pose, pose(1), atol=1e-6)
+
+
+def test_names_of_images_may_hold_spaces_and_lists_any_order(tmp_path: Path) -> None:
+    write_tum(tmp_path)
+    (tmp_path / "rgb").rename(tmp_path / "my rgb")
+    lines = (tmp_path / "rgb.txt").read_text().replace(" rgb/", "  my rgb/").splitlines()
+    (tmp_path / "rgb.txt").write_text("\n".join(lines[::-1]))
+    data = Recording(root=tmp_path)
+    assert len(data) == N and np.array_equal(data.read(1).image, image(1))
+
+
+def test_sequences_of_two_units_are_refused(tmp_path: Path) -> None:
+    for write in (write_tum, write_folders):
+        (tmp_path / write.__name__).mkdir()
+        write(tmp_path / write.__name__)
+    with pytest.raises(
+        DataError, match=r"several units of depth \(folders 1000, tum 5000 a metre\). Name those of one"
+    ):
+        Recording(root=tmp_path)
+    assert len(Recording(root=tmp_path, sequences=("write_tum",))) == N
+
+
+def test_facts_say_why_a_trajectory_gives_no_pose(tmp_path: Path) -> None:
+    for name, fact in (
+        ("timed", "poses of 3 of 8 images (trajectory.txt: none within `max_gap`, 0.02 s)"),
+        ("numbered", "poses of 0 of 8 images (trajectory.txt: matched by time, and the images' names are no times)"),
+    ):
+        root = tmp_path / name
+        write_folders(root)
+        lines = (root / "trajectory.txt").read_text().splitlines()
+        (root / "trajectory.txt").write_text("\n".join(lines[::3]))
+        for i, path in enumerate(sorted(root.glob("*/*.png")) if name == "numbered" else []):
+            path.rename(path.with_name(f"{i % N:04d}.png"))
+        assert fact in " ".join(Recording(root=root).facts)
+
+
+def test_maps_are_matched_by_time_although_some_names_are_equal(tmp_path: Path) -> None:
+    write_folders(tmp_path)
+    (tmp_path / f"depth/{TIMES[2] + 0.004:.6f}.png").rename(tmp_path / f"depth/{TIMES[2]:.6f}.png")
+    assert len(Recording(root=tmp_path)) == N
+
+
+def test_frames_of_which_a_phone_kept_no_image_are_passed_over(tmp_path: Path) -> None:
+    """3D Scanner App writes depth and JSON of each frame, and only some images."""
+    write_arkit(tmp_path)
+    for i in range(N):
+        if i % 3:
+            (tmp_path / f"frame_{i:05d}.png").unlink()
+    data = Recording(root=tmp_path)
+    assert [name.rpartition("/")[2] for name in data.names] == ["frame_00000", "frame_00003", "frame_00006"]
+    np.testing.assert_allclose(data.read(1).pose, pose(3), atol=1e-6)
+
+
+def test_each_frame_of_stray_scanner_has_the_camera_in_its_row(tmp_path: Path) -> None:
+    write_stray(tmp_path)
+    head, *rows = (tmp_path / "odometry.csv").read_text().splitlines()
+    rows = [f"{row}, {40 + i}, 41, 15, 12, , " for i, row in enumerate(rows)]
+    head += ", fx, fy, cx, cy, distortion_center_x, distortion_center_y"
+    (tmp_path / "odometry.csv").write_text("\n".join([head, *rows]))
+    np.testing.assert_allclose(Recording(root=tmp_path).read(3).intrinsics, pinhole(43.0, 41.0, 15.0, 12.0))
 
 
 def test_official_layouts_have_poses_of_their_own(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ class Tum(FileDataset):
                     intrinsics=camera_of(camera_name) if undistort else CAMERAS.get(camera_name),
                 )
                 for frame in read_tum(folder, max_gap)
+                if frame.depth is not None
             ]  # fmt: skip
         super().__init__(samples, subset, f"tum in {self.root}")
 
