@@ -72,7 +72,7 @@ def load_checkpoint(
     load_plugins(plugins)
     model, card = restore(path, family, encoder, **family_options)
     if kwargs["camera"] is not None and not card.needs_camera:
-        log.warning("focal: ignored for depth, since this model knows no lens; point clouds use it.")
+        log.warning("focal: ignored for depth, since this model knows no lens; point clouds and TAE use it.")
     predictor = Predictor(model, with_window(card, window_size, stride), **kwargs)
     return predictor.with_options(assumed_fov=assumed_fov(card)) if path == PACKAGED else predictor
 

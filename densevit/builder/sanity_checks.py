@@ -47,7 +47,8 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
         for suffix, source in selected_sources(plan.train, plan.tasks[name].sources):
             options: dict[str, Any] = {"on_corrupt": on_corrupt, "source": f"data.train{suffix}"}
             if output.kind == "metric" and output.metres and (not suffix or "metric" in found_truths(source)):
-                warnings += check_depth_range(source.data, *output.metres, **options)
+                loaded = plan.init is not None
+                warnings += check_depth_range(source.data, *output.metres, loaded=loaded, **options)
             if output.kind == "labels" and (not suffix or "labels" in found_truths(source)):
                 warnings += check_labels(source.data, **options)
     if card.needs_camera or card.camera_head in tasks:

@@ -1,5 +1,6 @@
 """A look at a user's folder: which folders hold what, sizes, the unit of depth, classes."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -113,9 +114,12 @@ def guesses(data: Folder) -> Iterator[tuple[str, str]]:
 
 
 def look_at_recording(root: Path) -> FolderFacts:
-    """Open a recording and decodes some of its frames."""
+    """Open a recording and decode some of its frames. Raises DataError: one of them cannot be read."""
     train, val = (Recording(root=root, split=split) for split in ("train", "val"))
-    sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
+    try:
+        sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
+    except DataError as error:
+        raise DataError(f"{error} `densevit check-data {shlex.quote(str(root))}` lists all such files.") from None
     depths = np.concatenate([s.depth[s.valid][::50] for s in sampled if s.depth is not None and s.valid is not None])
     if not depths.size:
         raise DataError(f"{root}: none of {len(sampled)} depth maps has a value over 0.")

@@ -42,11 +42,18 @@ def check_ground_truth(dataset: Dataset, *, depth: bool, labels: bool, on_corrup
 
 
 def check_depth_range(
-    dataset: Dataset, low: float, high: float, *, on_corrupt: OnError = "raise", source: str = "data.train"
+    dataset: Dataset,
+    low: float,
+    high: float,
+    *,
+    loaded: bool = False,
+    on_corrupt: OnError = "raise",
+    source: str = "data.train",
 ) -> list[str]:
     """Compare the depth of some samples, spread over the data set, with a head's range in metres. Raises DataError:
-    all of the depth lies outside the range. `on_corrupt`: skip ignores unreadable samples; the loader counts them;
-    `source`: what messages call the data set. Returns warnings, each with what to do."""
+    all of the depth lies outside the range. `loaded`: the range belongs to loaded weights, so no other is advised;
+    `on_corrupt`: skip ignores unreadable samples; the loader counts them; `source`: what messages call the data set.
+    Returns warnings, each with what to do."""
     indices = evenly_spaced(len(dataset), NUM_SAMPLES)
     looks = {dataset.names[index]: _depth(dataset, index, on_corrupt) for index in indices}
     depth = np.concatenate(list(looks.values()))
@@ -66,7 +73,7 @@ def check_depth_range(
             f"{spread}; {outside:.0%} lies outside the head's range, {low:g} to {high:g} m, and is not learned from."
             f"{_unit(middle, low, high)}"
         ]
-    elif most < MIN_USED * high:
+    elif most < MIN_USED * high and not loaded:
         warnings = [
             f"{spread}; the head reaches {high:g} m. If there is nothing further away, set max_depth to {2 * most:.2g}."
         ]

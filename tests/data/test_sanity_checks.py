@@ -53,6 +53,7 @@ def test_truth_mostly_outside_is_a_warning_with_the_share() -> None:
 def test_a_range_far_beyond_the_truth_is_a_warning_with_what_would_fit() -> None:
     (warning,) = check_depth_range(Flat([1.0, 2.0, 5.0]), 0.001, 80)
     assert "the head reaches 80 m" in warning and "set max_depth to 10" in warning
+    assert check_depth_range(Flat([1.0, 2.0, 5.0]), 0.001, 80, loaded=True) == []  # the weights' own range
 
 
 def test_samples_that_lie_a_hundred_times_apart_are_a_warning_that_names_two() -> None:

@@ -24,7 +24,7 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
         "duplicate_name": ("one name stands for several files", "Keep one of them."),
         "empty": ("files of 0 bytes", "Download them again; a full disk leaves such files."),
         "not_an_image": ("files are not of the type they are named", "Replace them; often a saved error page."),
-        "damaged": ("files are truncated or damaged", "Download or unpack them again."),
+        "damaged": ("files are truncated or damaged", "Download or unpack them again, or delete image and maps."),
         "coarse_depth": ("depth maps of 8 bits or of colours", "Export depth as 16-bit PNG or as floats."),
         "bad_labels": ("label maps without class ids", "Store ids as gray or palette PNG, or list colours."),
         "size_mismatch": ("image and map differ in size", "Export both at one size, unrotated."),

@@ -455,6 +455,15 @@ def test_init_takes_a_recording_for_what_it_is(tmp_path: Path, monkeypatch: pyte
     assert validate(splits).ok
 
 
+def test_init_names_a_damaged_image_and_what_lists_all(tmp_path: Path) -> None:
+    write_frames(tmp_path / "my walk")
+    (tmp_path / "my walk/frame-000003.color.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(
+        DataError, match=r"frame-000003.color.png: .* `densevit check-data '.*/my walk'` lists all such"
+    ):
+        init("walk", root=tmp_path / "my walk")
+
+
 def test_a_folder_named_like_a_data_set_is_named_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
