@@ -115,7 +115,13 @@ def guesses(data: Folder) -> Iterator[tuple[str, str]]:
 
 def look_at_recording(root: Path) -> FolderFacts:
     """Open a recording and decode some of its frames. Raises DataError: one of them cannot be read."""
-    train, val = (Recording(root=root, split=split) for split in ("train", "val"))
+    options: dict[str, Any] = {}
+    try:
+        whole = Recording(root=root)
+    except DataError:  # a list may name images that are gone
+        options = {"subset": "available"}
+        whole = Recording(root=root, **options)
+    train, val = (Recording(root=root, split=split, **options) for split in ("train", "val"))
     try:
         sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
     except DataError as error:
@@ -127,12 +133,13 @@ def look_at_recording(root: Path) -> FolderFacts:
     return FolderFacts(
         type="recording",
         root=str(root),
+        options=options,
         images=len(train),
         val_images=len(val),
         val_fraction=0.0,
         sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in sampled)),
         depth_metres=(near, median, far),
-        facts=Recording(root=root).facts,
+        facts=whole.facts,
     )
 
 

@@ -86,9 +86,10 @@ class VideoScores(Scores):
             frames = f"{int(row['frames']):8}" if "frames" in row else ""
             lines.append(f"{name:{width}}{cells}{frames}")
         if "tae" not in names and self.protocol.name != "films":
+            needed = "the pose and the camera of two neighbouring frames"
             lines += [
                 "",
-                "No tae: it needs the pose and the camera of two neighbouring frames; --focal gives the camera.",
+                f"No tae: it needs {needed}. `densevit check-data` counts those; --focal gives the camera.",
             ]
         return "\n".join([*lines, "", self.protocol_text])
 

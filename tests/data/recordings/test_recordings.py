@@ -464,6 +464,16 @@ def test_init_names_a_damaged_image_and_what_lists_all(tmp_path: Path) -> None:
         init("walk", root=tmp_path / "my walk")
 
 
+def test_init_goes_on_without_images_that_a_list_names_and_the_folder_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tum(tmp_path / "walk")
+    (tmp_path / f"walk/rgb/{TIMES[2]:.6f}.png").unlink()
+    assert "6 to train, 1 to validate" in init("walk") and "1 of 8 samples lack a file" in caplog.text
+    assert "{type: recording, subset: available, split: train}" in (tmp_path / "walk.yaml").read_text()
+
+
 def test_a_folder_named_like_a_data_set_is_named_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,8 +70,8 @@ def test_no_alignment_error_where_pose_or_camera_of_a_frame_is_unknown() -> None
     assert "tae" not in row
     scores = VideoScores([("walk", row)], VideoProtocol(), "none")
     assert (
-        "No tae: it needs the pose and the camera of two neighbouring frames; --focal gives the camera."
-        in scores.table()
+        "No tae: it needs the pose and the camera of two neighbouring frames. `densevit check-data` counts those; "
+        "--focal gives the camera." in scores.table()
     )
 
 
