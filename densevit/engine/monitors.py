@@ -169,12 +169,15 @@ MOST_GRAPHS = 64  # of one function: each rate of stochastic depth, one a block,
 def compile_blocks(model: nn.Module, mode: bool | str = True) -> None:
     """Compile each repeated block in place, or a whole model that has none; before DDP or FSDP wrap it.
 
-    FSDP's hooks then lie between the graphs, and the gradients of one block are averaged while those of the next are
-    computed. Blocks that are alike share one graph. `mode`: of torch.compile; True: its default.
+    The gradients of one block are then averaged while those of the next are computed. Blocks that are alike share one
+    graph. `mode`: of torch.compile; True: its default.
     """
+    named = mode if isinstance(mode, str) else None
     for block in list(transformer_blocks(model)) or [model]:
+        # Module.compile would take FSDP's hooks into the graph of an nn.Sequential, and break it at each.
         # Not dynamic: torch 2.10 fails on symbolic sizes where images are padded.
-        block.compile(dynamic=False, recompile_limit=MOST_GRAPHS, mode=mode if isinstance(mode, str) else None)
+        compiled = torch.compile(block.forward, dynamic=False, recompile_limit=MOST_GRAPHS, mode=named)  # type: ignore[call-overload]
+        block.forward = compiled
 
 
 WARMUP = 2  # steps

@@ -7,25 +7,23 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from dry_run import RECIPES, image_size, plan_of, without_numbers
-from torch import nn
 from torch._dynamo.utils import counters
 
 from densevit.builder.model import build_model
 from densevit.builder.plan import Plan
 from densevit.engine.monitors import compile_blocks
 
-compile_module = nn.Module.compile
-
 
 def patches() -> Iterator[Any]:
     yield from without_numbers()
     yield patch("torch.autocast", lambda *args, **kwargs: nullcontext())  # which tensors without numbers do not have
-    yield patch.object(nn.Module, "compile", lambda self, **options: compile_module(self, backend="eager", **options))
+    yield patch.object(torch, "compile", partial(torch.compile, backend="eager"))
 
 
 def compiled(plan: Plan) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Checkpoints of which every process writes the tensors that it holds, while training goes on."""
 
+import json
 import signal
 from multiprocessing import get_context
 from pathlib import Path
@@ -157,12 +158,37 @@ def test_one_process_then_four_with_fsdp_two_with_ddp_and_two_with_fsdp_train_wh
         newest = checkpoint.steps(tmp_path / "parts/checkpoints")[-1]
         assert newest.name == f"step-{2 * step:08d}"
         assert len(list(newest.glob("shard-*"))) == (processes if parallel == "fsdp" else 1)
-    ours, theirs = (
-        checkpoint.read_state(checkpoint.steps(tmp_path / run / "checkpoints")[-1]) for run in ("parts", "whole")
-    )
-    assert ours.keys() == theirs.keys()
+    assert_trained_alike(tmp_path / "parts", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "parallel", "shards"), [(RANKS, "fsdp", RANKS), (2, "ddp", 1)])
+def test_processes_with_compiled_blocks_continue_a_run_of_one_and_train_what_it_does(
+    tmp_path: Path, fork_server: ForkServer, processes: int, parallel: str, shards: int
+) -> None:
+    words = ["train", small_config(tmp_path), *WORDS, "steps=4", "batch_size=8", "save_shards=true"]
+    assert fork_server.run(*words, f"output={tmp_path / 'whole'}")[0] == 0
+    words += [f"output={tmp_path / 'parts'}", "--resume"]
+    assert fork_server.run(*words, fault="at_step:2")[0] == 75
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    counting = dict.fromkeys(range(processes), f"counting_graphs:{counts}")
+    children = fork_server.together(processes, *words, f"parallel={parallel}", "compile=true", faults=counting)
+    assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
+    # Both blocks share a graph, each of the decoder's two stages has its own; no hook of FSDP or DDP breaks one.
+    assert [json.loads(path.read_text()) for path in counts.iterdir()] == [[3, 0]] * processes
+    sizes = [path.stat().st_size for path in checkpoint.locate(tmp_path / "parts").glob("shard-*")]
+    assert len(sizes) == shards and max(sizes) < 2 * sum(sizes) / shards
+    assert_trained_alike(tmp_path / "parts", tmp_path / "whole")
+
+
+def assert_trained_alike(*runs: Path) -> None:
+    """Weights, their average and the moments of two runs are the same."""
+    ours, theirs = (checkpoint.read_state(checkpoint.steps(run / "checkpoints")[-1]) for run in runs)
+    assert ours.keys() == theirs.keys() and ours["updates"] == theirs["updates"]
     pairs = [(ours[key], theirs[key]) for key in ("weights", "raw_weights")]
     pairs += [(ours["optimizer"]["state"][index], moments) for index, moments in theirs["optimizer"]["state"].items()]
     for mine, other in pairs:
+        assert mine.keys() == other.keys()
         for name, value in other.items():
             assert torch.allclose(mine[name], value, atol=2e-6), name

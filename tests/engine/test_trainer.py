@@ -500,7 +500,8 @@ def test_tensorboard_gets_scalars_and_panels(tmp_path: Path) -> None:
 
     some_trainer(some_run(tmp_path)).fit(train, VAL)
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert {"train/loss", "train/lr", "val/mse"} <= set(events.Tags()["scalars"])
+    speed = {f"train/{name}" for name in ("images_per_s", "data_wait", "peak_memory_gb")}
+    assert {"train/loss", "train/lr", "val/mse"} | speed <= set(events.Tags()["scalars"])
     assert events.Tags()["images"] == ["panel/depth"]
     assert [event.step for event in events.Scalars("val/mse")] == [4, 8, 12]
 

@@ -1,8 +1,11 @@
 """What can be made to go wrong in a child of the fork server, by name; some take an argument, as `name:argument`."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 ASKED = [signal.SIGTERM]
@@ -116,3 +119,19 @@ def failing_save(_: str) -> None:
         raise StorageError("/runs: no room.")
 
     CheckpointFolder.save = fail  # type: ignore[method-assign]
+
+
+def counting_graphs(folder: str) -> None:
+    """Compiles without generating code; each save leaves the number of graphs and of breaks in a file of the rank."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    from densevit.engine.checkpointer import Checkpointer
+
+    torch.compile = partial(torch.compile, backend="eager")
+
+    def note(_: int) -> None:
+        breaks = sum(counters["graph_break"].values()) + len(counters["unimplemented"])
+        Path(folder, os.environ["RANK"]).write_text(json.dumps([counters["stats"]["unique_graphs"], breaks]))
+
+    before(Checkpointer, "save", note)

@@ -4,10 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from densevit.errors import DataError
-from densevit.speed.dataloader import cores_of_a_gpu
+from densevit.speed import dataloader
 from densevit.speed.report import Report, Row, regressions, summarize_overlap, three_digits
+from densevit.speed.settings import Settings
 from densevit.speed.timing import Spread, speedup, time_interleaved
 
 
@@ -120,6 +122,16 @@ def test_numbers_show_three_digits() -> None:
     assert [three_digits(x) for x in (0, 0.01234, 1.234, 12.34, 1234.5)] == ["0", "0.0123", "1.23", "12.3", "1234"]
 
 
-def test_a_gpu_needs_the_cores_that_load_what_it_trains() -> None:
-    first = next(cores_of_a_gpu(rate=100.0))  # 989 TFLOP/s x 0.2 / (11.0 TFLOP / 32 images) = 575 images/s
-    assert first.case == "nyu_dinov2_vits_dpt" and first.value.middle == pytest.approx(5.754, abs=1e-3)
+def test_the_loader_section_has_the_images_that_a_core_decodes_and_the_cores_that_a_gpu_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dataloader, "make_pairs", lambda *_: None)
+    monkeypatch.setattr(dataloader, "throughput", lambda *_: 0.0)
+    works = ("decode JPEG", "decode PNG16", dataloader.STANDARD, "collate")
+    monkeypatch.setattr(dataloader, "stages", lambda _: dict.fromkeys(works, (lambda: None, 1)))
+    monkeypatch.setattr(dataloader, "milliseconds", lambda *_: Spread.of([2.5]))
+    settings = Settings(device=torch.device("cpu"), precision="fp32")
+    rows = {(row.case, row.who): row.value.middle for row in dataloader.measure(settings)}
+    assert rows["decode 640x480", "one core"] == pytest.approx(1000 / (2.5 + 2.5))
+    # 989 TFLOP/s x 0.2 / (11.0 TFLOP / 32 images) = 575.4 images/s, where a core loads 1000 / 10.
+    assert rows["nyu_dinov2_vits_dpt", "cores for an H200"] == pytest.approx(5.754, abs=1e-3)
