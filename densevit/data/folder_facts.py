@@ -19,12 +19,15 @@ from densevit.data.io.arrays import READERS
 from densevit.data.io.images import Raster, file_format
 from densevit.data.io.readers import SCALE_KEY, image_size, read_stored_labels, read_values
 from densevit.data.recordings.blocks import is_consecutive
+from densevit.data.recordings.layouts import find_sequences
 from densevit.errors import DataError
 from densevit.structures import IGNORE
 
 LOOKED_AT = 48  # samples, evenly spaced
 VAL_FRACTION, FEWEST = 0.1, 4  # share of validation images, and how many there are at least
-SPARSE = 0.4  # share of valid pixels below which depth is a laser scanner's
+SPARSE = 0.4  # share of valid pixels below which depth is a laser scanner's,
+SENSOR_RANGE = 8  # if it reaches further than depth cameras see, in metres, were it millimetres
+UINT16_MAX = 65535  # marks missing depth in 7-Scenes and others
 
 
 def look_at_folder(root: Path) -> FolderFacts:
@@ -121,7 +124,10 @@ def look_at_recording(root: Path) -> FolderFacts:
     except DataError:  # a list may name images that are gone
         options = {"subset": "available"}
         whole = Recording(root=root, **options)
-    train, val = (Recording(root=root, split=split, **options) for split in ("train", "val"))
+    scale, guess = None, ""
+    if {layout.name for _, layout in find_sequences(root)} <= {"folders", "colmap"}:  # maps of any program
+        scale, guess, _ = depth_facts([whole.samples[i] for i in evenly_spaced(len(whole), LOOKED_AT)])
+    train, val = (Recording(root=root, split=split, depth_scale=scale, **options) for split in ("train", "val"))
     try:
         sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
     except DataError as error:
@@ -138,6 +144,8 @@ def look_at_recording(root: Path) -> FolderFacts:
         val_images=len(val),
         val_fraction=0.0,
         sizes=tuple(dict.fromkeys((s.image.shape[0], s.image.shape[1]) for s in sampled)),
+        depth_scale=scale,
+        depth_guess=guess,
         depth_metres=(near, median, far),
         facts=whole.facts,
     )
@@ -185,7 +193,7 @@ def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tupl
     for files in samples:
         assert files.depth is not None
         stored = read_values(files.depth)
-        valid = stored[np.isfinite(stored) & (stored > 0)]
+        valid = stored[np.isfinite(stored) & (stored > 0) & (stored != UINT16_MAX)]
         values.append(valid[:: max(1, valid.size // 10_000)])
         share.append(valid.size / stored.size)
     together = np.concatenate(values)
@@ -218,7 +226,7 @@ def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | 
         if stored[1] > 200:
             return 1000.0, f"the median is {stored[1]:.0f}, so these floats are hardly metres but millimetres"
         return None, ""
-    if share < SPARSE and stored[2] / 256 < 130:
+    if share < SPARSE and stored[2] > SENSOR_RANGE * 1000 and stored[2] / 256 < 130:
         scale, why = 256.0, "few pixels are measured, as in KITTI's PNGs"
     elif stored[2] / 1000 > 12 and stored[2] / 5000 < 13.2:  # beyond a depth camera's range, at the end of 16 bits
         scale, why = 5000.0, "as in TUM's PNGs"

@@ -47,8 +47,8 @@ def test_float_depth_other_names_and_folders_of_splits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("scale", "metres", "share", "found"),
-    [(1000, 3, 1, 1000), (5000, 2, 1, 5000), (256, 15, 0.05, 256), (1, 3, 1, 1)],
-    ids=["Kinect in millimetres", "TUM", "KITTI", "whole metres"],
+    [(1000, 3, 1, 1000), (1000, 0.5, 0.35, 1000), (5000, 2, 1, 5000), (256, 25, 0.05, 256), (1, 3, 1, 1)],
+    ids=["Kinect in millimetres", "a shelf, a third measured", "TUM", "KITTI", "whole metres"],
 )
 def test_whole_numbers_are_a_guess_that_says_so(
     tmp_path: Path, scale: float, metres: float, share: float, found: float

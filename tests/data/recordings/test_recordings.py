@@ -18,6 +18,7 @@ from densevit.data.datasets.depth.tum import CAMERAS, Tum
 from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.named import named_spec
 from densevit.data.datasets.recording import Recording
+from densevit.data.folder_facts import look_at_folder
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.layouts import read_folders, read_scannet
 from densevit.data.recordings.poses import pose_of, poses_at, read_trajectory
@@ -453,6 +454,25 @@ def test_init_takes_a_recording_for_what_it_is(tmp_path: Path, monkeypatch: pyte
     assert "poses of 8 of 8 images; camera of 8 of them from intrinsics.json" in text
     splits = [SplitToValidate(s, lambda s=s: Recording(root=tmp_path / "walk", split=s)) for s in ("train", "val")]
     assert validate(splits).ok
+
+
+def test_init_guesses_the_unit_of_maps_that_some_program_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KITTI's PNGs hold 1/256 m, few pixels are measured, and 65535 is no depth."""
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "car")
+    for i in range(N):
+        measured = np.random.default_rng(i).random((H, W)) < 0.2
+        stored = np.rint(256 * np.where(measured, np.linspace(60, 4, H)[:, None], 0)).astype(np.uint16)
+        stored[0] = 65535
+        put(tmp_path / f"car/depths/{i}.png", stored)
+    facts = look_at_folder(tmp_path / "car")
+    assert (
+        facts.depth_scale == 256 and facts.depth_metres is not None and facts.depth_metres[2] == pytest.approx(60, 0.1)
+    )
+    assert "check    data.depth_scale: few pixels are measured, as in KITTI's PNGs" in init("car")
+    assert "depth_scale: 256 # stored units per metre; a guess" in (tmp_path / "car.yaml").read_text()
+    write_frames(tmp_path / "walk")
+    assert look_at_folder(tmp_path / "walk").depth_scale is None  # the layout says it
 
 
 def test_init_names_a_damaged_image_and_what_lists_all(tmp_path: Path) -> None:
