@@ -39,6 +39,8 @@ mesh = init_device_mesh("cpu", (8,))
 count("alone", small_model())
 count("bf16", small_model(), bf16=True)
 count("fsdp", small_model(), sharded=True)
+count("fsdp, dpt", small_model(type="dpt", channels=8), sharded=True)
+count("fsdp, upernet", small_model(type="upernet", channels=8, norm="layer"), sharded=True)
 spec = {"type": "timm", "name": "vit_small_patch16_dinov3", "image_size": 64, "out_indices": [0, 1]}
 count("dinov3", ENCODERS.check(spec, "encoder").build())
 count("drop_path", ViTEncoder(dim=32, depth=12, heads=2, patch_size=16, image_size=64, drop_path=0.3))

@@ -1,6 +1,7 @@
 """FSDP on a process group that communicates with nobody: this process is the first of eight."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -42,12 +43,12 @@ def layer_norm_in_fp32() -> Iterator[None]:
     library._destroy()
 
 
-def small_model() -> DenseModel:
+def small_model(**decoder: Any) -> DenseModel:
     torch.manual_seed(0)
     encoder = ViTEncoder(dim=128, depth=6, heads=2, patch_size=16, image_size=32, layer_scale=1e-5)
-    decoder = DECODERS.check({"type": "conv_transpose", "stride": 8, "min_channels": 8}, "decoder")
+    options = decoder or {"type": "conv_transpose", "stride": 8, "min_channels": 8}
     head = HEADS.check({"type": "metric", "hidden": 8}, "head")
-    built = decoder.build(encoder.features, encoder.prefix_tokens)
+    built = DECODERS.check(options, "decoder").build(encoder.features, encoder.prefix_tokens)
     return DenseModel(encoder, built, {"depth": head.build(built.output.channels)})
 
 
