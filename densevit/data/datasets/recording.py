@@ -119,7 +119,10 @@ class Recording(FileDataset):
             ]  # fmt: skip
             sources |= {source if frame.camera is None else f"the files of {layout.name}" for frame in frames}
         if not samples:
-            raise DataError(f"{self.root}: no frame of '{split}' has depth; `require_depth: false` takes them without.")
+            raise DataError(
+                f"{self.root}: no frame of '{split}' has depth; `require_depth: false` takes them without, "
+                "as recipe self_supervised/recording does."
+            )
         self.split_by_fraction = split != "all"  # a sequence is then in both splits
         taken = "left out; `require_depth: false` takes them" if require_depth else "taken, too"
         unmeasured = [f"images without a depth map: {without:,}, {taken}"] if without else []

@@ -37,7 +37,10 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
             "Say how many units are a metre: --data-options depth_scale=1000, or data.depth_scale in a config.",
         ),
         "units": ("depth in a wrong unit", "Set `depth_scale` to the units per metre of the files."),
-        "invalid_marker": ("a value that marks missing depth", "Name it as stored: `invalid: [65535]`."),
+        "invalid_marker": (
+            "a value that marks missing depth",
+            "Name it as stored, in each split: `data.train.invalid=[65535]`.",
+        ),
         "mixed_units": (
             "folders in different units",
             "Export them in one unit, or make them two sources of a mixture.",
