@@ -87,7 +87,7 @@ def depth_at_image(
     elif abs(h * columns / (w * rows) - 1) > 0.02:
         raise DataError(
             f"sizes differ: {files.image} is {h} x {w}, {files.depth} is {rows} x {columns} (h x w), of another "
-            "shape, and the camera of the depth map is not known: set `depth_camera: [FX, FY, CX, CY]`."
+            "shape, and the camera of the depth map is not known; data set recording takes it as `depth_camera`."
         )
     else:
         step = scale(columns / w, rows / h)

@@ -362,7 +362,8 @@ def test_depth_of_a_second_camera_lies_where_both_cameras_see_it(tmp_path: Path)
     assert np.array_equal(scaled.depth[::2, ::2], scaled.depth[1::2, 1::2])
     put(tmp_path / "depths/0.png", np.ones((12, 12), np.uint16))
     with pytest.raises(
-        DataError, match="of another shape, and the camera of the depth map is not known: set `depth_camera"
+        DataError,
+        match="of another shape, and the camera of the depth map is not known; data set recording takes it as",
     ):
         Recording(**options).read(0)
 
