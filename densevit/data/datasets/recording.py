@@ -10,6 +10,7 @@ same.
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,7 +20,7 @@ from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Inval
 from densevit.data.index.paths import Listing, SampleFiles, Subset
 from densevit.data.recordings.blocks import ValFraction, split_blocks
 from densevit.data.recordings.cameras import Camera, is_camera_object, read_camera
-from densevit.data.recordings.layouts import LAYOUTS, TRAJECTORIES, Layout, find_sequences
+from densevit.data.recordings.layouts import LAYOUTS, TRAJECTORIES, Frame, Layout, find_sequences
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 from densevit.utils.json_files import MALFORMED, read_json
@@ -108,6 +109,7 @@ class Recording(FileDataset):
             fallback, source = (None if camera else camera_file(path)) or shared or (None, "")
             other = pinhole(*depth_camera) if depth_camera else None
             prefix = path.name if path == self.root else path.relative_to(self.root).as_posix()
+            blocks = [split_blocks([*group], split, val_fraction) for _, group in groupby(frames, key=folder_of_frame)]
             samples += [
                 SampleFiles(
                     f"{prefix}/{frame.name}", frame.image, frame.depth, time=frame.time, pose=frame.pose,
@@ -115,7 +117,7 @@ class Recording(FileDataset):
                     depth_intrinsics=other if frame.depth_camera is None else frame.depth_camera,
                     masks=() if frame.depth is None or frame.confidence is None else (frame.confidence,),
                 )
-                for frame in split_blocks(frames, split, val_fraction)
+                for frame in chain.from_iterable(blocks)
             ]  # fmt: skip
             sources |= {source if frame.camera is None else f"the files of {layout.name}" for frame in frames}
         if not samples:
@@ -131,6 +133,11 @@ class Recording(FileDataset):
 
     def scene(self, index: int) -> str:
         return "" if self.split_by_fraction else super().scene(index)
+
+
+def folder_of_frame(frame: Frame) -> str:
+    """Return the folder in the sequence: one walk or camera beside others."""
+    return frame.name.rpartition("/")[0]
 
 
 def recording_facts(

@@ -385,6 +385,16 @@ def test_val_is_the_end_of_each_sequence_behind_a_gap(tmp_path: Path) -> None:
     assert splits == [[*range(15)], [16, 17, 18, 19]]
 
 
+def test_val_is_the_end_of_each_folder_in_a_sequence(tmp_path: Path) -> None:
+    """Two walks, or two cameras of one: a block of them all would be of the last alone, and in view of the first."""
+    for i in range(40):
+        name = f"{'ab'[i // 20]}/{i % 20}"
+        put_pair(tmp_path / f"images/{name}.png", tmp_path / f"depths/{name}.png", i)
+    (tmp_path / "poses.csv").write_text("name,tx,ty,tz,qx,qy,qz,qw\n")
+    data = Recording(root=tmp_path, split="val", val_fraction=0.1)
+    assert [name.partition("/")[2] for name in data.names] == ["a/18", "a/19", "b/18", "b/19"]
+
+
 def test_the_camera_of_the_whole_recording_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for walk in "abc":
         put_pair(tmp_path / walk / "images/0.png", tmp_path / walk / "depths/0.png", 0)
