@@ -10,6 +10,7 @@
 """
 
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def camera_of_json(value: Any, where: object) -> Camera | None:
         return None
     try:
         if not isinstance(value, Mapping):
-            matrix, size, lens = np.array(value, float).reshape(3, 3), None, None
+            matrix, size, lens = numbers_of(value).reshape(3, 3), None, None
         else:
             matrix, size = _matrix_of(value), _size_of(value)
             lens = distortion_of(*_coefficients_of(value), where)
@@ -113,7 +114,7 @@ def camera_of_json(value: Any, where: object) -> Camera | None:
     if not is_camera(matrix):
         raise DataError(
             f"{where}: expected fx, fy, cx, cy or a 3 x 3 matrix, in pixels and fx and fy over 0, "
-            f"got {str(value)[:80]}."
+            f"got {reprlib.repr(value)}."
         )
     return model_of_matrix(matrix, size, lens)
 
@@ -127,13 +128,24 @@ def model_of_matrix(
     return CameraModel(fx, fy, cx, cy, size, lens)
 
 
+def numbers_of(value: Any) -> Float64[np.ndarray, " n"]:
+    """Return a number, a list, or a list of rows, row by row. (Deeper ones may be a few bytes of YAML's aliases that
+    stand for gigabytes.)
+
+    Raises:
+        TypeError, ValueError: it is something else.
+    """
+    rows = value if isinstance(value, list | tuple) else [value]
+    return np.array([float(x) for row in rows for x in (row if isinstance(row, list | tuple) else [row])])
+
+
 def _matrix_of(facts: Mapping[str, Any]) -> Float64[np.ndarray, "3 3"]:
     if "intrinsic_matrix" in facts:  # Open3D's, by column
-        return np.array(facts["intrinsic_matrix"], float).reshape(3, 3).T
+        return numbers_of(facts["intrinsic_matrix"]).reshape(3, 3).T
     for key in MATRICES:
         if key in facts:
             value = facts[key]["data"] if isinstance(facts[key], Mapping) else facts[key]
-            numbers = np.array(value, float).ravel()
+            numbers = numbers_of(value)
             return pinhole(*numbers) if len(numbers) == 4 else numbers.reshape(3, 3)
     keys = ("fl_x", "fl_y") if "fl_x" in facts else ("fx", "fy")
     return pinhole(*(float(facts[key]) for key in (*keys, "cx", "cy")))
@@ -154,7 +166,7 @@ def _coefficients_of(facts: Mapping[str, Any]) -> tuple[str, Sequence[float] | M
     for key in COEFFICIENTS:
         if facts.get(key) is not None:
             value = facts[key]["data"] if isinstance(facts[key], Mapping) else facts[key]
-            return model, [float(x) for x in np.array(value, float).ravel()]
+            return model, numbers_of(value).tolist()
     return model, {key: float(facts[key] or 0) for key in facts if re.fullmatch(r"[kp]\d", key)}
 
 

@@ -229,6 +229,14 @@ def test_damaged_xml_is_refused(text: str, message: str, tmp_path: Path) -> None
         read_camera(tmp_path / "camera.xml")
 
 
+def test_a_yaml_of_aliases_is_refused_before_it_grows(tmp_path: Path) -> None:
+    rows = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    rows += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
+    (tmp_path / "camera.yaml").write_text("\n".join(rows) + "\nK: *i\n")
+    with pytest.raises(DataError, match=r"camera.yaml: expected fx, fy, cx, cy or a 3 x 3 matrix, .* got {'K': \[\["):
+        read_camera(tmp_path / "camera.yaml")
+
+
 def test_json_beside_the_images_that_is_no_calibration_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "cameras.json").write_text("[]")  # of a splatting program
     (tmp_path / "calibration.json").write_text('{"fx": 50, "fy": 51, "cx": 30, "cy": 25}')
