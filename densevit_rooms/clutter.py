@@ -37,10 +37,25 @@ def add_clutter(
         if spot and below.flat and below.size[2] < 1.2 and rng.random() < 0.5:
             above = draw_thing(rng, pool, (0.05, min(below.size[:2])))
             build.add("object", [above.mesh.transformed(float(rng.uniform(0, 6.3)), (*spot, below.size[2]))])
+    for _ in range(rng.integers(variety.piles + 1)):
+        add_pile(rng, build, floor, pool)
     for piece in pieces:
         if has_flat_top(piece.model) and piece.model.label in ("table", "cabinet", "shelf"):
             for _ in range(rng.integers(variety.on_top + 1)):
                 put_on(rng, build, piece, draw_thing(rng, pool, (0.03, 0.35)))
+
+
+def add_pile(rng: np.random.Generator, build: Builder, floor: FreeFloor, pool: Sequence[int]) -> None:
+    """Add a tray or bin on free floor, with small things on and in each other."""
+    w, d = rng.uniform(0.3, 1.0, 2).tolist()
+    h = float(np.exp(rng.uniform(np.log(0.02), np.log(0.5))))
+    tray = Thing(open_box(w, d, h, int(rng.choice(pool)), (1.0, 1.0, 1.0)), (w, d, h), flat=False)
+    spot = put(rng, build, floor, tray)
+    for _ in range(rng.integers(3, 13) if spot else 0):
+        thing = draw_thing(rng, pool, (0.03, 0.3))
+        x, y = (np.array(spot) + rng.uniform(-0.35, 0.35, 2) * min(w, d)).tolist()
+        place = (x, y, float(rng.uniform(0, 0.15)))
+        build.add("object", [thing.mesh.transformed(float(rng.uniform(0, 6.3)), place)])
 
 
 def put(rng: np.random.Generator, build: Builder, floor: FreeFloor, thing: Thing) -> tuple[float, float] | None:

@@ -17,7 +17,7 @@ from densevit_rooms.variety import Sensor
 
 PREVIEW_WIDTH = 24  # rays across, that rate a camera pose
 BASELINE = (0.3, 1.2)  # metres between the camera poses of one place
-AIMED = (0.3, 4.0)  # metres from a camera to the thing that it looks at
+AIMED = (0.25, 4.0)  # metres from a camera to the thing that it looks at
 OVERLAP = 0.5  # share of a further view that the first one shows, too, from which on it is good
 IGNORE = 255
 TRIES = 12

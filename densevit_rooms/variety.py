@@ -43,6 +43,7 @@ class Variety:
     panels: float = 0.0  # share of the rooms that lit panels in the ceiling light
     clutter: int = 0  # boxes, drums, bottles, balls on the floor, at most
     on_top: int = 0  # on each table or chest, at most
+    piles: int = 0  # of small things on the floor, some in a bin, at most
     people: int = 0  # figures of a person's size, at most
     power: Range = (2.0, 6.0)  # of all lamps, for each metre of height
     ambient: Range | None = None  # ambient light as a share of the mean direct light; None: 0.8
@@ -93,11 +94,12 @@ VARIETIES: dict[str, Variety] = {
         panels=0.5,
         clutter=7,
         on_top=7,
+        piles=3,
         people=2,
         power=(0.8, 9.0),
         ambient=(0.25, 1.6),
         gloss=0.5,
-        aimed=0.4,
+        aimed=0.5,
         sensor=Sensor(
             exposure=0.4, white_balance=0.09, noise=(0.001, 0.04), blur=(0.35, 1.1), shake=5.0, curve=(0.8, 3.0)
         ),
