@@ -14,7 +14,7 @@ from densevit.errors import DataError
 from densevit.structures import Sample
 from densevit_rooms import generate, render_scene
 from densevit_rooms.camera import MOUNTS, Camera, look_direction
-from densevit_rooms.clutter import person
+from densevit_rooms.clutter import add_pile, person
 from densevit_rooms.floorplan import FloorPlan, FreeFloor
 from densevit_rooms.lights import Light
 from densevit_rooms.mesh import Mesh, revolved
@@ -112,6 +112,20 @@ def test_figures_are_as_tall_as_people_and_stand_on_the_floor() -> None:
     for seed in range(10):
         z = person(np.random.default_rng(seed), [0, 1], 2).vertices[:, 2]
         assert z.min() == 0 and 1.1 <= z.max() <= 1.9
+
+
+def test_a_pile_is_a_tray_with_small_things_in_it() -> None:
+    sizes = []
+    for seed in range(10):
+        rng, build = np.random.default_rng(seed), Builder()
+        add_pile(rng, build, FreeFloor(PLAN), [build.texture(plain((255, 255, 255)))])
+        tray, *things = (mesh.vertices for mesh in build.meshes)
+        sizes.append(np.ptp(tray, axis=0)[2])
+        assert 3 <= len(things) <= 12 and 0.02 <= sizes[-1] <= 0.5
+        for thing in things:
+            middle = (thing.min(axis=0) + thing.max(axis=0)) / 2
+            assert np.hypot(*(middle - tray.mean(axis=0))[:2]) < 0.5 and 0 <= thing[:, 2].min() < 0.15
+    assert min(sizes) < 0.06 and max(sizes) > 0.2
 
 
 def test_a_wide_frame_depends_on_its_numbers_alone_and_is_whole() -> None:
