@@ -43,7 +43,7 @@ class Variety:
     panels: float = 0.0  # share of the rooms that lit panels in the ceiling light
     clutter: int = 0  # boxes, drums, bottles, balls on the floor, at most
     on_top: int = 0  # on each table or chest, at most
-    piles: int = 0  # of small things on the floor, some in a bin, at most
+    piles: int = 0  # trays and bins of small things on the floor, at most
     people: int = 0  # figures of a person's size, at most
     power: Range = (2.0, 6.0)  # of all lamps, for each metre of height
     ambient: Range | None = None  # ambient light as a share of the mean direct light; None: 0.8

@@ -19,7 +19,6 @@ from densevit.data.io.arrays import READERS
 from densevit.data.io.images import Raster, file_format
 from densevit.data.io.readers import SCALE_KEY, image_size, read_stored_labels, read_values
 from densevit.data.recordings.blocks import is_consecutive
-from densevit.data.recordings.layouts import find_sequences
 from densevit.errors import DataError
 from densevit.structures import IGNORE
 
@@ -125,7 +124,7 @@ def look_at_recording(root: Path) -> FolderFacts:
         options = {"subset": "available"}
         whole = Recording(root=root, **options)
     scale, guess = None, ""
-    if {layout.name for _, layout in find_sequences(root)} <= {"folders", "colmap"}:  # maps of any program
+    if whole.layouts <= {"folders", "colmap"}:  # maps of any program
         scale, guess, _ = depth_facts([whole.samples[i] for i in evenly_spaced(len(whole), LOOKED_AT)])
     train, val = (Recording(root=root, split=split, depth_scale=scale, **options) for split in ("train", "val"))
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -172,12 +173,12 @@ def compile_blocks(model: nn.Module, mode: bool | str = True) -> None:
     The gradients of one block are then averaged while those of the next are computed. Blocks that are alike share one
     graph. `mode`: of torch.compile; True: its default.
     """
-    named = mode if isinstance(mode, str) else None
+    # Not dynamic: torch 2.10 fails on symbolic sizes where images are padded.
+    options: dict[str, Any] = {"dynamic": False, "recompile_limit": MOST_GRAPHS}
+    options["mode"] = mode if isinstance(mode, str) else None
     for block in list(transformer_blocks(model)) or [model]:
         # Module.compile would take FSDP's hooks into the graph of an nn.Sequential, and break it at each.
-        # Not dynamic: torch 2.10 fails on symbolic sizes where images are padded.
-        compiled = torch.compile(block.forward, dynamic=False, recompile_limit=MOST_GRAPHS, mode=named)  # type: ignore[call-overload]
-        block.forward = compiled
+        block.forward = torch.compile(block.forward, **options)
 
 
 WARMUP = 2  # steps

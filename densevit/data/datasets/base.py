@@ -27,6 +27,7 @@ from densevit.data.io.readers import DepthCache, image_size, read_depth, read_im
 from densevit.data.io.samples import depth_at_image, make_sample, read_label_map, read_mask
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import CameraModel, PinholeView
+from densevit.data.recordings.poses import read_words
 from densevit.data.transforms.affine import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import Palette
@@ -431,8 +432,7 @@ def read_numbers(path: Path, count: int) -> list[float]:
         DataError: it is not there, or holds fewer.
     """
     try:
-        words = path.read_text().replace(",", " ").split()
-        values = [float(word) for word in words[:count]]
+        values = [float(word) for word in read_words(path)[:count]]
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: no readable numbers ({error}).") from error
     if len(values) < count or not np.isfinite(values).all():

@@ -8,6 +8,7 @@
 same.
 """
 
+import fnmatch
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from itertools import chain, groupby
@@ -16,21 +17,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, Root, resolve_root
+from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, Root, folder_of, resolve_root
 from densevit.data.index.paths import Listing, SampleFiles, Subset
 from densevit.data.recordings.blocks import ValFraction, split_blocks
 from densevit.data.recordings.cameras import Camera, is_camera_object, read_camera
-from densevit.data.recordings.layouts import LAYOUTS, TRAJECTORIES, Frame, Layout, find_sequences
+from densevit.data.recordings.layouts import LAYOUTS, TRAJECTORIES, Layout, find_sequences
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 from densevit.utils.json_files import MALFORMED, read_json
 
 Pinhole = tuple[float, float, float, float]
 
+CAMERA_SUFFIXES = ("json", "yaml", "yml", "xml")
 CAMERA_FILES = tuple(
     f"{stem}.{suffix}"
     for stem in ("intrinsics", "cam*", "calib*", "ost", "out_camera_data")
-    for suffix in ("json", "yaml", "yml", "xml")
+    for suffix in CAMERA_SUFFIXES
 )
 
 
@@ -93,6 +95,7 @@ class Recording(FileDataset):
                 f"{self.root}: its sequences have several units of depth ({', '.join(scales.values())} a metre). "
                 "Name those of one layout in `sequences`, or set `depth_scale` for all."
             )
+        self.layouts = {layout.name for _, layout in found}
         self.depth_scale = depth_scale or found[0][1].depth_scale
         samples, sources, without, listing = [], set[str](), 0, Listing()
         shared = (pinhole(*camera), "`camera`") if camera else camera_file(self.root)
@@ -109,7 +112,8 @@ class Recording(FileDataset):
             fallback, source = (None if camera else camera_file(path)) or shared or (None, "")
             other = pinhole(*depth_camera) if depth_camera else None
             prefix = path.name if path == self.root else path.relative_to(self.root).as_posix()
-            blocks = [split_blocks([*group], split, val_fraction) for _, group in groupby(frames, key=folder_of_frame)]
+            walks = groupby(frames, key=lambda frame: folder_of(frame.name))  # or cameras, side by side
+            blocks = [split_blocks([*walk], split, val_fraction) for _, walk in walks]
             samples += [
                 SampleFiles(
                     f"{prefix}/{frame.name}", frame.image, frame.depth, time=frame.time, pose=frame.pose,
@@ -133,11 +137,6 @@ class Recording(FileDataset):
 
     def scene(self, index: int) -> str:
         return "" if self.split_by_fraction else super().scene(index)
-
-
-def folder_of_frame(frame: Frame) -> str:
-    """Return the folder in the sequence: one walk or camera beside others."""
-    return frame.name.rpartition("/")[0]
 
 
 def recording_facts(
@@ -169,7 +168,8 @@ def recording_facts(
 
 def camera_file(folder: Path) -> tuple[Camera, str] | None:
     """Return the camera in one of CAMERA_FILES of a folder, and the file's name; None where there is none."""
-    for path in (path for pattern in CAMERA_FILES for path in sorted(folder.glob(pattern))):
+    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(CAMERA_SUFFIXES))
+    for path in (folder / name for pattern in CAMERA_FILES for name in fnmatch.filter(names, pattern)):
         if path.stem == "intrinsics" or path.suffix != ".json" or is_camera_object(read_json(path)):
             return read_camera(path), path.name
     return None

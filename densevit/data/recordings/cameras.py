@@ -11,7 +11,7 @@
 
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -189,7 +189,8 @@ def read_camera(path: Path) -> Camera:
         return next(iter(cameras.values()))
     if path.is_file() and (size := path.stat().st_size) > LARGEST:
         raise DataError(f"{path}: has {size / 1e6:.1f} MB; the calibration of a camera has under {LARGEST / 1e6:.0f}.")
-    tree = read_json(path) if suffix == ".json" else read_xml(path) if suffix == ".xml" else read_yaml(path)
+    readers: Mapping[str, Callable[[Path], Any]] = {".json": read_json, ".xml": read_xml}
+    tree = readers.get(suffix, read_yaml)(path)
     if isinstance(tree, dict) and not is_camera_object(tree):  # Kalibr's camchain
         inner = [value for value in tree.values() if is_camera_object(value)]
         if len(inner) > 1:

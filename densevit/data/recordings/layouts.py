@@ -35,6 +35,7 @@ from densevit.data.recordings.poses import (
     read_lines,
     read_pose_file,
     read_trajectory,
+    read_words,
 )
 from densevit.errors import DataError
 from densevit.utils.json_files import read_object
@@ -300,7 +301,7 @@ def _matrix_file(path: Path) -> Matrix | None:
     if not path.is_file():
         return None
     try:
-        numbers = [float(word) for word in path.read_text(encoding="utf-8-sig").replace(",", " ").split()]
+        numbers = [float(word) for word in read_words(path)]
         size = {9: 3, 16: 4}[len(numbers)]
     except (OSError, ValueError, KeyError):
         raise DataError(f"{path}: expected a camera of 3 x 3 or 4 x 4 numbers.") from None

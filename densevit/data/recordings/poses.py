@@ -95,8 +95,7 @@ def read_pose_file(path: Path) -> Pose | None:
         DataError: it is missing or holds something else.
     """
     try:
-        words = path.read_text(encoding="utf-8-sig").replace(",", " ").split()
-        return check_pose([float(word) for word in words], str(path))
+        return check_pose([float(word) for word in read_words(path)], str(path))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: no readable pose ({error}).") from error
 
@@ -122,6 +121,11 @@ def read_trajectory(path: Path) -> tuple[Float64[np.ndarray, " n"], Float64[np.n
     order = np.argsort(times, kind="stable")
     order = order[np.concatenate([[True], np.diff(np.array(times)[order]) > 0])]
     return np.array(times)[order], np.array(poses)[order]
+
+
+def read_words(path: Path) -> list[str]:
+    """Return what blanks or commas separate in a text file of numbers. Raises OSError, ValueError: no such text."""
+    return path.read_text(encoding="utf-8-sig").replace(",", " ").split()
 
 
 def read_lines(path: Path, what: str) -> list[tuple[int, str]]:
