@@ -64,11 +64,13 @@ class ForkServer:
         pid = self.ask(start={"argv": words, "out": str(out), "err": str(err), "fault": fault, "env": env})
         return Child(self, pid, out, err)
 
-    def run(self, *argv: object, fault: str = "") -> tuple[int, str]:
-        """Exit code, and all that was printed."""
+    def run(self, *argv: object, code: int = 0, fault: str = "") -> str:
+        """Return all that the command printed; it must end with this exit code, and never by a traceback."""
         child = self.start(*argv, fault=fault)
-        code = child.wait()
-        return code, child.out.read_text() + child.err.read_text()
+        ended = child.wait()
+        text = child.out.read_text() + child.err.read_text()
+        assert ended == code and "Traceback" not in text, text
+        return text
 
     def together(self, count: int, *argv: object, faults: dict[int, str] | None = None) -> list[Child]:
         """Several processes of one run, as torchrun starts them; the store is ours, so that no port is taken twice."""
@@ -82,6 +84,12 @@ class ForkServer:
         }
         ranks = [{**world, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
         return [self.start(*argv, env=env, fault=(faults or {}).get(rank, "")) for rank, env in enumerate(ranks)]
+
+    def finish(self, count: int, *argv: object, code: int = 0, faults: dict[int, str] | None = None) -> list[Child]:
+        """Run `together` to the end of all, with this exit code."""
+        children = self.together(count, *argv, faults=faults)
+        assert [child.wait() for child in children] == [code] * count, children[0].err.read_text()
+        return children
 
     def close(self) -> None:
         self.process.stdin.close()

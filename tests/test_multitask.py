@@ -189,8 +189,7 @@ def test_two_processes_learn_the_loss_weighting_of_one(tmp_path: Path, fork_serv
     # Every pixel but four is labelled, so that a mean of two halves is nearly the mean of the whole.
     words = ["objective.loss_weighting=uncertainty", "model.decoder={type: linear}", "model.heads.labels.dropout=0"]
     for processes in (1, 2):
-        children = fork_server.together(processes, "train", config, f"output={tmp_path / str(processes)}", *words)
-        assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
+        fork_server.finish(processes, "train", config, f"output={tmp_path / str(processes)}", *words)
     one, two = (read_csv(tmp_path / n / "train.csv")[-1] for n in "12")
     assert one["depth/uncertainty"] == pytest.approx(two["depth/uncertainty"], rel=1e-3)
     assert one["loss"] == pytest.approx(two["loss"], rel=1e-3)

@@ -125,8 +125,8 @@ def test_a_kill_while_a_shard_is_written_loses_nothing_that_was_saved(
     assert children[-1].wait() == -signal.SIGKILL
     assert [child.wait() for child in children[:-1]] == [1] * (processes - 1)
     assert [path.name for path in checkpoint.steps(tmp_path / "checkpoints")] == ["step-00000002"]
-    code, text = fork_server.run(*words, "--resume")
-    assert code == 0 and "damaged" not in text, text
+    text = fork_server.run(*words, "--resume")
+    assert "damaged" not in text, text
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")) == []
     ours, theirs = (checkpoint.read(checkpoint.steps(run / "checkpoints")[-1])[0] for run in (tmp_path, saved / "run"))
     assert max(float((ours[name] - value).abs().max()) for name, value in theirs.items()) < 2e-6
@@ -136,9 +136,9 @@ def test_what_goes_wrong_in_the_background_ends_the_run_and_keeps_what_was_saved
     saved: Path, tmp_path: Path, fork_server: ForkServer
 ) -> None:
     words = ["train", saved / "small.yaml", *WORDS, "steps=4", f"output={tmp_path}", "save_shards=true"]
-    assert fork_server.run(*words, fault="at_step:2")[0] == 75
-    code, text = fork_server.run(*words, "--resume", fault="full_disk:100000")
-    assert code == 2 and "no room" in text and "Traceback" not in text, text
+    fork_server.run(*words, fault="at_step:2", code=75)
+    text = fork_server.run(*words, "--resume", fault="full_disk:100000", code=2)
+    assert "no room" in text, text
     assert [path.name for path in checkpoint.steps(tmp_path / "checkpoints")] == ["step-00000002"]
 
 
@@ -147,14 +147,12 @@ def test_one_process_then_four_with_fsdp_two_with_ddp_and_two_with_fsdp_train_wh
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     words = ["train", small_config(tmp_path), *WORDS]
-    code, text = fork_server.run(*words, f"output={tmp_path / 'whole'}")
-    assert code == 0, text
+    fork_server.run(*words, f"output={tmp_path / 'whole'}")
     words += [f"output={tmp_path / 'parts'}", "save_shards=true", "--resume"]
     for step, (processes, parallel) in enumerate([(1, "ddp"), (4, "fsdp"), (2, "ddp"), (2, "fsdp")], start=1):
         faults = {0: "at_step:2"} if step < 4 else {}
-        children = fork_server.together(processes, *words, f"parallel={parallel}", faults=faults)
-        codes = [child.wait() for child in children]
-        assert codes == [75 if faults else 0] * processes, children[0].err.read_text()
+        code = 75 if faults else 0
+        fork_server.finish(processes, *words, f"parallel={parallel}", faults=faults, code=code)
         newest = checkpoint.steps(tmp_path / "parts/checkpoints")[-1]
         assert newest.name == f"step-{2 * step:08d}"
         assert len(list(newest.glob("shard-*"))) == (processes if parallel == "fsdp" else 1)
@@ -167,14 +165,13 @@ def test_processes_with_compiled_blocks_continue_a_run_of_one_and_train_what_it_
     tmp_path: Path, fork_server: ForkServer, processes: int, parallel: str, shards: int
 ) -> None:
     words = ["train", small_config(tmp_path), *WORDS, "steps=4", "batch_size=8", "save_shards=true"]
-    assert fork_server.run(*words, f"output={tmp_path / 'whole'}")[0] == 0
+    fork_server.run(*words, f"output={tmp_path / 'whole'}")
     words += [f"output={tmp_path / 'parts'}", "--resume"]
-    assert fork_server.run(*words, fault="at_step:2")[0] == 75
+    fork_server.run(*words, fault="at_step:2", code=75)
     counts = tmp_path / "counts"
     counts.mkdir()
     counting = dict.fromkeys(range(processes), f"counting_graphs:{counts}")
-    children = fork_server.together(processes, *words, f"parallel={parallel}", "compile=true", faults=counting)
-    assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
+    fork_server.finish(processes, *words, f"parallel={parallel}", "compile=true", faults=counting)
     # Both blocks share a graph, each of the decoder's two stages has its own; no hook of FSDP or DDP breaks one.
     assert [json.loads(path.read_text()) for path in counts.iterdir()] == [[3, 0]] * processes
     sizes = [path.stat().st_size for path in checkpoint.locate(tmp_path / "parts").glob("shard-*")]

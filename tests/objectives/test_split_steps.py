@@ -70,8 +70,7 @@ def test_two_processes_train_as_one(config: Path, fork_server: ForkServer, tmp_p
     for number, (processes, words) in enumerate([(1, []), (2, []), (2, ["grad_accum_steps=2"])]):
         output = tmp_path / str(number)
         argv = ["train", config, SILOG, "steps=3", "validate_every=3", *words, f"output={output}"]
-        children = fork_server.together(processes, *argv) if processes > 1 else [fork_server.start(*argv)]
-        assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
+        fork_server.finish(processes, *argv)
         weights.append(checkpoint.read(checkpoint.steps(output / "checkpoints")[-1])[0])
         losses.append([row["loss"] for row in read_csv(output / "train.csv")])
     for other in (1, 2):

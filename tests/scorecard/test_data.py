@@ -102,8 +102,7 @@ def test_recorded_sums_tell_every_flip_also_behind_the_cache(
 
 @pytest.mark.slow
 def test_a_file_that_turns_bad_ends_the_run_and_is_named_first(tmp_path: Path, fork_server: ForkServer) -> None:
-    code, text = fork_server.run(*words(tmp_path, "rotting"))
-    assert code == 2 and "Traceback" not in text
+    text = fork_server.run(*words(tmp_path, "rotting"), code=2)
     (line,) = (line for line in text.splitlines() if "error:" in line)
     assert "sample 3 ('003')" in line and str(tmp_path / "data/images/003.jpg") in line
 
@@ -114,8 +113,7 @@ def test_two_processes_take_the_same_steps_when_one_skips_a_file(
     tmp_path: Path, fork_server: ForkServer, workers: int
 ) -> None:
     skip = ["data.on_corrupt=skip", f"data.workers={workers}"]
-    children = fork_server.together(2, *words(tmp_path, "rotting"), *skip)
-    assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
+    children = fork_server.finish(2, *words(tmp_path, "rotting"), *skip)
     assert [row["step"] for row in read_csv(tmp_path / "run/train.csv")] == list(range(1, 9))
     skipped = [child.err.read_text().count("skipped: sample 3") for child in children]
     assert sum(skipped) in (5, 6)  # 32 samples of 6 are five epochs and a bit; the last batches are fetched ahead

@@ -59,8 +59,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def assert_as_one_process(folder: Path, words: list[str], fork_server: ForkServer) -> None:
     assert (folder / "mark").exists()
-    code, text = fork_server.run("train", *words, f"output={folder / 'one'}")
-    assert code == 0, text
+    fork_server.run("train", *words, f"output={folder / 'one'}")
     one, nodes = (checkpoint.read(folder / run / "checkpoints/last")[0] for run in ("one", "nodes"))
     assert all(torch.allclose(value, one[name], atol=2e-6) for name, value in nodes.items())
     assert [row["step"] for row in read_csv(folder / "nodes/train.csv")] == [1, 2, 3, 4]

@@ -77,17 +77,14 @@ def test_sigterm_at_any_stage_of_training_loses_nothing(
     tmp_path: Path, fork_server: ForkServer, fault: str, message: str, saved: int | None, words: list[str]
 ) -> None:
     config, run, words = small_config(tmp_path), tmp_path / "run", ["ema=0.9", *words]
-    code, text = fork_server.run("train", config, *words, fault=fault)
-    assert code == STOPPED, text
+    text = fork_server.run("train", config, *words, fault=fault, code=STOPPED)
     assert message in text
     assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")][-1:] == (
         [saved] if saved else []
     )
     assert whole(run)
-    code, text = fork_server.run("train", config, *words, "--resume")
-    assert code == 0, text
-    code, text = fork_server.run("train", config, *words, f"output={tmp_path / 'whole'}")
-    assert code == 0, text
+    fork_server.run("train", config, *words, "--resume")
+    fork_server.run("train", config, *words, f"output={tmp_path / 'whole'}")
     assert_same_run(run, tmp_path / "whole")
 
 
@@ -121,8 +118,7 @@ def test_the_same_seed_gives_the_same_run_with_any_number_of_workers(tmp_path: P
     config = small_config(tmp_path)
     runs = {"first": [], "again": [], "one": ["data.workers=1"], "four": ["data.workers=4"], "other seed": ["seed=1"]}
     for name, words in runs.items():
-        code, text = fork_server.run("train", config, "ema=0.9", *RANDOM, *words, f"output={tmp_path / name}")
-        assert code == 0, text
+        fork_server.run("train", config, "ema=0.9", *RANDOM, *words, f"output={tmp_path / name}")
     for name in ("again", "one", "four"):
         assert_same_run(tmp_path / name, tmp_path / "first")
     with pytest.raises(AssertionError):
@@ -132,16 +128,15 @@ def test_the_same_seed_gives_the_same_run_with_any_number_of_workers(tmp_path: P
 def test_sigterm_during_a_scan_of_the_data_ends_it_with_75(tmp_path: Path, fork_server: ForkServer) -> None:
     small_config(tmp_path)
     words = ["check-data", "--data", "folder", "--root", tmp_path / "data", "--data-options", "depth_scale=1000"]
-    code, text = fork_server.run(*words, "--output", tmp_path / "report", "--threads", 1, fault="while_scanning")
-    assert code == STOPPED, text
+    words += ["--output", tmp_path / "report", "--threads", 1]
+    text = fork_server.run(*words, fault="while_scanning", code=STOPPED)
     assert "of 6 samples; their statistics are cached" in text
     assert not (tmp_path / "report").exists()
 
 
 def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server: ForkServer, small_run: Path) -> None:
     words = ["predict", small_run / "run", small_run / "data/images", "--output", tmp_path / "maps", "--workers", 1]
-    code, text = fork_server.run(*words, fault="while_predicting")
-    assert code == STOPPED, text
+    text = fork_server.run(*words, fault="while_predicting", code=STOPPED)
     made = len(list((tmp_path / "maps").glob("*.png")))
     assert 1 <= made < 6
     assert f"stopped after {made} of 6 images, all of them whole; --resume goes on" in text
@@ -151,8 +146,7 @@ def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server
 def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, fork_server: ForkServer, small_run: Path) -> None:
     words = ["eval", "--task", "depth", small_run / "run", "--data", "folder", "--root", small_run / "data"]
     words += ["--data-options", "depth_scale=1000"]
-    code, text = fork_server.run(*words, "--output", tmp_path / "report", fault="while_predicting")
-    assert code == STOPPED, text
+    text = fork_server.run(*words, "--output", tmp_path / "report", fault="while_predicting", code=STOPPED)
     assert "nothing is written" in text
     assert not (tmp_path / "report").exists()
 
@@ -190,9 +184,7 @@ def test_a_stop_in_the_validation_of_one_of_two_processes_is_taken_up_there(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     config, run = small_config(tmp_path), tmp_path / "run"
-    children = fork_server.together(2, "train", config, faults={1: "while_validating"})
-    assert [child.wait() for child in children] == [STOPPED, STOPPED]
+    fork_server.finish(2, "train", config, faults={1: "while_validating"}, code=STOPPED)
     assert [checkpoint.step_of(path) for path in checkpoint.steps(run / "checkpoints")] == [4]
-    children = fork_server.together(2, "train", config, "--resume")
-    assert [child.wait() for child in children] == [0, 0]
+    fork_server.finish(2, "train", config, "--resume")
     assert [row["step"] for row in read_csv(run / "val.csv")] == [4, 8]

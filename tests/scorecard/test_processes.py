@@ -74,21 +74,16 @@ def with_plugin(config: Path, loss: str) -> list[str]:
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_run_goes_from_one_process_to_two_and_back(tmp_path: Path, fork_server: ForkServer, parallel: str) -> None:
     config, writers = small_config(tmp_path), tmp_path / "writers"
-    code, text = fork_server.run("train", config, *WORDS, f"output={tmp_path / 'whole'}")
-    assert code == 0, text
+    fork_server.run("train", config, *WORDS, f"output={tmp_path / 'whole'}")
     words = ["train", config, *WORDS, f"output={tmp_path / 'parts'}", f"parallel={parallel}"]
-    assert fork_server.run(*words, fault="at_step:3")[0] == 75
-    children = fork_server.together(
-        2, *words, "--resume", faults={0: f"noting_writes:{writers}", 1: f"noting_writes:{writers}"}
-    )
-    assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
+    fork_server.run(*words, fault="at_step:3", code=75)
+    fork_server.finish(2, *words, "--resume", faults={0: f"noting_writes:{writers}", 1: f"noting_writes:{writers}"})
     assert set(writers.read_text().split()) == ({"0", "1"} if parallel == "fsdp" else {"0"})
     assert_close(tmp_path / "parts", tmp_path / "whole")
     # and back: the last steps once more, on one process, from what two had saved
     for path in checkpoint.steps(tmp_path / "parts/checkpoints")[-2:]:
         path.rename(tmp_path / path.name)
-    code, text = fork_server.run(*words, "--resume")
-    assert code == 0, text
+    fork_server.run(*words, "--resume")
     assert_close(tmp_path / "parts", tmp_path / "whole")
     ours, theirs = (
         checkpoint.read_state(checkpoint.steps(tmp_path / run / "checkpoints")[-1]) for run in ("parts", "whole")
@@ -105,13 +100,11 @@ def test_a_nan_on_one_of_two_processes_skips_the_step_on_both(
 ) -> None:
     config = small_config(tmp_path)
     words = ["train", config, *with_plugin(config, "nan_once"), "ema=0.9", "data.val=null"]
-    children = fork_server.together(2, *words, f"parallel={parallel}", f"output={tmp_path / 'two'}")
-    assert [child.wait() for child in children] == [0, 0], children[1].err.read_text()
+    children = fork_server.finish(2, *words, f"parallel={parallel}", f"output={tmp_path / 'two'}")
     said = [child.out.read_text() for child in children]
     assert all("step 3: loss or gradient is not finite; step skipped. Rank" in text for text in said)
     assert read_csv(tmp_path / "two/train.csv")[-1]["skipped"] == 1
-    code, text = fork_server.run(*words, f"output={tmp_path / 'one'}")
-    assert code == 0, text
+    fork_server.run(*words, f"output={tmp_path / 'one'}")
     assert_close(tmp_path / "two", tmp_path / "one")
 
 
@@ -122,10 +115,9 @@ def test_two_processes_validate_to_the_scores_of_one(tmp_path: Path, fork_server
 
     small_folder(tmp_path / "odd", count=7)
     words = ["train", config, "steps=1", "optim.lr=1e-12", f"data.val.root={tmp_path / 'odd'}"]
-    assert fork_server.run(*words, f"output={tmp_path / 'one'}")[0] == 0
+    fork_server.run(*words, f"output={tmp_path / 'one'}")
     for parallel in ("ddp", "fsdp"):
-        children = fork_server.together(2, *words, f"parallel={parallel}", f"output={tmp_path / parallel}")
-        assert [child.wait() for child in children] == [0, 0], children[0].err.read_text()
+        fork_server.finish(2, *words, f"parallel={parallel}", f"output={tmp_path / parallel}")
         scores = [read_csv(tmp_path / run / "val.csv")[-1] for run in ("one", parallel)]
         for name, value in scores[0].items():
             assert name == "seconds" or scores[1][name] == pytest.approx(value, rel=1e-6), name
@@ -149,8 +141,7 @@ def test_torchrun_restarts_a_run_whose_process_died_and_it_ends_as_if_it_had_not
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "grave").exists()
-    children = fork_server.together(2, "train", config, *words, f"output={tmp_path / 'whole'}")
-    assert [child.wait() for child in children] == [0, 0]
+    fork_server.finish(2, "train", config, *words, f"output={tmp_path / 'whole'}")
     theirs = weights(tmp_path / "whole")
     assert all(torch.equal(value, theirs[name]) for name, value in weights(tmp_path / "restarted").items())
     assert losses(tmp_path / "restarted") == losses(tmp_path / "whole")

@@ -39,8 +39,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) ->
         "grad_accum_steps=2",
         "ema=0.9",
     ]
-    code, text = fork_server.run("train", config, *words, "data.workers=2", "steps=9")
-    assert code == 4, text
+    text = fork_server.run("train", config, *words, "data.workers=2", "steps=9", code=4)
     return folder / "run", text
 
 
@@ -66,8 +65,7 @@ def test_a_recorded_step_goes_wrong_again_bit_for_bit_on_the_same_images(
 ) -> None:
     run, _ = spoilt
     step, plugin = run / "skipped_steps/step-00000004", run.parent / "plugin.py"
-    code, text = fork_server.run("replay", step, *words, "--plugins", plugin)
-    assert code == 0, text
+    text = fork_server.run("replay", step, *words, "--plugins", plugin)
     assert [words for words in told if words not in text] == []
 
 
@@ -80,25 +78,22 @@ def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, fork_serve
         "tasks.depth.losses=[{type: silog}, {type: moody}]",
         "data.val=null",
     ]
-    children = fork_server.together(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1")
-    assert [child.wait() for child in children] == [4, 4]
+    fork_server.finish(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1", code=4)
     folder = tmp_path / "run/skipped_steps/step-00000004"
     names = [part["names"] for part in json.loads((folder / skipped_steps.RECORD).read_text())["parts"]]
     assert not set(names[0]) & set(names[1])
     for rank in (0, 1):
-        code, text = fork_server.run("replay", folder, "--rank", rank, "--plugins", tmp_path / "plugin.py")
-        assert code == 0 and "The same, bit for bit." in text, text
+        text = fork_server.run("replay", folder, "--rank", rank, "--plugins", tmp_path / "plugin.py")
+        assert "The same, bit for bit." in text, text
         assert ", ".join(names[rank]) in text
-    code, text = fork_server.run("replay", folder, "--rank", 2, "--plugins", tmp_path / "plugin.py")
-    assert code == 2 and "2 processes took part" in text
+    text = fork_server.run("replay", folder, "--rank", 2, "--plugins", tmp_path / "plugin.py", code=2)
+    assert "2 processes took part" in text
 
 
 def test_one_batch_can_be_overfitted_or_is_told_not_to_fit(tmp_path: Path, fork_server: ForkServer) -> None:
     config = small_config(tmp_path)
-    code, text = fork_server.run("train", config, "--overfit-one-batch", "steps=60", "optim.lr=5e-3")
-    assert code == 0, text
+    text = fork_server.run("train", config, "--overfit-one-batch", "steps=60", "optim.lr=5e-3")
     assert "one batch is learned: loss" in text
-    code, text = fork_server.run("train", config, "--overfit-one-batch", "steps=20", "optim.lr=1e-9")
-    assert code == 4, text
+    text = fork_server.run("train", config, "--overfit-one-batch", "steps=20", "optim.lr=1e-9", code=4)
     assert "one batch is not learned: loss" in text and "densevit check-data" in text
     assert not (tmp_path / "run").exists()

@@ -134,8 +134,7 @@ def test_two_processes_train_as_one(config: Path, fork_server: ForkServer, tmp_p
     for processes in (1, 2):
         output = tmp_path / str(processes)
         argv = ["train", config, *words, "steps=3", "validate_every=3", f"output={output}"]
-        children = fork_server.together(processes, *argv) if processes > 1 else [fork_server.start(*argv)]
-        assert [child.wait() for child in children] == [0] * processes, children[0].err.read_text()
+        fork_server.finish(processes, *argv)
         last = checkpoint.steps(output / "checkpoints")[-1]
         weights.append(checkpoint.read(last)[0])
         losses.append([row["loss"] for row in read_csv(output / "train.csv")])
