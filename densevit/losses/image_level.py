@@ -28,27 +28,24 @@ class ClassLoss(PooledLoss, ABC):
 CLASS_LOSSES = Registry[ClassLoss]("classification loss")
 
 
-def cross_entropy(
-    logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"], *, label_smoothing: float = 0.0
-) -> Float[Tensor, ""]:
-    """Return the mean of -ln p(target) over the images whose class is known. `label_smoothing`: probability that is
-    spread evenly over all classes (Szegedy et al. 2016)."""
-    total = F.cross_entropy(
-        logits.float(), target, ignore_index=NO_LABEL, label_smoothing=label_smoothing, reduction="sum"
-    )
-    return mean_over_step(total, (target != NO_LABEL).sum())
-
-
 @CLASS_LOSSES.register("cross_entropy")
 class CrossEntropy(ClassLoss):
-    """Cross entropy of the softmax, with label smoothing."""
+    """Cross entropy of the softmax: the mean of -ln p(class) over the images whose class is known."""
 
     def __init__(self, *, label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0) -> None:
+        """
+        Args:
+            label_smoothing: probability that is spread evenly over all classes (Szegedy et al. 2016).
+        """
         super().__init__()
         self.label_smoothing = label_smoothing
 
     def forward(self, logits: Float[Tensor, "b k"], target: Int64[Tensor, " b"]) -> Float[Tensor, ""]:
-        return cross_entropy(logits, target, label_smoothing=self.label_smoothing)
+        smoothing = self.label_smoothing
+        total = F.cross_entropy(
+            logits.float(), target, ignore_index=NO_LABEL, label_smoothing=smoothing, reduction="sum"
+        )
+        return mean_over_step(total, (target != NO_LABEL).sum())
 
 
 class FocalLoss(PooledLoss, ABC):

@@ -51,24 +51,6 @@ class FunctionLoss(LabelLoss):
         return self.function(logits, labels)
 
 
-def cross_entropy(
-    logits: Logits,
-    labels: Labels,
-    *,
-    weights: Float[Tensor, " k"] | None = None,
-    label_smoothing: float = 0.0,
-    pool: Pool = "batch",
-) -> Scalar:
-    """Return the mean of -ln p(label) over the labelled pixels, of the batch or of each image (then their mean).
-
-    Args:
-        weights: of the classes; the sum is divided by the number of pixels, not by their weights, as in mmseg.
-        label_smoothing: probability that is spread evenly over all classes (Szegedy et al. 2016).
-    """
-    losses = pixel_losses(logits, labels, weights=weights, label_smoothing=label_smoothing)
-    return labelled_mean(losses, labels != IGNORE, pool)
-
-
 def pixel_losses(
     logits: Logits, labels: Labels, *, weights: Float[Tensor, " k"] | None = None, label_smoothing: float = 0.0
 ) -> Float[Tensor, "b h w"]:
@@ -107,7 +89,7 @@ class WeightedLoss(LabelLoss):
 
 @LABEL_LOSSES.register("cross_entropy")
 class CrossEntropy(WeightedLoss):
-    """Cross entropy of the softmax, with class weights and label smoothing."""
+    """Cross entropy of the softmax: the mean of -ln p(class) over the labelled pixels."""
 
     def __init__(
         self,
@@ -116,12 +98,17 @@ class CrossEntropy(WeightedLoss):
         label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         pool: Pool = "batch",
     ) -> None:
+        """
+        Args:
+            weights: of the classes; the sum is divided by the number of pixels, not by their weights, as in mmseg.
+            label_smoothing: probability that is spread evenly over all classes (Szegedy et al. 2016).
+        """
         super().__init__(weights)
         self.label_smoothing, self.pool = label_smoothing, pool
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        weights = self.weights
-        return cross_entropy(logits, labels, weights=weights, label_smoothing=self.label_smoothing, pool=self.pool)
+        losses = pixel_losses(logits, labels, weights=self.weights, label_smoothing=self.label_smoothing)
+        return labelled_mean(losses, labels != IGNORE, self.pool)
 
 
 @LABEL_LOSSES.register("auxiliary")
@@ -137,43 +124,12 @@ class Auxiliary(CrossEntropy):
         return super().forward(extras["auxiliary"], labels, extras)
 
 
-def ohem(
-    logits: Logits, labels: Labels, *, weights: Tensor | None = None, threshold: float = 0.7, keep: float = 0.2
-) -> Scalar:
-    """Return the mean cross entropy over the hard pixels of the batch (online hard example mining, Shrivastava et al.
-    2016).
-
-    Hard are pixels whose class has a probability below `threshold`, and in any case the worst share `keep` of them.
-    """
-    labelled = labels != IGNORE
-    losses = pixel_losses(logits, labels, weights=weights)[labelled]
-    with torch.no_grad():
-        probs = logits.float().softmax(1).gather(1, labels.where(labelled, 0)[:, None])[:, 0][labelled]
-        least = max(1, round(keep * probs.numel()))
-        limit = torch.cat([probs.sort().values[least - 1 : least], probs.new_tensor([threshold])]).max()
-        hard = probs <= limit
-    return losses[hard].sum() / hard.sum().clamp(min=1)
-
-
-def focal(
-    logits: Logits, labels: Labels, *, weights: Tensor | None = None, gamma: float = 2.0, pool: Pool = "batch"
-) -> Scalar:
-    """Return the mean of -(1 - p)^gamma ln p over the labelled pixels (Lin et al. 2017, with the softmax's
-    probability)."""
-    plain = pixel_losses(logits, labels)
-    # Above 0, where the gradient of a power below 1 is infinite: ignored or certain pixels would give NaN.
-    uncertainty = (1 - torch.exp(-plain)).clamp_min(torch.finfo(plain.dtype).tiny)
-    losses = uncertainty**gamma * plain
-    if weights is not None:
-        losses = losses * weights[labels.where(labels != IGNORE, 0)]
-    return labelled_mean(losses, labels != IGNORE, pool)
-
-
 @LABEL_LOSSES.register("ohem")
 class Ohem(WeightedLoss):
     """Cross entropy over the hard pixels of a micro-batch; it depends on how a step is split.
 
-    Its default of `keep` are the usual 100,000 pixels of an image of 512 x 1024.
+    Online hard example mining (Shrivastava et al. 2016). Its default of `keep` are the usual 100,000 pixels of an image
+    of 512 x 1024.
     """
 
     def __init__(
@@ -192,12 +148,19 @@ class Ohem(WeightedLoss):
         self.threshold, self.keep = threshold, keep
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        return ohem(logits, labels, weights=self.weights, threshold=self.threshold, keep=self.keep)
+        labelled = labels != IGNORE
+        losses = pixel_losses(logits, labels, weights=self.weights)[labelled]
+        with torch.no_grad():
+            probs = logits.float().softmax(1).gather(1, labels.where(labelled, 0)[:, None])[:, 0][labelled]
+            least = max(1, round(self.keep * probs.numel()))
+            limit = torch.cat([probs.sort().values[least - 1 : least], probs.new_tensor([self.threshold])]).max()
+            hard = probs <= limit
+        return losses[hard].sum() / hard.sum().clamp(min=1)
 
 
 @LABEL_LOSSES.register("focal")
 class Focal(WeightedLoss):
-    """Focal loss: cross entropy with less weight on easy pixels; gamma 0 is cross entropy."""
+    """Focal loss (Lin et al. 2017): cross entropy times (1 - p)^gamma, which leaves less weight on easy pixels."""
 
     def __init__(
         self,
@@ -206,11 +169,21 @@ class Focal(WeightedLoss):
         gamma: Annotated[float, Field(ge=0)] = 2.0,
         pool: Pool = "batch",
     ) -> None:
+        """
+        Args:
+            gamma: 0 is cross entropy.
+        """
         super().__init__(weights)
         self.gamma, self.pool = gamma, pool
 
     def forward(self, logits: Logits, labels: Labels, extras: Mapping[str, Tensor]) -> Scalar:
-        return focal(logits, labels, weights=self.weights, gamma=self.gamma, pool=self.pool)
+        plain = pixel_losses(logits, labels)
+        # Above 0, where the gradient of a power below 1 is infinite: ignored or certain pixels would give NaN.
+        uncertainty = (1 - torch.exp(-plain)).clamp_min(torch.finfo(plain.dtype).tiny)
+        losses = uncertainty**self.gamma * plain
+        if self.weights is not None:
+            losses = losses * self.weights[labels.where(labels != IGNORE, 0)]
+        return labelled_mean(losses, labels != IGNORE, self.pool)
 
 
 class DiceLoss(FunctionLoss):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses.segmentation import LABEL_LOSSES, CrossEntropy, LabelLoss, cross_entropy, dice, focal, lovasz, ohem
+from densevit.losses.segmentation import LABEL_LOSSES, CrossEntropy, LabelLoss, dice, lovasz
 from densevit.structures import IGNORE
 
 OURS = ("cross_entropy", "ohem", "focal", "dice", "lovasz")
@@ -27,6 +27,10 @@ def loss(spec: dict[str, object]) -> LabelLoss:
     return LABEL_LOSSES.check(spec, "loss").build()
 
 
+def value(name: str, logits: Tensor, labels: Tensor, **options: object) -> float:
+    return loss({"type": name, **options})(logits, labels, {}).item()
+
+
 def maps(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """Logits and labels of three classes, a fifth of the pixels without one."""
     b, h, w = shape or (2, 5, 7)
@@ -41,21 +45,18 @@ def test_cross_entropy_by_hand() -> None:
     # Two pixels with p(label) 1/2 and 1/4, one without a label: (ln 2 + ln 4) / 2 = 1.5 ln 2.
     logits = torch.tensor([[0.5, 0.25, 0.9], [0.25, 0.5, 0.05], [0.25, 0.25, 0.05]]).log()[None, :, None]
     labels = torch.tensor([[[0, 2, IGNORE]]])
-    assert cross_entropy(logits, labels).item() == pytest.approx(1.5 * np.log(2))
+    assert value("cross_entropy", logits, labels) == pytest.approx(1.5 * np.log(2))
     # Weights 1 and 3 weigh the pixels and leave the divisor: (ln 2 + 3 ln 4) / 2.
-    weighted = cross_entropy(logits, labels, weights=torch.tensor([1.0, 1.0, 3.0]))
-    assert weighted.item() == pytest.approx(3.5 * np.log(2))
+    assert value("cross_entropy", logits, labels, weights=[1, 1, 3]) == pytest.approx(3.5 * np.log(2))
 
 
 def test_pooled_by_image_an_image_without_labels_is_0_and_the_others_do_not_see_it() -> None:
     logits, labels = maps(3, 4, 4)
     labels[1] = IGNORE
-    alone = [cross_entropy(logits[i : i + 1], labels[i : i + 1]).item() for i in range(3)]
-    assert alone[1] == 0
-    assert cross_entropy(logits, labels, pool="image").item() == pytest.approx(sum(alone) / 3)
-    for pooled in (dice, lovasz, focal):
-        each = [pooled(logits[i : i + 1], labels[i : i + 1]).item() for i in range(3)]
-        assert pooled(logits, labels, pool="image").item() == pytest.approx(sum(each) / 3)
+    for name in ("cross_entropy", "dice", "lovasz", "focal"):
+        alone = [value(name, logits[i : i + 1], labels[i : i + 1]) for i in range(3)]
+        assert alone[1] == 0
+        assert value(name, logits, labels, pool="image") == pytest.approx(sum(alone) / 3)
 
 
 def test_label_smoothing_mixes_in_the_mean_over_all_classes() -> None:
@@ -64,7 +65,7 @@ def test_label_smoothing_mixes_in_the_mean_over_all_classes() -> None:
     labelled = labels != IGNORE
     true = logs.gather(1, labels.where(labelled, 0)[:, None])[:, 0][labelled]
     by_hand = -(0.9 * true + 0.1 * logs.mean(1)[labelled]).mean()
-    assert cross_entropy(logits, labels, label_smoothing=0.1).item() == pytest.approx(by_hand.item(), rel=1e-6)
+    assert value("cross_entropy", logits, labels, label_smoothing=0.1) == pytest.approx(by_hand.item(), rel=1e-6)
 
 
 def test_ohem_keeps_what_is_below_the_threshold_and_at_least_its_share() -> None:
@@ -73,9 +74,9 @@ def test_ohem_keeps_what_is_below_the_threshold_and_at_least_its_share() -> None
     logits = torch.stack([shares, 1 - shares]).log()[None, :, None]
     labels = torch.zeros(1, 1, 10, dtype=torch.int64)
     hard = -shares.log()
-    assert ohem(logits, labels, threshold=0.5, keep=0.2).item() == pytest.approx(hard[:5].mean().item(), rel=1e-5)
-    assert ohem(logits, labels, threshold=0.01, keep=0.3).item() == pytest.approx(hard[:3].mean().item(), rel=1e-5)
-    assert ohem(logits, labels, threshold=0.5, keep=1.0).item() == pytest.approx(hard.mean().item(), rel=1e-5)
+    assert value("ohem", logits, labels, threshold=0.5, keep=0.2) == pytest.approx(hard[:5].mean().item(), rel=1e-5)
+    assert value("ohem", logits, labels, threshold=0.01, keep=0.3) == pytest.approx(hard[:3].mean().item(), rel=1e-5)
+    assert value("ohem", logits, labels, threshold=0.5, keep=1.0) == pytest.approx(hard.mean().item(), rel=1e-5)
 
 
 def test_focal_by_hand_and_without_gamma_cross_entropy() -> None:
@@ -83,9 +84,9 @@ def test_focal_by_hand_and_without_gamma_cross_entropy() -> None:
     logits = torch.stack([shares, 1 - shares]).log()[None, :, None]
     labels = torch.zeros(1, 1, 2, dtype=torch.int64)
     by_hand = (0.1**2 * -np.log(0.9) + 0.8**2 * -np.log(0.2)) / 2
-    assert focal(logits, labels).item() == pytest.approx(by_hand, rel=1e-5)
-    weights = torch.tensor([1.0, 2.0, 0.5])
-    assert torch.allclose(focal(*maps(), gamma=0, weights=weights), cross_entropy(*maps(), weights=weights))
+    assert value("focal", logits, labels) == pytest.approx(by_hand, rel=1e-5)
+    without_gamma = value("focal", *maps(), gamma=0, weights=[1, 2, 0.5])
+    assert without_gamma == pytest.approx(value("cross_entropy", *maps(), weights=[1, 2, 0.5]), rel=1e-5)
 
 
 def test_dice_is_the_overlap_of_each_class() -> None:
