@@ -38,6 +38,12 @@ def build_norm(norm: Norm, channels: int) -> nn.Module:
     return nn.Identity()
 
 
+def conv_block(before: int, after: int, kernel: int, norm: Norm) -> nn.Sequential:
+    """Return convolution, norm and ReLU."""
+    conv = nn.Conv2d(before, after, kernel, padding=kernel // 2, bias=norm == "none")
+    return nn.Sequential(conv, build_norm(norm, after), nn.ReLU())
+
+
 UpsampleMode = Literal["bilinear", "bicubic"]
 
 

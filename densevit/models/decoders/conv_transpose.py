@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.models.decoders.base import DECODERS, Decoder
-from densevit.models.layers import Fuse, Norm, build_norm, fuse_maps, fused_spec
+from densevit.models.layers import Fuse, Norm, build_norm, conv_block, fuse_maps, fused_spec
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
@@ -72,6 +72,5 @@ def deconv_block(before: int, after: int, kernel: Literal[2, 4], norm: Norm) -> 
 
 
 def upsample_conv_block(before: int, after: int, norm: Norm) -> nn.Sequential:
-    mix = nn.Conv2d(before, after, 3, padding=1, bias=norm == "none")
     grow = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
-    return nn.Sequential(mix, build_norm(norm, after), nn.ReLU(), grow)
+    return conv_block(before, after, 3, norm).append(grow)

@@ -1,8 +1,7 @@
 """DPT's readout operations on the class token. b images, d channels, gh x gw tokens, p prefix tokens."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -14,6 +13,17 @@ ReadoutKind = Literal["ignore", "add", "average", "project"]
 
 
 class Readout(nn.Module, ABC):
+    """Built with the channels of the patches and the number of prefix tokens."""
+
+    needs_class_token: ClassVar[bool] = True
+
+    def __init__(self, channels: int, prefix_tokens: int) -> None:
+        """Raise ConfigError: it needs a class token, which the encoder does not have."""
+        super().__init__()
+        if self.needs_class_token and not prefix_tokens:
+            name = type(self).__name__.lower()
+            raise ConfigError(f"decoder.readout: '{name}' needs a class token, which this encoder lacks; use 'ignore'.")
+
     @abstractmethod
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]: ...
 
@@ -21,8 +31,7 @@ class Readout(nn.Module, ABC):
 class Ignore(Readout):
     """The class token is not used (Depth Anything)."""
 
-    def __init__(self, channels: int, prefix_tokens: int) -> None:
-        super().__init__()
+    needs_class_token = False
 
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
         return x
@@ -31,20 +40,12 @@ class Ignore(Readout):
 class Add(Readout):
     """The class token is added to every patch."""
 
-    def __init__(self, channels: int, prefix_tokens: int) -> None:
-        super().__init__()
-        require_class_token(prefix_tokens, "add")
-
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
         return x + prefix[:, 0, :, None, None]
 
 
 class Average(Readout):
     """The mean of class and register tokens is added to every patch (segmentation-models-pytorch's `add`)."""
-
-    def __init__(self, channels: int, prefix_tokens: int) -> None:
-        super().__init__()
-        require_class_token(prefix_tokens, "average")
 
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
         return x + prefix.mean(1)[:, :, None, None]
@@ -54,8 +55,7 @@ class Project(Readout):
     """The class token is concatenated to every patch, then linear layer and GELU (DPT, MiDaS)."""
 
     def __init__(self, channels: int, prefix_tokens: int) -> None:
-        super().__init__()
-        require_class_token(prefix_tokens, "project")
+        super().__init__(channels, prefix_tokens)
         self.project = nn.Linear(2 * channels, channels)
 
     def forward(self, x: Float[Tensor, "b d gh gw"], prefix: Float[Tensor, "b p d"]) -> Float[Tensor, "b d gh gw"]:
@@ -66,14 +66,4 @@ class Project(Readout):
         return F.gelu(patches + token).permute(0, 3, 1, 2)
 
 
-def require_class_token(prefix_tokens: int, readout: str) -> None:
-    if not prefix_tokens:
-        raise ConfigError(f"decoder.readout: '{readout}' needs a class token, which this encoder lacks; use 'ignore'.")
-
-
-READOUTS: dict[str, Callable[[int, int], Readout]] = {  # built with (channels, prefix_tokens)
-    "ignore": Ignore,
-    "add": Add,
-    "average": Average,
-    "project": Project,
-}
+READOUTS: dict[ReadoutKind, type[Readout]] = {"ignore": Ignore, "add": Add, "average": Average, "project": Project}

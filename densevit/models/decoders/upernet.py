@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.models.decoders.base import DECODERS, Decoder, DecoderOutput
 from densevit.models.heads.segmentation import LabelsHead
-from densevit.models.layers import Classes, Norm, build_norm, resize_to_first, upsample
+from densevit.models.layers import Classes, Norm, build_norm, conv_block, resize_to_first, upsample
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Positive = Annotated[int, Field(gt=0)]
@@ -84,11 +84,6 @@ class UPerNet(Decoder):
         """Return the pyramid pooling (PSPNet, Zhao et al. 2017)."""
         pooled = [block(adaptive_mean(x, side)) for block, side in zip(self.pooled, self.bins, strict=True)]
         return self.deepest(torch.cat(resize_to_first([x, *pooled]), 1))
-
-
-def conv_block(before: int, after: int, kernel: int, norm: Norm) -> nn.Sequential:
-    conv = nn.Conv2d(before, after, kernel, padding=kernel // 2, bias=norm == "none")
-    return nn.Sequential(conv, build_norm(norm, after), nn.ReLU())
 
 
 def rescale_layer(factor: Fraction, channels: int, norm: Norm) -> nn.Module:

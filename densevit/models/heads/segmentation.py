@@ -11,7 +11,7 @@ from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
 from densevit.models.decoders.base import Decoder
 from densevit.models.heads.base import HEADS, Head, Width
-from densevit.models.layers import Classes, Norm, build_norm, class_names, upsample
+from densevit.models.layers import Classes, Norm, class_names, conv_block, upsample
 from densevit.ops.segments import THRESHOLD
 
 
@@ -39,7 +39,7 @@ class LabelsHead(Head):
         super().__init__()
         names = class_names(classes)
         self.align_corners = align_corners
-        self.before = nn.Sequential(*(conv_norm_relu(channels, hidden, norm) if hidden else []), nn.Dropout2d(dropout))
+        self.before = nn.Sequential(*(conv_block(channels, hidden, 3, norm) if hidden else []), nn.Dropout2d(dropout))
         self.logits = nn.Conv2d(hidden or channels, len(names), 1)
         nn.init.normal_(self.logits.weight, std=0.01)  # as in mmseg and dinov2
         assert self.logits.bias is not None
@@ -48,11 +48,6 @@ class LabelsHead(Head):
 
     def forward(self, x: Float[Tensor, "b c h w"], size: tuple[int, int]) -> Float[Tensor, "b k height width"]:
         return upsample(self.logits(self.before(x)).float(), size, self.align_corners)
-
-
-def conv_norm_relu(channels: int, hidden: int, norm: Norm) -> list[nn.Module]:
-    conv = nn.Conv2d(channels, hidden, 3, padding=1, bias=norm == "none")
-    return [conv, build_norm(norm, hidden), nn.ReLU()]
 
 
 @HEADS.register("mask_logits")
