@@ -18,7 +18,7 @@ from densevit.models.dense import DenseModel
 from densevit.registry import did_you_mean
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint, detect, tensor_files
-from densevit.weights.external import FAMILIES, Family, RawCheckpoint
+from densevit.weights.external import FAMILIES, Family, RawCheckpoint, family_class
 from densevit.weights.key_mapping import UNUSED, num_blocks
 from densevit.weights.readers import PICKLED, SAFETENSORS
 
@@ -72,7 +72,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
     model_card = with_published_head(with_resolved_options(model, card, opened.unused))
     tensors = {published_name(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
     try:
-        layout = _family(to).writer(model_card)
+        layout = family_class(to).writer(model_card)
         written = layout.write({**tensors, **opened.unused}, model_card)
         configs = layout.describe(model_card)
         notes = verify(layout, RawCheckpoint(target, written, *_config_files(configs)), tensors, model_card)
@@ -176,9 +176,3 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     else:
         dense = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         atomic_io.atomic_write(path, lambda file: torch.save(dense, file))
-
-
-def _family(name: str) -> type[Family]:
-    family = FAMILIES.components[name]
-    assert isinstance(family, type) and issubclass(family, Family)
-    return family

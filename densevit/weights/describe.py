@@ -13,7 +13,7 @@ from densevit.model_card import HeadSpec, ModelCard
 from densevit.preprocess_config import PreprocessConfig
 from densevit.utils.device import choose_device, resolve
 from densevit.weights import checkpoint, detect
-from densevit.weights.external import FAMILIES, RawCheckpoint
+from densevit.weights.external import FAMILIES, RawCheckpoint, family_class
 
 Description = dict[str, Any]
 
@@ -48,9 +48,8 @@ def describe_densevit(path: Path) -> Description:
 
 def describe_third_party(raw: RawCheckpoint) -> Description:
     """Describe a third-party file."""
-    names = detect.matching_families(raw)
-    families: Mapping[str, Any] = FAMILIES.components
-    kinds = [{"family": name, "means": families[name].description, "licence": families[name].licence} for name in names]
+    families = {name: family_class(name) for name in detect.matching_families(raw)}
+    kinds = [{"family": name, "means": one.description, "licence": one.licence} for name, one in families.items()]
     return {
         "path": str(raw.path),
         "made_by": "others",

@@ -8,7 +8,7 @@ from typing import Any
 
 from densevit.errors import CheckpointError
 from densevit.utils.json_files import read_object
-from densevit.weights.external import FAMILIES, Family, RawCheckpoint
+from densevit.weights.external import FAMILIES, RawCheckpoint, family_class
 from densevit.weights.readers import PICKLED, SAFETENSORS, pair_in_folder, read_pair, read_tensors
 
 # Names of the model in training modules, beside losses and metrics.
@@ -78,7 +78,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 def matching_families(raw: RawCheckpoint) -> list[str]:
     """Return the families whose keys fit."""
-    return [name for name, component in FAMILIES.components.items() if _class(component).recognises(raw)]
+    return [name for name in FAMILIES.components if family_class(name).recognises(raw)]
 
 
 def detect(raw: RawCheckpoint) -> str:
@@ -88,7 +88,7 @@ def detect(raw: RawCheckpoint) -> str:
     if len(names) == 1:
         return names[0]
     if names:
-        listed = "".join(f"\n  {name}: {_class(FAMILIES.components[name]).description}" for name in names)
+        listed = "".join(f"\n  {name}: {family_class(name).description}" for name in names)
         raise CheckpointError(f"{raw.path}: its keys fit several families; give family=NAME.{listed}")
     first = ", ".join(list(raw.tensors)[:5])
     kind = raw.config.get("architectures") or raw.config.get("model_type")
@@ -97,8 +97,3 @@ def detect(raw: RawCheckpoint) -> str:
         f"{raw.path}: of no known family;{config} its {len(raw.tensors)} tensors begin with {first}. "
         f"Known: {', '.join(sorted(FAMILIES.components))}."
     )
-
-
-def _class(component: Any) -> type[Family]:
-    assert isinstance(component, type) and issubclass(component, Family)
-    return component

@@ -111,3 +111,9 @@ class Family(ABC):
 
 
 FAMILIES = Registry[Family]("family")
+
+
+def family_class(name: str) -> type[Family]:
+    family = FAMILIES.components[name]
+    assert isinstance(family, type) and issubclass(family, Family)
+    return family

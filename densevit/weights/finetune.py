@@ -44,55 +44,24 @@ class PartialLoader:
                 "take the file's."
             )
         self.load("encoder")
-        self.load_or_keep("decoder", self.spec["decoder"], theirs["decoder"])
-        for name, decoder in self.spec.get("decoders", {}).items():
-            self.load_or_keep(f"decoders.{name}", decoder, theirs.get("decoders", {}).get(name))
-        for name, head in self.spec["heads"].items():
-            self.head(f"heads.{name}", head, theirs["heads"].get(name))
-        stored = theirs.get("conditioning", {})
-        for name, options in self.spec.get("conditioning", {}).items():
-            self.conditioning(f"conditioning.{name}", options, stored.get(name))
+        self.load_or_keep("decoder", other_decoder(self.spec["decoder"], theirs["decoder"]))
+        for kind, other_options in (("decoders", other_decoder), ("heads", other_head), ("conditioning", other_input)):
+            for name, mine in self.spec.get(kind, {}).items():
+                self.load_or_keep(f"{kind}.{name}", other_options(mine, theirs.get(kind, {}).get(name)))
         new = "; new: " + "; ".join(self.new) if self.new else "; nothing is new"
         return f"from {self.source} ({self.published.source}): {', '.join(self.loaded)}{new}."
 
-    def load_or_keep(self, name: str, mine: Spec, other: Spec | None) -> None:
-        if other is None or other["type"] != mine["type"]:
-            theirs = f"'{other['type']}'" if other else "none"
-            self.keep_initial(name, f"'{mine['type']}' where the file has {theirs}")
-        elif why := self.other_shapes(name):
-            self.keep_initial(name, why)
-        else:
-            self.load(name)
-
-    def conditioning(self, name: str, mine: Spec, other: Spec | None) -> None:
-        """Load a conditioning if its options are the same, but for the frames of a window over a video."""
-        if other is None:
-            self.keep_initial(name, "the file's model has none")
-        elif differing := [key for key in mine if key in other and key != "frames" and mine[key] != other[key]]:
-            self.keep_initial(name, f"{differing[0]} {mine[differing[0]]} where the file has {other[differing[0]]}")
-        else:
-            self.load(name)
-
-    def head(self, name: str, mine: Spec, other: Spec | None) -> None:
-        """Load a head if type, activation and shapes are the same."""
-        why = self.mismatch(name, mine, other)
+    def load_or_keep(self, name: str, why: str) -> None:
+        """Load a part, unless there is a reason against it; then it keeps its initial weights."""
+        module = self.model.get_submodule(name)
+        if not why and not name.startswith("conditioning."):
+            stored = {key: tensor.shape for key, tensor in self.stored_tensors(name)}
+            same = stored == {key: tensor.shape for key, tensor in module.state_dict().items()}
+            why = "" if same else "its layers are of other shapes than the file's"
         if why:
-            self.keep_initial(name, why)
+            self.new.append(f"{name} ({why}; {count(module)})")
         else:
             self.load(name)
-
-    def mismatch(self, name: str, mine: Spec, other: Spec | None) -> str:
-        if other is None:
-            return "the file has none of this name"
-        for key in ("type", "activation"):
-            if key in other and mine.get(key) != other[key]:
-                return f"{mine.get(key)} where the file has {other[key]}"
-        return self.other_shapes(name)
-
-    def other_shapes(self, name: str) -> str:
-        stored, current = dict(self.stored_tensors(name)), self.model.get_submodule(name).state_dict()
-        same = {key: t.shape for key, t in stored.items()} == {key: t.shape for key, t in current.items()}
-        return "" if same else "its layers are of other shapes than the file's"
 
     def load(self, name: str) -> None:
         module = self.model.get_submodule(name)
@@ -101,13 +70,32 @@ class PartialLoader:
         load_strict(module, {**normalisation, **dict(self.stored_tensors(name))}, f"{self.source}: {name}")
         self.loaded.append(f"{name} ({count(module)})")
 
-    def keep_initial(self, name: str, why: str) -> None:
-        self.new.append(f"{name} ({why}; {count(self.model.get_submodule(name))})")
-
     def stored_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
         for key, tensor in self.published.tensors.items():
             if key.startswith(f"{name}."):
                 yield key.removeprefix(f"{name}."), tensor
+
+
+def other_decoder(mine: Spec, other: Spec | None) -> str:
+    """Return why a decoder is new; empty if it is that of the file."""
+    theirs = f"'{other['type']}'" if other else "none"
+    return "" if other and other["type"] == mine["type"] else f"'{mine['type']}' where the file has {theirs}"
+
+
+def other_head(mine: Spec, other: Spec | None) -> str:
+    """Return why a head is new, by type and activation."""
+    if other is None:
+        return "the file has none of this name"
+    differing = (key for key in ("type", "activation") if key in other and mine.get(key) != other[key])
+    return next((f"{mine.get(key)} where the file has {other[key]}" for key in differing), "")
+
+
+def other_input(mine: Spec, other: Spec | None) -> str:
+    """Return why a conditioning is new, by its options, but for the frames of a window over a video."""
+    if other is None:
+        return "the file's model has none"
+    differing = (key for key in mine if key in other and key != "frames" and mine[key] != other[key])
+    return next((f"{key} {mine[key]} where the file has {other[key]}" for key in differing), "")
 
 
 def count(module: nn.Module) -> str:
