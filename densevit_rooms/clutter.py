@@ -1,4 +1,5 @@
-"""Things of simple shapes and any material: boxes, drums, bottles, balls, heaps of them, and people-sized figures."""
+"""Things of simple shapes and any material: boxes, drums, bottles, balls, heaps of them, compartments that hold some,
+and people-sized figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from densevit_rooms.scene_builder import Builder
 from densevit_rooms.variety import Variety, even
 
 MATERIALS = (even, even, textures.plaster, textures.stripes, textures.wallpaper, textures.planks, textures.carpet)
+KINDS = ("box", "open", "compartment", "board", "sheet", "drum", "bottle", "ball")
+SHARES = (0.33, 0.08, 0.1, 0.1, 0.07, 0.12, 0.12, 0.08)
 POOL = 6  # materials that the clutter of a room shares
 
 
@@ -42,7 +45,7 @@ def add_clutter(
     for piece in pieces:
         if has_flat_top(piece.model) and piece.model.label in ("table", "cabinet", "shelf"):
             for _ in range(rng.integers(variety.on_top + 1)):
-                put_on(rng, build, piece, draw_thing(rng, pool, (0.03, 0.35)))
+                put_on(rng, build, piece, draw_thing(rng, pool, (0.03, 0.5)))
 
 
 def add_pile(rng: np.random.Generator, build: Builder, floor: FreeFloor, pool: Sequence[int]) -> None:
@@ -86,19 +89,21 @@ def material(rng: np.random.Generator, build: Builder, variety: Variety) -> int:
 
 
 def draw_thing(rng: np.random.Generator, pool: Sequence[int], scale: tuple[float, float]) -> Thing:
-    """Return a box, an open box, a board, a drum, a bottle or a ball; its sides within `scale` metres, boards are
-    thinner."""
+    """Return a box, an open box, a compartment with things in it, a board, a sheet, a drum, a bottle or a ball; its
+    sides within `scale` metres, boards and sheets are thinner."""
     texture = int(rng.choice(pool))
     red, green, blue = rng.uniform(0.25, 1.0, 3).tolist()
     tint = (red, green, blue)
     w, d, h = np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]), 3)).tolist()
-    kind = rng.choice(["box", "open", "board", "drum", "bottle", "ball"], p=[0.4, 0.1, 0.1, 0.15, 0.15, 0.1])
+    kind = rng.choice(KINDS, p=SHARES)
     if kind == "open":
         return Thing(open_box(w, d, h, texture, tint), (w, d, h), flat=False)
-    if kind in ("box", "board"):
-        d = min(d, 0.03) if kind == "board" else d
+    if kind == "compartment":
+        return Thing(compartment(rng, pool, (w, d, h), texture, tint), (w, d, h), flat=True)
+    if kind in ("box", "board", "sheet"):
+        d, h = min(d, 0.03) if kind == "board" else d, min(h, 0.03) if kind == "sheet" else h
         mesh = box((-w / 2, -d / 2, 0), (w / 2, d / 2, h), texture, tint, tile=float(rng.choice([0.5, h])))
-        return Thing(mesh, (w, d, h), flat=kind == "box")
+        return Thing(mesh, (w, d, h), flat=kind != "board")
     if kind == "drum":
         return Thing(revolved([(0, 0), (w / 2, 0), (w / 2, h), (0, h)], texture, tint), (w, w, h), flat=True)
     if kind == "ball":
@@ -120,6 +125,22 @@ def open_box(w: float, d: float, h: float, texture: int, tint: Vector) -> Mesh:
         ((-w / 2, -d / 2, 0.002), (w, 0, 0), (0, d, 0)),
     ]
     return join([quad(*side, texture, tint, tile=None) for side in sides])
+
+
+def compartment(
+    rng: np.random.Generator, pool: Sequence[int], size: tuple[float, float, float], texture: int, tint: Vector
+) -> Mesh:
+    """Return a box that is open to one side, with smaller things on its bottom."""
+    w, d, h = size
+    on_its_side = open_box(w, h, d, texture, tint).tipped()
+    low, high = 0.03, 0.6 * min(size)
+    things = [draw_thing(rng, pool, (low, high)) for _ in range(rng.integers(1, 6) if high > low else 0)]
+    spots = rng.uniform(-0.35, 0.35, (len(things), 2)) * (w, d)
+    inside = [
+        thing.mesh.transformed(float(rng.uniform(0, 6.3)), (*spot, 0.004))
+        for thing, spot in zip(things, spots.tolist(), strict=True)
+    ]
+    return join([on_its_side.transformed(0.0, (0.0, d / 2, h / 2)), *inside])
 
 
 def person(rng: np.random.Generator, pool: Sequence[int], plain: int) -> Mesh:

@@ -41,13 +41,19 @@ def direct(light: Light, points: Points, normals: Points, occluded: Occlusion, r
 
 
 def ambient(
-    points: Points, normals: Points, occluded: Occlusion, rng: np.random.Generator, reach: float
+    points: Points,
+    normals: Points,
+    occluded: Occlusion,
+    rng: np.random.Generator,
+    reach: float,
+    occluded_share: float = 0.45,
 ) -> Float32[np.ndarray, " n"]:
-    """Return the ambient occlusion: the share of ambient light at each point, by one short random ray each."""
+    """Return the ambient occlusion: the share of ambient light at each point, by one short random ray each, of
+    which `occluded_share` remains where it meets something."""
     to_light = normals + _random_directions(rng, len(points))  # cosine-distributed about the normal
     length = np.sqrt(np.einsum("ij,ij->i", to_light, to_light))
     hidden = occluded(points, to_light * (reach / np.maximum(length, 1e-3))[:, None])
-    return np.where(hidden, 0.45, 1.0).astype(np.float32) * (0.85 + 0.15 * normals[:, 2])
+    return np.where(hidden, occluded_share, 1.0).astype(np.float32) * (0.85 + 0.15 * normals[:, 2])
 
 
 def smooth_light(

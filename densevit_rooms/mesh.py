@@ -27,6 +27,14 @@ class Mesh:
         normals = (self.normals @ rotation.T).astype(np.float32)
         return replace(self, vertices=self.vertices @ rotation.T + np.asarray(offset), normals=normals)
 
+    def tipped(self) -> "Mesh":
+        """Return it rotated about the x axis by a right angle, so that its top faces along -y."""
+        return replace(
+            self,
+            vertices=self.vertices[:, [0, 2, 1]] * (1, -1, 1),
+            normals=self.normals[:, [0, 2, 1]] * np.float32([1, -1, 1]),
+        )
+
     def scaled(self, x: float, y: float, z: float) -> "Mesh":
         """Return it stretched along the axes, about the origin."""
         factors = np.array([x, y, z])

@@ -268,7 +268,7 @@ def shade(
     occluded = scene.tracer.occluded
     lit = sum((direct(lamp, points, smooth, occluded, rng) for lamp in geometry.lights), np.zeros_like(points))
     mean = lit.mean()
-    lit += (scene.ambient * mean * ambient(points, flat, occluded, rng, reach=0.8))[:, None]
+    lit += (scene.ambient * mean * ambient(points, flat, occluded, rng, 0.8, scene.occluded_ambient))[:, None]
     h, w = camera.size
     lit = smooth_light(lit.reshape(h, w, 3), smooth.reshape(h, w, 3), distance.reshape(h, w)).reshape(-1, 3)
     glow = geometry.label[triangle] == CLASSES.index("window")

@@ -47,6 +47,7 @@ class Variety:
     people: int = 0  # figures of a person's size, at most
     power: Range = (2.0, 6.0)  # of all lamps, for each metre of height
     ambient: Range | None = None  # ambient light as a share of the mean direct light; None: 0.8
+    occluded_ambient: Range | None = None  # share of it that is left in corners and inside things; None: 0.45
     gloss: float = 0.0  # share of the rooms whose floor reflects
     aimed: float = 0.0  # share of the frames whose camera looks at a thing, from near or far, high or low
     sensor: Sensor = Sensor()
@@ -55,9 +56,9 @@ class Variety:
 def any_colour(rng: np.random.Generator, saturation: Range, value: Range) -> list[float]:
     """Return white and greys, as most real walls have, any colour at all, or those of `colour`."""
     kind = rng.random()
-    if kind < 0.45:
+    if kind < 0.6:
         return colour(rng, (0.0, 0.12), (0.45, 1.0))
-    return colour(rng, (0.0, 0.9), (0.06, 1.0)) if kind < 0.65 else colour(rng, saturation, value)
+    return colour(rng, (0.0, 0.9), (0.06, 1.0)) if kind < 0.75 else colour(rng, saturation, value)
 
 
 def even(rng: np.random.Generator, colour: Sequence[float]) -> textures.Image:
@@ -98,6 +99,7 @@ VARIETIES: dict[str, Variety] = {
         people=2,
         power=(0.8, 9.0),
         ambient=(0.25, 1.6),
+        occluded_ambient=(0.05, 0.6),
         gloss=0.5,
         aimed=0.5,
         sensor=Sensor(

@@ -14,7 +14,7 @@ from densevit.errors import DataError
 from densevit.structures import Sample
 from densevit_rooms import generate, render_scene
 from densevit_rooms.camera import MOUNTS, Camera, look_direction
-from densevit_rooms.clutter import add_pile, person
+from densevit_rooms.clutter import add_pile, compartment, person
 from densevit_rooms.floorplan import FloorPlan, FreeFloor
 from densevit_rooms.lights import Light
 from densevit_rooms.mesh import Mesh, revolved
@@ -126,6 +126,31 @@ def test_a_pile_is_a_tray_with_small_things_in_it() -> None:
             middle = (thing.min(axis=0) + thing.max(axis=0)) / 2
             assert np.hypot(*(middle - tray.mean(axis=0))[:2]) < 0.5 and 0 <= thing[:, 2].min() < 0.15
     assert min(sizes) < 0.06 and max(sizes) > 0.2
+
+
+def test_a_compartment_is_open_to_one_side_and_holds_smaller_things() -> None:
+    for seed in range(5):
+        mesh = compartment(np.random.default_rng(seed), [0], (0.8, 0.6, 1.0), 0, (1, 1, 1))
+        things = mesh.vertices[20:]  # after the five sides of the box
+        assert (
+            len(things) and (np.abs(things[:, :2]) < 0.6).all() and 0 <= things[:, 2].min() < things[:, 2].max() < 0.4
+        )
+        from_front = mesh.transformed(-np.pi / 2, (3.0, 2.0, 1.0))  # the camera looks over the things at the back
+        assert depth_of(room(thing=from_front))[24, 32] == pytest.approx(3.0 + 0.3 - 0.002 - 1, abs=1e-3)
+        from_behind = mesh.transformed(np.pi / 2, (3.0, 2.0, 1.0))
+        assert depth_of(room(thing=from_behind))[24, 32] == pytest.approx(3.0 - 0.3 + 0.002 - 1, abs=1e-3)
+
+
+def test_less_ambient_light_is_left_in_corners_when_so_chosen() -> None:
+    scene, rays = room(), ALONG_X.rays()
+    triangle, distance, weights = scene.tracer.intersect(ALONG_X.position, rays)
+    dark, light = (
+        shade(
+            np.random.default_rng(0), replace(scene, occluded_ambient=share), ALONG_X, rays, triangle, distance, weights
+        )
+        for share in (0.05, 0.6)
+    )
+    assert (dark <= light + 1e-6).all() and dark.mean() < 0.99 * light.mean()
 
 
 def test_a_wide_frame_depends_on_its_numbers_alone_and_is_whole() -> None:
