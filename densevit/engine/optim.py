@@ -119,22 +119,18 @@ LearningRate = Callable[[int], float]
 """The learning rate of step n (from 0); a pure function, so there is nothing to save."""
 
 
-def learning_rate(optim: Optim, schedule: Schedule, steps: int) -> LearningRate:
-    """Return the rate: warm-up, then the schedule's curve."""
-    return warmup_and_decay(optim, schedule, steps, schedule.warmups(steps)[0])
-
-
-def encoder_learning_rate(optim: Optim, schedule: Schedule, steps: int) -> LearningRate:
-    """Return the learning rate of the encoder: `learning_rate`, unless the schedule has an `encoder_warmup`.
+def learning_rates(optim: Optim, schedule: Schedule, steps: int) -> tuple[LearningRate, LearningRate]:
+    """Return the learning rate, and that of the encoder: the same, unless the schedule has an `encoder_warmup`.
 
     Then it is 0 during the first warm-up, and follows the same schedule over the steps that are left: new parts learn
     before they change the encoder (EoMT, Kerssies et al. 2025).
     """
-    if schedule.encoder_warmup is None:
-        return learning_rate(optim, schedule, steps)
     first, encoder_warmup = schedule.warmups(steps)
-    rate = warmup_and_decay(optim, schedule, steps - first, encoder_warmup)
-    return lambda n: rate(n - first) if n >= first else 0.0
+    rate = warmup_and_decay(optim, schedule, steps, first)
+    if schedule.encoder_warmup is None:
+        return rate, rate
+    later = warmup_and_decay(optim, schedule, steps - first, encoder_warmup)
+    return rate, lambda n: later(n - first) if n >= first else 0.0
 
 
 def warmup_and_decay(optim: Optim, schedule: Schedule, steps: int, warmup: int) -> LearningRate:
@@ -154,11 +150,6 @@ def warmup_and_decay(optim: Optim, schedule: Schedule, steps: int, warmup: int) 
         return optim.lr * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * decay[schedule.type])
 
     return rate
-
-
-def learning_rates(optim: Optim, schedule: Schedule, steps: int) -> tuple[LearningRate, LearningRate]:
-    """Return the learning rate, and that of the encoder."""
-    return learning_rate(optim, schedule, steps), encoder_learning_rate(optim, schedule, steps)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float, encoder_rate: float) -> None:

@@ -7,8 +7,7 @@ from torch import nn
 from densevit.config.schema import Optim, Schedule
 from densevit.engine.optim import (
     build_optimizer,
-    encoder_learning_rate,
-    learning_rate,
+    learning_rates,
     parameter_groups,
     set_learning_rate,
 )
@@ -54,7 +53,7 @@ def test_frozen_parameters_are_in_no_group() -> None:
 @pytest.mark.parametrize("kind", ["cosine", "poly", "one_cycle", "constant"])
 def test_every_schedule_rises_to_the_rate_and_falls_to_its_end(kind: str) -> None:
     final = 1.0 if kind == "constant" else 0.01
-    rate = learning_rate(Optim(lr=2.0), Schedule(type=kind, warmup=10.0, min_lr_ratio=final), 110)
+    rate, _ = learning_rates(Optim(lr=2.0), Schedule(type=kind, warmup=10.0, min_lr_ratio=final), 110)
     rises = [rate(n) for n in range(11)]
     assert rises == sorted(rises) and rises[0] > 0
     assert rate(10) == pytest.approx(2.0)
@@ -73,20 +72,21 @@ def test_schedules_pass_through_hand_calculated_points() -> None:
         (Schedule(warmup=0.1), 4, 5 / 11),
         (cycle, 4, (1 - math.cos(math.pi / 2)) / 2),
     ):
-        assert learning_rate(one, schedule, 100)(step) == pytest.approx(expected)
+        assert learning_rates(one, schedule, 100)[0](step) == pytest.approx(expected)
 
 
 def test_an_encoder_with_a_warm_up_of_its_own_rests_first_and_then_has_the_whole_curve() -> None:
     # EoMT: rates of the new parts rise over 4 steps and fall as (1 - (n - 4) / 20)^0.9; the encoder's are 0 for 4,
     # rise over 5, and fall as (1 - (n - 9) / 15)^0.9. By hand, of 24 steps:
     schedule = Schedule(type="poly", power=0.9, warmup=4.0, encoder_warmup=5.0)
-    new, old = (rate(Optim(lr=1.0), schedule, 24) for rate in (learning_rate, encoder_learning_rate))
+    new, old = learning_rates(Optim(lr=1.0), schedule, 24)
     assert [new(n) for n in (0, 3, 4, 14, 24)] == pytest.approx([1 / 5, 4 / 5, 1, 0.5**0.9, 0])
     assert [old(n) for n in (0, 3, 4, 8, 9, 12, 24)] == pytest.approx([0, 0, 1 / 6, 5 / 6, 1, 0.8**0.9, 0])
     shares = Schedule(type="poly", power=0.9, warmup=1 / 6, encoder_warmup=5 / 24)
-    assert [encoder_learning_rate(Optim(lr=1.0), shares, 24)(n) for n in range(25)] == [old(n) for n in range(25)]
-    together = Schedule(type="poly", warmup=4.0)
-    assert encoder_learning_rate(Optim(), together, 24)(6) == learning_rate(Optim(), together, 24)(6)
+    same = learning_rates(Optim(lr=1.0), shares, 24)[1]
+    assert [same(n) for n in range(25)] == [old(n) for n in range(25)]
+    new, old = learning_rates(Optim(), Schedule(type="poly", warmup=4.0), 24)
+    assert old(6) == new(6)
 
 
 def test_an_encoder_apart_shares_no_group_with_the_new_parts() -> None:
