@@ -1,5 +1,7 @@
 """Sizes and resampling, of floats and of bytes, are those of the field's published pre-processing."""
 
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
@@ -13,37 +15,28 @@ from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Size
 
 
-def rule(mode: str, h: int, w: int) -> PreprocessConfig:
-    return PreprocessConfig(mode=mode, size=(h, w))  # type: ignore[arg-type]
-
-
-# (h, w) -> (h, w) of Depth Anything V2's own Resize, from running it (shared notes give 400x300 and 600x300 as w x h).
+# (h, w) -> (h, w) by hand or from running what is published; None: the rule has no size.
 @pytest.mark.parametrize(
-    ("size", "expected"),
-    [((480, 640), (518, 686)), ((300, 400), (518, 686)), ((300, 600), (518, 1036)), ((518, 518), (518, 518))],
+    ("mode", "bound", "multiple", "size", "expected"),
+    [
+        # Depth Anything V2's own Resize.
+        ("lower_bound", (518, 518), 14, (480, 640), (518, 686)),
+        ("lower_bound", (518, 518), 14, (300, 400), (518, 686)),
+        ("lower_bound", (518, 518), 14, (300, 600), (518, 1036)),
+        ("lower_bound", (518, 518), 14, (518, 518), (518, 518)),
+        ("lower_bound", (520, 520), 14, (100, 100), (532, 532)),  # 37.14 patches: the nearest, 518, is too small
+        ("upper_bound", (504, 504), 14, (375, 1242), (154, 504)),  # scale 504 / 1242, short side 152.2
+        ("upper_bound", (510, 510), 14, (10, 1000), (14, 504)),  # keeps one patch; 510 is no multiple
+        ("fixed", (384, 510), 32, (375, 1242), (384, 512)),
+        ("native", None, 14, (37, 101), (37, 101)),
+        # torchvision's Resize(768), which keeps no multiple: int(768 * long / short).
+        ("shortest", (768, 768), 16, (480, 640), (768, 1024)),
+        ("shortest", (768, 768), 16, (530, 701), (768, 1015)),
+        ("shortest", (768, 768), 16, (701, 530), (1015, 768)),
+    ],
 )
-def test_lower_bound_rounds_as_depth_anything_does(size: tuple[int, int], expected: tuple[int, int]) -> None:
-    assert network_size(size, rule("lower_bound", 518, 518), 14) == expected
-
-
-def test_lower_bound_never_falls_below_a_bound_that_is_no_multiple() -> None:
-    # 520 is 37.14 patches of 14: the nearest multiple, 518, is too small, so 532.
-    assert network_size((100, 100), rule("lower_bound", 520, 520), 14) == (532, 532)
-
-
-def test_upper_bound_never_exceeds_the_bound() -> None:
-    # 375x1242 to a long side of 504: scale 504 / 1242, short side 152.2 -> 154 (nearest multiple of 14).
-    assert network_size((375, 1242), rule("upper_bound", 504, 504), 14) == (154, 504)
-    # 1:100 still keeps one patch; 510 is no multiple, so 504.
-    assert network_size((10, 1000), rule("upper_bound", 510, 510), 14) == (14, 504)
-
-
-def test_fixed_stretches_to_the_nearest_multiples() -> None:
-    assert network_size((375, 1242), rule("fixed", 384, 510), 32) == (384, 512)
-
-
-def test_native_changes_nothing() -> None:
-    assert network_size((37, 101), PreprocessConfig(), 14) == (37, 101)
+def test_sizes_are_the_published_ones(mode: Any, bound: Size | None, multiple: int, size: Size, expected: Size) -> None:
+    assert network_size(size, PreprocessConfig(mode=mode, size=bound), multiple) == expected
 
 
 def test_a_rule_without_its_size_is_refused() -> None:
@@ -172,14 +165,6 @@ def test_the_longest_side_goes_first(size: tuple[int, int], steps: list[tuple[in
     rule = PreprocessConfig(mode="longest", size=(504, 504))
     assert network_steps(size, rule, 14) == steps
     assert network_size(size, rule, 14) == steps[-1]
-
-
-# torchvision's Resize(768): int(768 * long / short).
-@pytest.mark.parametrize(
-    ("size", "expected"), [((480, 640), (768, 1024)), ((530, 701), (768, 1015)), ((701, 530), (1015, 768))]
-)
-def test_the_shortest_side_keeps_no_multiple(size: tuple[int, int], expected: tuple[int, int]) -> None:
-    assert network_size(size, PreprocessConfig(mode="shortest", size=(768, 768)), 16) == expected
 
 
 SIZES: list[Size] = [(150, 233), (47, 53), (101, 77), (80, 233), (40, 60), (20, 40)]  # from 80 x 120
