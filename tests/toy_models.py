@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.preprocess_config import PreprocessConfig
+from densevit.structures import EncoderOutput, FeatureSpec
 from densevit.weights.hub import save_pretrained
 
 VIT = {"type": "vit", "dim": 24, "depth": 2, "heads": 2, "patch_size": 14, "image_size": 56, "out_indices": 2}
@@ -41,6 +43,31 @@ def toy_network(
         if std is not None and parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=std)
     return network, build_card(network, spec)
+
+
+def toy_conditioned(
+    decoder: Mapping[str, Any] = MappingProxyType({"type": "dpt", "channels": 16}),
+    head: str = "metric",
+    **conditioning: Mapping[str, Any],
+) -> DenseModel:
+    """A model at its start, with blocks of `conditioning` beside its decoder."""
+    encoder = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
+    heads = {"depth": {"type": head, "hidden": 8}}
+    return toy_network(heads, decoder, std=None, encoder=encoder, conditioning=conditioning)[0]
+
+
+def toy_specs(levels: int, channels: int = 16, stride: int = 16) -> list[FeatureSpec]:
+    return [FeatureSpec(channels, stride)] * levels
+
+
+def toy_features(
+    levels: int, channels: int = 16, stride: int = 16, grid: tuple[int, int] = (3, 5), prefix: int = 1
+) -> EncoderOutput:
+    """Random maps and prefix tokens of two images."""
+    torch.manual_seed(0)
+    maps = tuple(torch.randn(2, channels, *grid) for _ in range(levels))
+    tokens = tuple(torch.randn(2, prefix, channels) for _ in range(levels))
+    return EncoderOutput(maps, tokens, (grid[0] * stride, grid[1] * stride))
 
 
 def fp32(network: tuple[torch.nn.Module, ModelCard], **options: Any) -> Predictor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from toy_models import toy_features, toy_specs
 
 from densevit.errors import ConfigError
 from densevit.models.decoders.conv_transpose import ConvTranspose
@@ -14,19 +15,6 @@ from densevit.models.decoders.linear import Linear
 from densevit.models.decoders.readout import READOUTS, Project
 from densevit.models.layers import LayerNorm2d
 from densevit.structures import EncoderOutput, FeatureSpec
-
-
-def features(
-    out_indices: int, channels: int = 16, stride: int = 16, grid: tuple[int, int] = (3, 5), prefix: int = 1
-) -> EncoderOutput:
-    torch.manual_seed(0)
-    maps = tuple(torch.randn(2, channels, *grid) for _ in range(out_indices))
-    tokens = tuple(torch.randn(2, prefix, channels) for _ in range(out_indices))
-    return EncoderOutput(maps, tokens, (grid[0] * stride, grid[1] * stride))
-
-
-def specs(out_indices: int, channels: int = 16, stride: int = 16) -> list[FeatureSpec]:
-    return [FeatureSpec(channels, stride)] * out_indices
 
 
 def published_dpt(decoder: Any, given: EncoderOutput) -> Tensor:
@@ -50,21 +38,21 @@ def published_dpt(decoder: Any, given: EncoderOutput) -> Tensor:
 
 @pytest.mark.parametrize("grid", [(3, 5), (4, 7), (1, 1)])
 def test_dpt_equals_the_published_order_of_operations(grid: tuple[int, int]) -> None:
-    decoder = DPT(specs(4), 1, channels=8)
-    given = features(4, grid=grid)
+    decoder = DPT(toy_specs(4), 1, channels=8)
+    given = toy_features(4, grid=grid)
     torch.testing.assert_close(decoder(given), published_dpt(decoder, given), atol=1e-5, rtol=1e-5)
 
 
 def test_dpts_levels_have_dinov2s_widths_and_strides_and_few_feature_maps_are_spread_over_them() -> None:
     # D/8, D/4, D/2, D; x4, x2, x1, /2 (5 x 7 tokens -> 20 x 28, 10 x 14, 5 x 7, 3 x 4)
-    decoder = DPT(specs(4, channels=64), 1, channels=8)
+    decoder = DPT(toy_specs(4, channels=64), 1, channels=8)
     assert [part.project.out_channels for part in decoder.reassemble] == [8, 16, 32, 64]
     sizes = [
         part(torch.randn(1, 64, 5, 7), torch.zeros(1, 1, 64), nn.Identity()).shape[-2:] for part in decoder.reassemble
     ]
     assert [tuple(size) for size in sizes] == [(20, 28), (10, 14), (5, 7), (3, 4)]
     assert decoder.fusions[3].level is None  # no weights that never run
-    sources = [DPT(specs(levels), 1, channels=8).sources for levels in (1, 2, 3, 4)]
+    sources = [DPT(toy_specs(levels), 1, channels=8).sources for levels in (1, 2, 3, 4)]
     assert sources == [[0, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 2], [0, 1, 2, 3]]
 
 
@@ -79,7 +67,7 @@ def test_dpt_takes_convolutional_levels_as_they_are() -> None:
 
 
 def test_projecting_the_readout_is_a_linear_map_of_patch_and_class_side_by_side() -> None:
-    readout, given = Project(16, 5), features(1, prefix=5)
+    readout, given = Project(16, 5), toy_features(1, prefix=5)
     x, token = given.maps[0], given.prefix[0][:, 0]
     both = torch.cat([x, token[:, :, None, None].expand_as(x)], dim=1)
     expected = F.gelu(readout.project(both.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
@@ -88,7 +76,7 @@ def test_projecting_the_readout_is_a_linear_map_of_patch_and_class_side_by_side(
 
 @pytest.mark.parametrize("readout", ["add", "project"])
 def test_the_class_token_reaches_every_pixel_and_registers_none(readout: Any) -> None:
-    decoder, given = DPT(specs(4), 5, channels=8, readout=readout), features(4, prefix=5)
+    decoder, given = DPT(toy_specs(4), 5, channels=8, readout=readout), toy_features(4, prefix=5)
     before = decoder(given)
     registers, classes = [], []
     for tokens in given.prefix:
@@ -100,13 +88,13 @@ def test_the_class_token_reaches_every_pixel_and_registers_none(readout: Any) ->
 
 
 def test_linear_is_linear_and_orders_patches_before_the_class_token_and_can_project_and_grow() -> None:
-    decoder, given = Linear(specs(2), 1, class_token=True), features(2)
+    decoder, given = Linear(toy_specs(2), 1, class_token=True), toy_features(2)
     x = decoder(given)
     assert x.shape == (2, 64, 3, 5)
     assert torch.equal(x[:, :16], given.maps[0]) and torch.equal(x[:, 32:48], given.maps[1])
     assert torch.equal(x[:, 16:32, 2, 3], given.prefix[0][:, 0])
-    decoder = Linear(specs(2, stride=14), 0, channels=5, scale=4)
-    assert decoder(features(2, stride=14)).shape == (2, 5, 12, 20)
+    decoder = Linear(toy_specs(2, stride=14), 0, channels=5, scale=4)
+    assert decoder(toy_features(2, stride=14)).shape == (2, 5, 12, 20)
     assert decoder.output == FeatureSpec(5, 4)  # 3.5
 
 
@@ -118,15 +106,15 @@ def test_conv_transpose_halves_width_while_it_doubles_size() -> None:
         (8, {"kernel": 4}, 96, 2),
         (4, {}, 192, 1),
     ):
-        decoder = ConvTranspose(specs(1, 192, stride), 1, **options)
-        assert decoder(features(1, 192, stride)).shape == (2, channels, 3 * grows, 5 * grows)
+        decoder = ConvTranspose(toy_specs(1, 192, stride), 1, **options)
+        assert decoder(toy_features(1, 192, stride)).shape == (2, channels, 3 * grows, 5 * grows)
         assert decoder.output == FeatureSpec(channels, max(1, round(stride / grows)))
 
 
 def test_several_levels_are_summed_or_concatenated() -> None:
-    given = features(3)
-    assert ConvTranspose(specs(3), 1, fuse="concat").steps[0][0].in_channels == 48
-    summed = ConvTranspose(specs(3), 1, fuse="sum", stride=16)
+    given = toy_features(3)
+    assert ConvTranspose(toy_specs(3), 1, fuse="concat").steps[0][0].in_channels == 48
+    summed = ConvTranspose(toy_specs(3), 1, fuse="sum", stride=16)
     torch.testing.assert_close(summed(given), given.maps[0] + given.maps[1] + given.maps[2])
 
 
@@ -139,9 +127,9 @@ def test_layer_norm_works_on_the_channels_of_each_pixel() -> None:
 def test_what_a_decoder_cannot_take_it_refuses() -> None:
     two_widths = [FeatureSpec(8, 16), FeatureSpec(16, 16)]
     for decoder, given, prefix, options, says in (
-        (DPT, specs(5), 1, {}, "1 to 4 feature maps, not 5"),
-        (DPT, specs(4), 0, {"readout": "project"}, "needs a class token"),
-        (Linear, specs(4), 0, {"class_token": True}, "no class token"),
+        (DPT, toy_specs(5), 1, {}, "1 to 4 feature maps, not 5"),
+        (DPT, toy_specs(4), 0, {"readout": "project"}, "needs a class token"),
+        (Linear, toy_specs(4), 0, {"class_token": True}, "no class token"),
         (ConvTranspose, two_widths, 1, {"fuse": "sum"}, r"one width, not \[8, 16\]; 'concat' fits"),
     ):
         with pytest.raises(ConfigError, match=says):
@@ -149,7 +137,7 @@ def test_what_a_decoder_cannot_take_it_refuses() -> None:
 
 
 def test_the_deepest_level_passes_a_unit_of_its_own_only_where_asked() -> None:
-    plain, smp = (set(DPT(specs(4), 1, channels=16, deepest_unit=unit).state_dict()) for unit in (False, True))
+    plain, smp = (set(DPT(toy_specs(4), 1, channels=16, deepest_unit=unit).state_dict()) for unit in (False, True))
     assert smp - plain == {f"fusions.3.level.conv{n}.{part}" for n in (1, 2) for part in ("weight", "bias")}
 
 

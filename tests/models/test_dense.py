@@ -1,6 +1,5 @@
 """The whole model: size in is size out, always the same way."""
 
-import pytest
 import torch
 
 from densevit.models.decoders.conv_transpose import ConvTranspose
@@ -9,18 +8,13 @@ from densevit.models.encoders.vit import ViTEncoder
 from densevit.models.heads.depth import DisparityHead, MetricHead
 
 
-def small() -> DenseModel:
+def small(stretch: bool = False) -> DenseModel:
     torch.manual_seed(0)
     encoder = ViTEncoder(dim=32, depth=2, heads=2, image_size=32, patch_size=16)
     decoder = ConvTranspose(encoder.features, encoder.prefix_tokens)
     channels = decoder.output.channels
-    return DenseModel(encoder, decoder, {"depth": MetricHead(channels), "disparity": DisparityHead(channels)})
-
-
-@pytest.mark.parametrize("size", [(32, 48), (33, 47), (5, 100)])
-def test_every_head_answers_at_the_size_of_the_image(size: tuple[int, int]) -> None:
-    out = small()(torch.rand(2, 3, *size))
-    assert {name: tuple(y.shape) for name, y in out.items()} == {"depth": (2, 1, *size), "disparity": (2, 1, *size)}
+    heads = {"depth": MetricHead(channels), "disparity": DisparityHead(channels)}
+    return DenseModel(encoder, decoder, heads, stretch=stretch)
 
 
 def test_training_and_evaluation_predict_alike() -> None:
@@ -41,10 +35,13 @@ def test_one_image_does_not_know_its_neighbours() -> None:
     torch.testing.assert_close(model(images)["depth"][1:2], model(images[1:2])["depth"], atol=1e-5, rtol=1e-5)
 
 
-def test_state_survives_a_round_trip() -> None:
-    model, other = small(), small()
-    torch.nn.init.normal_(other.decoder.steps[0][0].weight)  # type: ignore[index]
-    other.load_state_dict(model.state_dict())
-    image = torch.rand(1, 3, 32, 32)
-    torch.testing.assert_close(model(image)["depth"], other(image)["depth"])
-    assert {"encoder.mean", "encoder.std"} <= set(model.state_dict())
+def test_a_model_that_stretches_answers_at_any_size_and_cuts_nothing() -> None:
+    cuts, stretches, image, even = small(), small(stretch=True), torch.rand(1, 3, 40, 50), torch.rand(1, 3, 32, 48)
+    assert stretches(image)["depth"].shape[-2:] == (40, 50)
+    assert stretches(image, output_size=(11, 13))["depth"].shape[-2:] == (11, 13)
+    assert not torch.allclose(stretches(image)["depth"], cuts(image)["depth"])
+    assert torch.equal(stretches(even)["depth"], cuts(even)["depth"])
+
+
+def test_the_normalisation_is_saved() -> None:
+    assert {"encoder.mean", "encoder.std"} <= set(small().state_dict())

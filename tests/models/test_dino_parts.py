@@ -3,29 +3,20 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from toy_models import toy_features
 
 from densevit.models.decoders.base import DecoderOutput
-from densevit.models.decoders.conv_transpose import ConvTranspose
 from densevit.models.decoders.dpt import DPT
-from densevit.models.dense import DenseModel
-from densevit.models.encoders.vit import ViTEncoder
 from densevit.models.heads.bins import BinsHead
-from densevit.models.heads.depth import MetricHead
 from densevit.models.heads.sky import SkyDepthHead, fill_sky
-from densevit.structures import EncoderOutput, FeatureSpec
+from densevit.structures import FeatureSpec
 
 SPECS = [FeatureSpec(16, 16)] * 4
 
 
-def features(grid: tuple[int, int]) -> EncoderOutput:
-    torch.manual_seed(0)
-    maps, prefix = (torch.randn(1, 16, *grid) for _ in range(4)), (torch.randn(1, 1, 16) for _ in range(4))
-    return EncoderOutput(tuple(maps), tuple(prefix), (16 * grid[0], 16 * grid[1]))
-
-
 def test_doubling_fusions_end_at_sixteen_times_the_deepest_level() -> None:
     # A strided 3x3 makes 2x3 of 3x5; four doublings make 32x48. Fusions by level end at eight times the grid, 24x40.
-    given = features((3, 5))
+    given = toy_features(4, grid=(3, 5))
     assert DPT(SPECS, 1, channels=8, fusion_size="double")(given).shape[-2:] == (32, 48)
     assert DPT(SPECS, 1, channels=8)(given).shape[-2:] == (24, 40)
 
@@ -34,30 +25,13 @@ def test_doubling_changes_nothing_while_the_grid_is_even() -> None:
     torch.manual_seed(0)
     one, other = DPT(SPECS, 1, channels=8), DPT(SPECS, 1, channels=8, fusion_size="double")
     other.load_state_dict(one.state_dict())
-    assert torch.equal(one(features((4, 6))), other(features((4, 6))))
-    assert one(features((4, 5))).shape != other(features((4, 5))).shape
+    assert torch.equal(one(toy_features(4, grid=(4, 6))), other(toy_features(4, grid=(4, 6))))
+    assert one(toy_features(4, grid=(4, 5))).shape != other(toy_features(4, grid=(4, 5))).shape
 
 
 def test_bins_without_metres_claim_none() -> None:
     output = BinsHead(3, kind="affine").output
     assert (output.kind, output.unit, output.range) == ("affine", "", None)
-
-
-def stretching(stretch: bool) -> DenseModel:
-    torch.manual_seed(0)
-    encoder = ViTEncoder(dim=32, depth=2, heads=2, image_size=32, patch_size=16)
-    decoder = ConvTranspose(encoder.features, encoder.prefix_tokens)
-    heads = {"depth": MetricHead(decoder.output.channels)}
-    return DenseModel(encoder, decoder, heads, stretch=stretch).eval()
-
-
-def test_a_model_that_stretches_answers_at_any_size_and_cuts_nothing() -> None:
-    image = torch.rand(1, 3, 40, 50)
-    assert stretching(True)(image)["depth"].shape[-2:] == (40, 50)
-    assert stretching(True)(image, output_size=(11, 13))["depth"].shape[-2:] == (11, 13)
-    assert not torch.allclose(stretching(True)(image)["depth"], stretching(False)(image)["depth"])
-    even = torch.rand(1, 3, 32, 48)
-    assert torch.equal(stretching(True)(even)["depth"], stretching(False)(even)["depth"])
 
 
 def test_sky_lies_at_the_99th_percentile_of_the_ground() -> None:

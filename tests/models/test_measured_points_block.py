@@ -3,25 +3,17 @@
 import pytest
 import torch
 from torch import Tensor
-from toy_models import toy_network
+from toy_models import toy_conditioned
 
 from densevit.errors import ConfigError
 from densevit.models.conditioning.points import describe, spread_points
 from densevit.models.dense import DenseModel
 
-ENCODER = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
-
-
-def build(hidden: int | None, decoder: str = "dpt", head: str = "metric", **options: object) -> DenseModel:
-    heads, conditioning = {"depth": {"type": head, "hidden": 8}}, {"points": {"hidden": hidden}} if hidden else {}
-    decoder_config = {"type": decoder, **options}
-    return toy_network(heads, decoder_config, std=None, encoder=ENCODER, conditioning=conditioning)[0]
-
 
 @pytest.fixture(scope="module")
 def trained() -> DenseModel:
     """A model whose blocks do something."""
-    model = build(8, channels=16)
+    model = toy_conditioned(points={"hidden": 8})
     for block in model.get_submodule("conditioning.points.blocks").children():
         torch.nn.init.normal_(block.out.weight, std=0.3)  # type: ignore[arg-type, union-attr]
     return model
@@ -38,7 +30,7 @@ def test_a_started_model_gives_with_points_what_it_gives_without_and_a_trained_o
 ) -> None:
     images = torch.rand(2, 3, 40, 48)
     points = some_points(torch.full((2, 1, 40, 48), 4.0))
-    started = build(8, channels=16)
+    started = toy_conditioned(points={"hidden": 8})
     with torch.inference_mode():
         assert torch.equal(started(images, {"points": points})["depth"], started(images)["depth"])
         assert not torch.allclose(trained(images, {"points": points})["depth"], trained(images)["depth"], atol=1e-3)
@@ -50,7 +42,7 @@ def test_an_image_without_points_is_predicted_as_by_the_model_without_blocks_wha
     images = torch.rand(3, 3, 40, 48)
     points = some_points(torch.full((3, 1, 40, 48), 4.0))
     points[1] = 0
-    plain = build(None, channels=16)
+    plain = toy_conditioned()
     plain.load_state_dict({k: v for k, v in trained.state_dict().items() if not k.startswith("conditioning")})
     with torch.inference_mode():
         expected = plain(images)["depth"]
@@ -59,7 +51,7 @@ def test_an_image_without_points_is_predicted_as_by_the_model_without_blocks_wha
 
 
 def test_blocks_alone_learn_to_follow_the_points_in_a_few_steps() -> None:
-    model = build(16, channels=16)
+    model = toy_conditioned(points={"hidden": 16})
     model.requires_grad_(False)
     optimizer = torch.optim.AdamW(model.conditioning.requires_grad_(True).parameters(), 3e-3)
     generator = torch.Generator().manual_seed(0)
@@ -104,4 +96,4 @@ def test_the_description_tells_how_far_the_prediction_is_off() -> None:
 )
 def test_refused_where_there_is_nothing_to_fuse_into_or_no_metres(decoder: str, head: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        build(32, decoder, head)
+        toy_conditioned({"type": decoder}, head, points={"hidden": 32})

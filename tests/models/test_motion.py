@@ -3,20 +3,11 @@
 import pytest
 import torch
 from torch import Tensor
-from toy_models import toy_network
+from toy_models import toy_conditioned
 
 from densevit.errors import ConfigError
 from densevit.models.conditioning.motion import MotionBlock, frames_of_clips, sinusoids
 from densevit.models.dense import DenseModel
-
-ENCODER = {"type": "vit", "dim": 32, "depth": 4, "heads": 2, "patch_size": 16, "image_size": 32}
-
-
-def build(attention_heads: int | None, decoder: str = "dpt", **options: object) -> DenseModel:
-    heads = {"depth": {"type": "metric", "hidden": 8}}
-    conditioning = {"motion": {"heads": attention_heads}} if attention_heads else {}
-    decoder_config = {"type": decoder, **options}
-    return toy_network(heads, decoder_config, std=None, encoder=ENCODER, conditioning=conditioning)[0]
 
 
 def clips_of_3(images: Tensor) -> dict[str, Tensor]:
@@ -26,7 +17,7 @@ def clips_of_3(images: Tensor) -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def trained() -> DenseModel:
     """A model whose motion blocks do something."""
-    model = build(8, channels=16)
+    model = toy_conditioned(motion={"heads": 8})
     for block in model.get_submodule("conditioning.motion.blocks").children():
         torch.nn.init.normal_(block.proj_out.weight, std=0.3)  # type: ignore[arg-type, union-attr]
     return model
@@ -34,14 +25,14 @@ def trained() -> DenseModel:
 
 def test_a_started_model_and_a_clip_of_one_frame_give_what_the_image_model_gives(trained: DenseModel) -> None:
     images = torch.rand(6, 3, 40, 48)
-    image_model, started = build(None, channels=16), build(8, channels=16)
+    image_model, started = toy_conditioned(), toy_conditioned(motion={"heads": 8})
     started.load_state_dict(image_model.state_dict(), strict=False)
     with torch.inference_mode():
         expected = image_model(images)["depth"]
         assert torch.equal(started(images, clips_of_3(images))["depth"], expected)
         alone = trained(images)["depth"]
         assert not torch.allclose(trained(images, clips_of_3(images))["depth"], alone, atol=1e-3)
-        trained_rest = build(None, channels=16)
+        trained_rest = toy_conditioned()
         trained_rest.load_state_dict(
             {k: v for k, v in trained.state_dict().items() if not k.startswith("conditioning")}
         )
@@ -88,6 +79,6 @@ def test_positions_are_the_sines_and_cosines_of_the_transformer() -> None:
 
 def test_a_decoder_without_levels_and_heads_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.conditioning\.motion: model\.decoder has no levels"):
-        build(8, "linear")
+        toy_conditioned({"type": "linear"}, motion={"heads": 8})
     with pytest.raises(ConfigError, match=r"conditioning\.motion\.heads: 3 do not divide .* 16, 32, 16, 16; 16 would"):
-        build(3, channels=16)
+        toy_conditioned(motion={"heads": 3})

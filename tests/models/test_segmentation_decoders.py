@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from toy_models import toy_features, toy_specs
 
 from densevit.errors import ConfigError
 from densevit.losses.segmentation import Auxiliary, CrossEntropy
@@ -17,24 +18,14 @@ from densevit.models.heads.segmentation import LabelsHead
 from densevit.structures import IGNORE, EncoderOutput, FeatureSpec
 
 
-def features(out_indices: int, channels: int = 16, grid: tuple[int, int] = (3, 5), stride: int = 16) -> EncoderOutput:
-    torch.manual_seed(0)
-    maps = tuple(torch.randn(2, channels, *grid) for _ in range(out_indices))
-    return EncoderOutput(maps, tuple(torch.randn(2, 1, channels) for _ in maps), (grid[0] * stride, grid[1] * stride))
-
-
-def specs(out_indices: int, channels: int = 16) -> list[FeatureSpec]:
-    return [FeatureSpec(channels, 16)] * out_indices
-
-
 def test_dinov3s_probe_drops_whole_channels_before_the_norm() -> None:
-    decoder = Linear(specs(1, channels=400), 1, norm="batch", dropout=0.1).train()
-    x = decoder(features(1, channels=400))
+    decoder = Linear(toy_specs(1, channels=400), 1, norm="batch", dropout=0.1).train()
+    x = decoder(toy_features(1, channels=400))
     # In a channel that was dropped for one image, all its pixels come out of the norm as one value.
     flat = x.flatten(2).std(2) < 1e-6
     assert 0.06 < flat.float().mean() < 0.14  # 800 channels: 10 % give or take four standard deviations
     assert x.mean((2, 3))[flat].abs().mean() > 1e-3  # the norm moved what was zero
-    assert not (decoder.eval()(features(1, channels=400)).flatten(2).std(2) < 1e-6).any()
+    assert not (decoder.eval()(toy_features(1, channels=400)).flatten(2).std(2) < 1e-6).any()
 
 
 def test_maps_of_other_sizes_meet_at_that_of_the_first() -> None:
@@ -50,29 +41,29 @@ def test_maps_of_other_sizes_meet_at_that_of_the_first() -> None:
 
 
 def test_setr_pup_is_four_times_convolution_norm_relu_and_doubling() -> None:
-    decoder = ConvTranspose(specs(1), 1, upsample="bilinear", channels=24, norm="batch", stride=1).eval()
+    decoder = ConvTranspose(toy_specs(1), 1, upsample="bilinear", channels=24, norm="batch", stride=1).eval()
     assert len(decoder.steps) == 4
-    x = features(1).maps[0]
+    x = toy_features(1).maps[0]
     for step in decoder.steps:
         conv, norm, *_ = step  # type: ignore[misc]
         assert conv.weight.shape[2:] == (3, 3) and conv.bias is None
         norm.running_mean.normal_()
         x = F.relu(norm(F.conv2d(x, conv.weight, padding=1)))
         x = F.interpolate(x, scale_factor=2, mode="bilinear")
-    torch.testing.assert_close(decoder(features(1)), x)
+    torch.testing.assert_close(decoder(toy_features(1)), x)
     assert x.shape == (2, 24, 48, 80)
     assert decoder.output == FeatureSpec(24, 1)
 
 
 def dpt(**options: Any) -> tuple[DPT, LabelsHead]:
     torch.manual_seed(0)
-    decoder = DPT(specs(4), 1, channels=8, norm="batch", readout="project", **options)
+    decoder = DPT(toy_specs(4), 1, channels=8, norm="batch", readout="project", **options)
     return decoder, LabelsHead(8, classes=5, hidden=8, dropout=0.1, align_corners=True)
 
 
 def test_the_auxiliary_classifier_reads_the_last_fusion_but_one_and_speaks_in_training_only() -> None:
     decoder, _ = dpt(auxiliary=5)
-    given = features(4, grid=(4, 6))
+    given = toy_features(4, grid=(4, 6))
     *_, coarser, finest = decoder.eval().fuse_levels(decoder.levels(given))
     assert torch.equal(decoder(given), finest)  # type: ignore[arg-type]
     decoder.train()

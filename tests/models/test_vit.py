@@ -47,10 +47,11 @@ def theirs(**options: Any) -> Any:
             {**PLAIN, "mlp_layer": timm.layers.SwiGLUPacked, "act_layer": nn.SiLU},
             {"grid": (4, 4), "mlp": "swiglu_packed"},
         ),
+        ({**PLAIN, "act_layer": "gelu_tanh"}, {"grid": (4, 4), "mlp": "gelu_tanh"}),
         ({**PLAIN, "mlp_layer": timm.layers.SwiGLU, "act_layer": nn.SiLU}, {"grid": (4, 4), "mlp": "swiglu"}),
         ({**PLAIN, "in_chans": 1, "mlp_ratio": 3}, {"grid": (4, 4), "channels": 1, "mlp_ratio": 3.0}),
     ],
-    ids=["plain", "qk-norm", "no-class-token", "dinov2", "registers", "clip", "packed-swiglu", "swiglu", "grey"],
+    ids=["plain", "qk-norm", "no-class-token", "dinov2", "registers", "clip", "packed", "gelu-tanh", "swiglu", "grey"],
 )
 @pytest.mark.parametrize("cells", [(4, 4), (3, 5)])
 def test_same_weights_give_the_same_tokens_and_gradients_as_timm(

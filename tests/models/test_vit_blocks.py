@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-import timm
 import torch
 
 from densevit.errors import ConfigError, DensevitError
-from densevit.models.vit.block import MLPS, Attention, Block, DropPath
+from densevit.models.vit.block import Attention, Block, DropPath
 from densevit.models.vit.embeddings import ConvStem, PatchEmbed
 from densevit.models.vit.vision_transformer import VisionTransformer
 
@@ -63,21 +62,6 @@ def test_drop_path_drops_whole_images_and_keeps_the_mean() -> None:
 def test_stochastic_depth_grows_linearly() -> None:
     vit = VisionTransformer(16, 3, 2, 4, drop_path=0.2)
     assert [getattr(block.drop_path, "rate", 0) for block in vit.blocks] == [0, 0.1, 0.2]
-
-
-@pytest.mark.parametrize(
-    ("kind", "theirs", "given"),
-    [
-        ("gelu_tanh", timm.layers.Mlp, {"act_layer": timm.layers.get_act_layer("gelu_tanh")}),
-        ("quick_gelu", timm.layers.Mlp, {"act_layer": timm.layers.get_act_layer("quick_gelu")}),
-        ("swiglu", timm.layers.SwiGLU, {}),
-        ("swiglu_packed", timm.layers.SwiGLUPacked, {}),
-    ],
-)
-def test_mlps_are_timms(kind: str, theirs: Any, given: dict[str, Any]) -> None:
-    reference, ours, x = theirs(8, 24, **given), MLPS[kind](8, 24), torch.randn(2, 3, 8)
-    ours.load_state_dict(reference.state_dict())
-    torch.testing.assert_close(ours(x), reference(x), atol=1e-6, rtol=1e-6)
 
 
 def test_position_dropout_zeroes_numbers_of_embedded_tokens() -> None:
