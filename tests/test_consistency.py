@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from opened import with_first_batch
 from shell import Shell
 from small_scenes import MODEL, RUN, small_scenes
 
-from densevit.builder import plan as planning
-from densevit.builder import training
 from densevit.cli.main import main
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.objectives.sources import SourcePolicy, source_losses
@@ -60,12 +58,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trainer_and_batch(folder: Path, *words: str) -> tuple[Trainer, Batch]:
-    world = DistributedContext(torch.device("cpu"))
-    plan = planning.load_plan(folder / "run.yaml", ["data.train.sources.1.cutmix=0.999", *words]).open()
-    trainer = training.build_trainer(plan, world)
+    trainer, batch = with_first_batch(folder / "run.yaml", "data.train.sources.1.cutmix=0.999", *words)
     for value in trainer.ema.average.values():  # the teacher is another model than the student
         value += 0.02 * torch.randn(value.shape, generator=torch.Generator().manual_seed(0)).to(value.dtype)
-    return trainer, next(training.train_batches(plan, world)(0)).to(world.device)
+    return trainer, batch
 
 
 def test_both_views_have_the_same_pixels_but_for_the_strong_transforms(folder: Path) -> None:

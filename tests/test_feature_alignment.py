@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from opened import with_first_batch
 from shell import Shell
 from small_mixture import small_mixture_config
 
 from densevit.builder import plan as planning
-from densevit.builder import training
 from densevit.cli.main import main
-from densevit.engine.distributed import DistributedContext
 from densevit.objectives.feature_alignment import feature_alignment
 
 ENCODER = "{type: vit, dim: 32, depth: 1, heads: 2, patch_size: 8, image_size: 64, out_indices: 1}"
-WORLD = DistributedContext(torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +36,7 @@ def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
         "objective.align_features.sources=[web]",
         "objective.align_features.weight=2",
     ]
-    plan = planning.load_plan(config, [*words, "objective.align_features.margin=1"]).open()
-    trainer = training.build_trainer(plan, WORLD)
-    batch = next(training.train_batches(plan, WORLD)(0)).to(WORLD.device)
+    trainer, batch = with_first_batch(config, *words, "objective.align_features.margin=1")
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
     loss = trainer.objective.losses(batch, 0)["align_features"]
     alignment = trainer.objective.alignment

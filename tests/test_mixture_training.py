@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from forked import ForkServer
+from opened import opened
 from shell import Shell
 from small_mixture import small_mixture_config
 
-from densevit.builder import plan as planning
-from densevit.builder import training
 from densevit.cli.main import main
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.monitors import COLUMNS as SPEED
 from densevit.weights import checkpoint
@@ -37,13 +35,10 @@ def test_the_logs_have_losses_draws_and_scores_of_each_source(folder: Path) -> N
 
 
 def test_an_image_moves_only_the_heads_that_its_ground_truth_fits(folder: Path) -> None:
-    world = DistributedContext(torch.device("cpu"))
-    plan = planning.load_plan(folder / "mix.yaml", ["batch_size=1"]).open()
-    trainer = training.build_trainer(plan, world)
+    trainer, batches = opened(folder / "mix.yaml", "batch_size=1")
     taught: dict[str, set[str]] = {}
-    batches = training.train_batches(plan, world)(0)
     for read, _ in zip(batches, range(12), strict=False):
-        batch = read.to(world.device)
+        batch = trainer.upload(read)
         trainer.optimizer.zero_grad()
         torch.stack(list(trainer.objective.losses(batch, 0).values())).sum().backward()
         moved = {name for name, head in trainer.model.heads.items() if any(p.grad.any() for p in head.parameters())}

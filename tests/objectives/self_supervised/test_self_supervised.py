@@ -9,27 +9,22 @@ import numpy as np
 import pytest
 import torch
 from forked import ForkServer
+from opened import assert_alike, first_step, three_steps, with_first_batch
 from scipy.spatial.transform import Rotation
 from small_video import FOCAL, SIZE, small_video, video_config
 from torch import Tensor
 
 import densevit
-from densevit.builder import plan as planning
-from densevit.builder import training
 from densevit.cli.main import main
 from densevit.config import parser
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
-from densevit.engine.train_state import seed_everything
 from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, DataError
 from densevit.objectives.self_supervised import evaluation
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
-from densevit.structures import Batch
 from densevit.weights import checkpoint
 
-WORLD = DistributedContext(torch.device("cpu"))
 MATCHES = {"objective": {"type": "self_supervised", "motion": "matches"}}
 
 
@@ -49,17 +44,6 @@ def whole(config: Path) -> Path:
     return run(config, "whole", **MATCHES, ema=0.9)
 
 
-def built(config: Path, *words: str) -> tuple[Trainer, Batch]:
-    """A trainer before its first step, and its first batch."""
-    seed_everything(0)
-    plan = planning.load_plan(config, list(words)).open()
-    trainer = training.build_trainer(plan, WORLD)
-    batches = training.train_batches(plan, WORLD)(0)
-    batch = trainer.upload(next(batches))
-    batches.close()
-    return trainer, batch
-
-
 def objective_of(trainer: Trainer) -> SelfSupervised:
     assert isinstance(trainer.objective, SelfSupervised)
     return trainer.objective
@@ -67,7 +51,7 @@ def objective_of(trainer: Trainer) -> SelfSupervised:
 
 def test_with_known_poses_the_loss_is_least_at_the_true_depth(config: Path) -> None:
     """In metres: no scale is free."""
-    trainer, batch = built(config)
+    trainer, batch = with_first_batch(config)
     objective = objective_of(trainer)
     assert batch.depth is not None and batch.pose is not None
 
@@ -84,9 +68,9 @@ def test_with_measured_motion_the_losses_ignore_the_scale_of_depth_unless_distan
         losses = objective_of(trainer).video_losses(factor * batch.depth, batch)
         return torch.stack([losses["photometric"], losses["geometry"]])
 
-    trainer, batch = built(config, "objective={type: self_supervised, motion: matches}")
+    trainer, batch = with_first_batch(config, "objective={type: self_supervised, motion: matches}")
     torch.testing.assert_close(loss(3.0), loss(1.0), rtol=1e-4, atol=1e-7)
-    trainer, batch = built(config, "objective={type: self_supervised, motion: matches, velocity: true}")
+    trainer, batch = with_first_batch(config, "objective={type: self_supervised, motion: matches, velocity: true}")
     losses = [float(loss(factor)[0]) for factor in (0.5, 0.8, 1, 1.25, 2)]
     assert min(losses) == losses[2] < 0.7 * losses[0]
 
@@ -96,7 +80,7 @@ def test_a_mirrored_clip_has_the_same_losses(config: Path, motion: str) -> None:
     """Image, camera and motion are mirrored together: the principal point is right."""
     found = []
     for p in (0.0, 1.0):
-        trainer, batch = built(
+        trainer, batch = with_first_batch(
             config,
             f"data.transforms=[{{type: random_crop, size: [40, 48]}}, {{type: hflip, p: {p}}}]",
             f"objective.motion={motion}",
@@ -106,42 +90,21 @@ def test_a_mirrored_clip_has_the_same_losses(config: Path, motion: str) -> None:
         torch.testing.assert_close(loss, found[1][name], rtol=1e-4, atol=1e-7)
 
 
-def gradient(config: Path, *words: str) -> tuple[Tensor, Tensor]:
-    seed_everything(0)
-    plan = planning.load_plan(config, list(words)).open()
-    trainer = training.build_trainer(plan, WORLD)
-    batches = training.train_batches(plan, WORLD)(0)
-    tensors = trainer.forward_backward_step(batches)
-    batches.close()
-    parts = [p for part in (trainer.model, trainer.objective) for p in part.parameters() if p.grad is not None]
-    return torch.stack(list(tensors.losses.values())), torch.cat(
-        [p.grad.flatten() for p in parts if p.grad is not None]
-    )
-
-
 def test_micro_batches_give_the_loss_and_gradient_of_the_whole_batch(config: Path) -> None:
     words = ["objective={type: self_supervised, motion: matches, occlusion: true, brightness: true, ground_truth: 1}"]
-    loss, whole = gradient(config, *words)
-    split_loss, split = gradient(config, *words, "grad_accum_steps=2")
+    loss, whole = first_step(config, *words)
+    split_loss, split = first_step(config, *words, "grad_accum_steps=2")
     torch.testing.assert_close(split_loss, loss, rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(split, whole, rtol=1e-3, atol=1e-5 * float(whole.abs().max()))
 
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(config: Path, fork_server: ForkServer, tmp_path: Path) -> None:
-    weights, losses, scores = [], [], []
     words = ["objective={type: self_supervised, motion: matches}", "batch_size=12"]
-    for processes in (1, 2):
-        output = tmp_path / str(processes)
-        argv = ["train", config, *words, "steps=3", "validate_every=3", f"output={output}"]
-        fork_server.finish(processes, *argv)
-        last = checkpoint.steps(output / "checkpoints")[-1]
-        weights.append(checkpoint.read(last)[0])
-        losses.append([row["loss"] for row in read_csv(output / "train.csv")])
-        scores.append(read_csv(output / "val.csv")[-1]["photometric"])
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    one, two = (three_steps(fork_server, count, config, *words, output=tmp_path / str(count)) for count in (1, 2))
+    assert_alike(one, two)
+    scores = [read_csv(tmp_path / f"{count}/val.csv")[-1]["photometric"] for count in (1, 2)]
     assert scores[1] == pytest.approx(scores[0], rel=1e-4)
-    assert max(float((value - weights[1][name]).abs().max()) for name, value in weights[0].items()) < 2e-5
 
 
 def test_stopped_and_resumed_the_run_is_bit_equal(config: Path, whole: Path) -> None:
@@ -161,10 +124,10 @@ def test_validation_scores_held_out_clips_and_trajectories(whole: Path) -> None:
 
 
 def test_depth_is_used_only_where_it_is_asked_for(config: Path) -> None:
-    trainer, batch = built(config)
+    trainer, batch = with_first_batch(config)
     assert set(trainer.objective.losses(batch, 0)) == {"photometric", "smoothness", "geometry"}
     words = ["objective={type: self_supervised, ground_truth: 0.5}", "tasks.depth.losses=[{type: silog}]"]
-    trainer, batch = built(config, *words)
+    trainer, batch = with_first_batch(config, *words)
     losses = trainer.objective.losses(batch, 0)
     prediction = trainer.objective.predict(batch)["depth"].float()
     supervised = trainer.tasks["depth"].losses(prediction, batch, 0)["silog"]
@@ -218,7 +181,7 @@ def test_a_published_model_is_a_prior_beside_the_photometric_loss(
         "objective.motion": "matches" if images == "same" else "poses",
         "objective.ground_truth": 0.1,
     }
-    trainer, batch = built(config, *(f"{key}={json.dumps(value)}" for key, value in changes.items()))
+    trainer, batch = with_first_batch(config, *(f"{key}={json.dumps(value)}" for key, value in changes.items()))
     losses = trainer.objective.losses(batch, 0)
     parameters = [p for p in trainer.model.parameters() if p.requires_grad]
     for name in ("photometric", "ssi", "ssi_gradient"):
@@ -230,12 +193,12 @@ def test_a_published_model_is_a_prior_beside_the_photometric_loss(
 
 
 def test_a_disparity_head_learns_up_to_a_scale(config: Path) -> None:
-    trainer, batch = built(config, "model.heads.depth={type: disparity}", "objective.geometry=0")
+    trainer, batch = with_first_batch(config, "model.heads.depth={type: disparity}", "objective.geometry=0")
     objective = objective_of(trainer)
     depth = objective.depth(torch.full_like(batch.image[:, :1], 0.24), batch)
     torch.testing.assert_close(depth, torch.full_like(depth, 4.0))
     with pytest.raises(ConfigError, match=r"model\.heads\.depth: depth up to scale and shift moves no pixel"):
-        built(config, "model.heads.depth={type: affine}")
+        with_first_batch(config, "model.heads.depth={type: affine}")
 
 
 @pytest.mark.parametrize(("step", "turn"), [((0, 0, 0), 0), ((0, 0, 0), 1.5)], ids=["stands", "turns"])
