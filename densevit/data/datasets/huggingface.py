@@ -8,7 +8,7 @@ Images and maps are columns of encoded files, or of numbers h w. Needs `pip inst
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -28,16 +28,6 @@ from densevit.errors import ConfigError, DataError
 from densevit.registry import did_you_mean
 from densevit.structures import Sample
 from densevit.utils.packages import require_packages
-
-
-class Encoded:
-    """The bytes of an encoded file, or its path."""
-
-    def __init__(self, cell: Any) -> None:
-        self.content, self.place = cell.get("bytes"), cell.get("path")
-
-    def file(self) -> AbstractContextManager[Path]:
-        return nullcontext(Path(self.place)) if self.content is None else bytes_as_path(self.content)
 
 
 @DATASETS.register("huggingface")
@@ -108,7 +98,8 @@ class HuggingFace(Dataset):
         """Raise DataError naming the cell."""
         if not isinstance(cell, dict):
             return self._of_array(kind, np.asarray(cell), source)
-        with Encoded(cell).file() as path:
+        content = cell.get("bytes")
+        with nullcontext(Path(cell["path"])) if content is None else bytes_as_path(content) as path:
             try:
                 if kind == "image":
                     return read_image(path)

@@ -210,7 +210,7 @@ class Raster:
                 "defined white; store images with 8 or 16 bits. (A depth map belongs under `depths`.)"
             )
         self._warn_of_frames()
-        if self._fast:
+        if self.format in ("JPEG", "PNG", "WEBP") and not self.has_frames:  # OpenCV 4 does not decode animations
             return self.apply_orientation(self._opencv())
         pixels = self._load()
         if self.mode in GRAY16:
@@ -232,11 +232,6 @@ class Raster:
         if self.has_frames and self.path not in _warned:
             _warned.add(self.path)
             log.warning("%s: holds several images (an animation, or pages); the first is read.", self.path)
-
-    @property
-    def _fast(self) -> bool:
-        # OpenCV 4 does not decode animations.
-        return self.format in ("JPEG", "PNG", "WEBP") and not self.has_frames
 
     @cached_property
     def has_frames(self) -> bool:

@@ -52,13 +52,16 @@ class ClassTable:
         _refuse_twice(source, "class", [entry.name for entry in classes])
         class_positions = [i if i < IGNORE else i + 1 for i in range(len(classes))]
         self.where = source
-        self.names = _names(class_positions, [entry.name for entry in classes], EMPTY)
-        self.palette = _palette(class_positions, classes)
-        self.things = [position for position, entry in zip(class_positions, classes, strict=True) if entry.thing]
-        position_of = dict(zip((entry.id for entry in classes), class_positions, strict=True))
+        taken = dict(zip(class_positions, classes, strict=True))
+        all_ = [taken.get(position, Entry(position, EMPTY, (0, 0, 0))) for position in range(class_positions[-1] + 1)]
+        self.names = tuple(entry.name for entry in all_)
+        colours = [entry.colour for entry in all_ if entry.colour is not None]
+        self.palette: Palette = tuple(colours) if len(colours) == len(all_) else ()
+        self.things = [position for position, entry in taken.items() if entry.thing]
         ignored = {entry.id: IGNORE for entry in entries if entry.ignored}
-        self.places: Mapping[int, int] = {**position_of, **ignored}
-        self._ids = _lookup(self.places)
+        self.places: Mapping[int, int] = {**{entry.id: position for position, entry in taken.items()}, **ignored}
+        self._ids = np.full(max([*self.places, IGNORE]) + 2, UNKNOWN, np.int64)  # the last is of ids outside
+        self._ids[list(self.places)] = list(self.places.values())
         self._colours = _colours(source, entries, self.places)
 
     def __len__(self) -> int:
@@ -118,7 +121,8 @@ class ClassTable:
 
     def _id_range(self) -> str:
         ids = sorted(self.places)
-        span = f"{ids[0]} to {ids[-1]}" if len(ids) == ids[-1] - ids[0] + 1 else abbreviate(ids)
+        some = ", ".join(map(str, ids[:12])) + (f", ... {ids[-1]}" if len(ids) > 12 else "")
+        span = f"{ids[0]} to {ids[-1]}" if len(ids) == ids[-1] - ids[0] + 1 else some
         return f"that {self.where} has no class for; it has ids {span}."
 
 
@@ -138,25 +142,6 @@ def _refuse_twice(source: str, what: str, values: Sequence[object]) -> None:
     twice = [str(value) for value, count in Counter(values).items() if count > 1]
     if twice:
         raise DataError(f"{source}: {what} {', '.join(twice[:5])} occurs more than once.")
-
-
-def _names(class_positions: Sequence[int], names: Sequence[str], empty: str) -> tuple[str, ...]:
-    taken = dict(zip(class_positions, names, strict=True))
-    return tuple(taken.get(position, empty) for position in range(class_positions[-1] + 1))
-
-
-def _palette(class_positions: Sequence[int], classes: Sequence[Entry]) -> Palette:
-    """Return the colours; empty unless all classes have a colour."""
-    colours = {position: entry.colour for position, entry in zip(class_positions, classes, strict=True)}
-    ordered = [colours.get(position, (0, 0, 0)) for position in range(class_positions[-1] + 1)]
-    return tuple(colour for colour in ordered if colour) if None not in ordered else ()
-
-
-def _lookup(position_of: Mapping[int, int]) -> Int64[np.ndarray, " ids"]:
-    """Return the position by stored id, with one entry more for ids outside."""
-    lookup = np.full(max([*position_of, IGNORE]) + 2, UNKNOWN, np.int64)
-    lookup[list(position_of)] = list(position_of.values())
-    return lookup
 
 
 def _colours(
@@ -211,9 +196,3 @@ def describe_colours(unknown: Int64[np.ndarray, " pixels"]) -> str:
     code = int(codes[most])
     others = f" (and {len(codes) - 1:,} other colours)" if len(codes) > 1 else ""
     return f"{counts[most]:,} pixels of colour {code >> 16, code >> 8 & 255, code & 255}{others}, for which"
-
-
-def abbreviate(ids: Sequence[int]) -> str:
-    """Return the beginning of a list of ids, and its end."""
-    text = ", ".join(map(str, ids[:12]))
-    return text + (f", ... {ids[-1]}" if len(ids) > 12 else "")

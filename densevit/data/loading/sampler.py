@@ -185,9 +185,6 @@ class InfiniteBatchSampler:
         """Samples in one micro-batch of one rank."""
         return self.batch_size // (self.grad_accum_steps * self.world_size)
 
-    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
-        return self.order.substitute(key, steps)
-
     def __iter__(self) -> Iterator[list[SampleKey]]:
         size = self.micro_batch_size
         first = self.start + self.rank * size

@@ -63,8 +63,11 @@ class Progress:
 
 def auto_workers(world_size: int = 1) -> int:
     """Return a worker for every core of this rank but one, at most 12: past that, decoding outruns the model."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(0, min(cores // world_size - 1, 12))
+    return max(0, min(num_cores() // world_size - 1, 12))
+
+
+def num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_jobs(

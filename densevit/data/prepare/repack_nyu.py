@@ -65,11 +65,7 @@ def _extract(mat: Path, root: Path, split: Literal["train", "test"]) -> int:
         sample = apply_border(frames.read(i), "black")
         assert sample.depth is not None
         (folder / image).parent.mkdir(parents=True, exist_ok=True)
-        _write(folder / depth, encode_depth(sample.depth, 1000.0))
-        _write(folder / image, encode(".jpg", sample.image))
+        write_bytes(folder / depth, encode_depth(sample.depth, 1000.0))
+        write_bytes(folder / image, encode(".jpg", sample.image))
     write_text(root / f"nyu_labeled_{split}.txt", "".join(lines))
     return len(lines)
-
-
-def _write(path: Path, data: bytes) -> None:
-    write_bytes(path, data)

@@ -343,16 +343,11 @@ LAYOUTS = [
 ]
 
 
-def layout_of(folder: Path) -> Layout | None:
-    """Return the layout of the folder of one sequence; None where it is none."""
-    return next((layout for layout in LAYOUTS if layout.fits(folder)), None)
-
-
 def find_sequences(root: Path) -> list[tuple[Path, Layout]]:
     """Return the sequences of a root, which is one itself or holds them at most two folders down."""
     for pattern in (".", "*", "*/*"):
         folders = [root] if pattern == "." else sorted((p for p in root.glob(pattern) if p.is_dir()), key=natural_order)
-        found = [(path, layout) for path in folders if (layout := layout_of(path)) is not None]
-        if found:
+        fitting = [(path, next((layout for layout in LAYOUTS if layout.fits(path)), None)) for path in folders]
+        if found := [(path, layout) for path, layout in fitting if layout is not None]:
             return found
     return []

@@ -153,7 +153,8 @@ class Albumentations(ImageOnlyTransform):
 
     def __init__(self, *, name: str, options: dict[str, Any] | None = None, p: Probability = 0.5) -> None:
         library = albumentations()
-        names = [key for key, value in vars(library).items() if _is_image_only(library, value)]
+        base = library.ImageOnlyTransform
+        names = [key for key, value in vars(library).items() if isinstance(value, type) and issubclass(value, base)]
         if name not in names:
             raise ConfigError(f"albumentations.name: no image-only transform '{name}'.{did_you_mean(name, names)}")
         try:
@@ -163,10 +164,6 @@ class Albumentations(ImageOnlyTransform):
         except (TypeError, ValueError, UserWarning) as error:
             raise ConfigError(f"albumentations.options: {name} refuses {options}: {error}") from error
         super().__init__(transform, p)
-
-
-def _is_image_only(library: ModuleType, value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, library.ImageOnlyTransform)
 
 
 @TRANSFORMS.register("depth_range")

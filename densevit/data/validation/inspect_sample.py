@@ -15,7 +15,16 @@ from jaxtyping import UInt8
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, LABEL_SUFFIXES
 from densevit.data.io.arrays import READERS, read_array
-from densevit.data.io.images import HEAD, MAX_PIXELS, SUFFIX_FORMATS, Raster, detect_format, file_format
+from densevit.data.io.images import (
+    GRAY16,
+    HEAD,
+    MAX_PIXELS,
+    SUFFIX_FORMATS,
+    Raster,
+    detect_format,
+    file_format,
+    read_bytes,
+)
 from densevit.data.io.images import READERS as IMAGE_READERS
 from densevit.data.io.readers import UnknownUnit, image_size, read_stored_labels
 from densevit.data.labels.class_table import LabelError
@@ -126,13 +135,10 @@ def _unreadable(text: str, paths: Mapping[str, Path], type_: str = "unreadable")
     return type_, named, text
 
 
-DEPTH_MODES = ("F", "I", "I;16", "I;16L", "I;16B")  # Pillow's modes of one channel with more than 8 bits
-
-
-class _FileProblem(Exception):
-    def __init__(self, type_: str, reason: str) -> None:
+class _FileProblem(DataError):
+    def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
-        self.type = type_
+        self.kind = kind
 
 
 def check_files(paths: Mapping[str, Path]) -> list[Problem]:
@@ -142,10 +148,9 @@ def check_files(paths: Mapping[str, Path]) -> list[Problem]:
     for role, path in paths.items():
         try:
             size = _check(role, path)
-        except _FileProblem as problem:
-            problems.append((problem.type, role, str(problem)))
         except DataError as error:
-            problems.append(("damaged", role, _without_path(error, path)))
+            type_ = error.kind if isinstance(error, _FileProblem | LabelError) else "damaged"
+            problems.append((type_, role, str(error).replace(f"{path}: ", "").replace(str(path), "it")))
         else:
             if size is not None:
                 sizes[role] = size
@@ -161,7 +166,7 @@ def _check(role: str, path: Path) -> Size | None:
         # A depth map may be in a format that only its dataset reads, as ETH3D's raw floats named .JPG.
         if path.suffix.lower() in (DEPTH_SUFFIXES if role == "depth" else IMAGE_SUFFIXES | LABEL_SUFFIXES):
             raise _FileProblem(
-                "not_an_image", f"is {kind}" if kind else f"is no image: it begins with {_first_bytes(path)!r}"
+                "not_an_image", f"is {kind}" if kind else f"is no image: it begins with {read_bytes(path, 12)!r}"
             )
         return None
     if role == "image":
@@ -169,7 +174,10 @@ def _check(role: str, path: Path) -> Size | None:
         return height, width
     if role == "depth":
         return _check_depth(path, kind)
-    return _check_labels(path) if role == "labels" else None
+    if role == "labels":
+        height, width = read_stored_labels(path).pixels.shape[:2]
+        return height, width
+    return None
 
 
 def _check_depth(path: Path, kind: str) -> Size | None:
@@ -177,18 +185,10 @@ def _check_depth(path: Path, kind: str) -> Size | None:
         shape = [n for n in read_array(path, kind, MAX_PIXELS).shape if n != 1]
         return (shape[0], shape[1]) if len(shape) == 2 else None
     raster = Raster.open(path)
-    if raster.mode not in DEPTH_MODES:
+    if raster.mode not in ("F", "I", *GRAY16):
         what = "8 bits" if raster.mode in ("L", "P", "1", "LA") else f"colours ({raster.mode})"
         raise _FileProblem("coarse_depth", f"is a {kind} of {what}: too coarse for metres, and of no known unit")
     height, width = raster.stored().shape[:2]
-    return height, width
-
-
-def _check_labels(path: Path) -> Size:
-    try:
-        height, width = read_stored_labels(path).pixels.shape[:2]
-    except LabelError as error:
-        raise _FileProblem(error.kind, _without_path(error, path)) from None
     return height, width
 
 
@@ -199,12 +199,3 @@ def _mismatches(sizes: Mapping[str, Size]) -> list[Problem]:
         for role, size in sizes.items()
         if image is not None and size != image
     ]
-
-
-def _without_path(error: DataError, path: Path) -> str:
-    return str(error).replace(f"{path}: ", "").replace(str(path), "it")
-
-
-def _first_bytes(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(12)

@@ -1,6 +1,5 @@
 """Validates datasets: every sample of every split once, by all cores; returns the issues and a summary."""
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from densevit.data.datasets.folder import Folder
 from densevit.data.folder_facts import guesses
 from densevit.data.index.paths import MissingItem, collect_missing
 from densevit.data.loading.prefetch import prefetch
+from densevit.data.loading.workers import num_cores
 from densevit.data.validation.cache import StatsCache, compare_checksums, read_checksums, write_checksums
 from densevit.data.validation.inspect_sample import inspect_sample
 from densevit.data.validation.issues import LEVELS, Issue
@@ -128,10 +128,6 @@ def validate(
         time.monotonic() - start,
         {one.request.split: one.data for one in opened},
     )
-
-
-def num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def summarize(split: str, samples: Sequence[InspectedSample]) -> SplitSummary:
