@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-import cv2
 import layouts
 import numpy as np
 import pytest
@@ -212,11 +211,3 @@ def test_beside_depth_either_truth_may_lack_unless_required(tmp_path: Path) -> N
     assert open_folder(tmp_path, depth_scale=1000).read(1).labels is None
     with pytest.raises(DataError, match="1 of 2 images have no labels"):
         open_folder(tmp_path, depth_scale=1000, require_labels=True)
-
-
-def test_a_jpeg_of_labels_is_refused(tmp_path: Path) -> None:
-    layouts.write_folder(tmp_path, [frame()], classes=NAMES)
-    cv2.imwrite(str(tmp_path / "x.jpg"), np.zeros((48, 64), np.uint8))
-    (tmp_path / "x.jpg").rename(tmp_path / "labels/a.png")
-    with pytest.raises(DataError, match="JPEG does not keep class ids exactly"):
-        open_folder(tmp_path).read(0)

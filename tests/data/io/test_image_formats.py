@@ -86,7 +86,7 @@ def test_gif_and_jpeg_2000_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(tmp_path / "a.jp2"), pixels(small()))
 
 
-@pytest.mark.parametrize("suffix", [".jp2", ".avif"])
+@pytest.mark.parametrize("suffix", [".jpg", ".jp2", ".avif"])
 def test_formats_that_lose_something_are_refused_as_labels(tmp_path: Path, suffix: str) -> None:
     small().convert("L").save(tmp_path / f"a{suffix}")
     with pytest.raises(DataError, match="does not keep class ids exactly"):

@@ -20,27 +20,10 @@ def positions(stream: InfiniteBatchSampler, steps: int) -> list[list[SampleKey]]
     return [flat(micro[s * stream.grad_accum_steps : (s + 1) * stream.grad_accum_steps]) for s in range(steps)]
 
 
-def test_each_epoch_is_a_permutation_and_epochs_differ() -> None:
-    stream = InfiniteBatchSampler(10, seed=3, batch_size=4)
-    places = flat(islice(stream, 5))  # 20 positions: two whole epochs
-    first, second = places[:10], places[10:]
-    assert sorted(index for _, index in first) == list(range(10))
-    assert sorted(index for _, index in second) == list(range(10))
-    assert {epoch for epoch, _ in first} == {0} and {epoch for epoch, _ in second} == {1}
-    assert [i for _, i in first] != [i for _, i in second]
-
-
 def test_a_batch_may_span_two_epochs_and_the_seed_alone_decides_the_order() -> None:
     assert [epoch for epoch, _ in next(iter(InfiniteBatchSampler(3, seed=0, batch_size=4)))] == [0, 0, 0, 1]
     same, other_seed, other_epoch = (list(permutation(*key, 100)) for key in ((5, 2), (6, 2), (5, 3)))
     assert list(permutation(5, 2, 100)) == same and same not in (other_seed, other_epoch)
-
-
-def test_start_resumes_where_the_stream_was() -> None:
-    whole = list(islice(InfiniteBatchSampler(11, seed=1, batch_size=4), 20))
-    for start in (4, 8, 20, 40):
-        later = islice(InfiniteBatchSampler(11, seed=1, batch_size=4, start=start), 5)
-        assert list(later) == whole[start // 4 : start // 4 + 5]
 
 
 @pytest.mark.parametrize(("world_size", "grad_accum_steps"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 3), (12, 1)])
@@ -68,13 +51,6 @@ def test_changing_the_launch_midway_covers_the_epoch_exactly_once() -> None:
     for rank in range(2):  # the other 16 on two
         seen += positions(InfiniteBatchSampler(24, seed=9, batch_size=4, rank=rank, world_size=2, start=8), 4)
     assert sorted(flat(seen)) == [(0, index) for index in range(24)]
-
-
-def test_after_walks_the_ring_of_one_epoch() -> None:
-    stream = InfiniteBatchSampler(5, seed=0, batch_size=1)
-    order = [int(i) for i in permutation(0, 3, 5)]
-    assert stream.substitute((3, order[1]), 2) == (3, order[3])
-    assert stream.substitute((3, order[4]), 1) == (3, order[0])
 
 
 def test_the_order_is_not_the_noise_of_sample_zero() -> None:

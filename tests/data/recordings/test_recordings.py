@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -518,11 +519,8 @@ def test_a_folder_named_like_a_data_set_is_named_beside_it(
 
 
 def test_frames_without_depth_are_taken_where_they_are_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    (tmp_path / "poses").mkdir()
-    for i in range(3):
-        cv2.imwrite(str(tmp_path / f"images/{i}.png"), np.zeros((4, 6, 3), np.uint8))
-        np.savetxt(tmp_path / f"poses/{i}.txt", np.eye(4))
+    write_table(tmp_path)
+    shutil.rmtree(tmp_path / "depths")
     with pytest.raises(DataError, match=r"no frame of 'all' has depth; `require_depth: false`"):
         Recording(root=tmp_path)
     sample = Recording(root=tmp_path, require_depth=False, camera=(5, 5, 2.5, 1.5)).read(1)

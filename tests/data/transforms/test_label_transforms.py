@@ -8,7 +8,6 @@ import pytest
 from densevit.data.transforms.geometric import has_several_classes
 from densevit.data.transforms.photometric import TRANSFORMS, compose
 from densevit.data.transforms.warp import GeometricTransform, LazySample
-from densevit.errors import ConfigError
 from densevit.structures import IGNORE, Sample
 
 SEEDS = 400
@@ -75,9 +74,3 @@ def test_classes_beyond_255_keep_their_ids_and_255_fills_what_lies_outside() -> 
         sample, np.random.default_rng(3)
     )
     assert turned.labels is not None and set(np.unique(turned.labels)) == {IGNORE, 65535}
-
-
-def test_a_share_is_more_than_none_and_no_more_than_all() -> None:
-    for share in (0.0, 1.5):
-        with pytest.raises(ConfigError, match="max_share"):
-            crop(halves(), 0, max_share=share)

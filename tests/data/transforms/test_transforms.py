@@ -360,6 +360,8 @@ REFUSED = [
     ({"type": "resize"}, "one of size"),
     ({"type": "resize", "size": (4, 4), "short_side": 4}, "one of size"),
     ({"type": "resize", "size": (0, 4)}, "transform.size"),
+    ({"type": "random_crop", "size": (4, 4), "max_share": 0.0}, "transform.max_share"),
+    ({"type": "random_crop", "size": (4, 4), "max_share": 1.5}, "transform.max_share"),
     ({"type": "random_scale", "range": (2.0, 1.0)}, "random_scale.range"),
     ({"type": "random_scale", "metric": "length"}, "transform.metric"),
     ({"type": "crop_box", "rows": (5, 5), "columns": (0, 3)}, "crop_box.rows"),
