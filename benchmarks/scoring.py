@@ -34,7 +34,7 @@ from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import DepthScores, evaluate_indexed
 from densevit.speed.hardware import processor_name
 from densevit.utils.atomic_io import write_text
-from densevit.utils.tuning import tune_malloc
+from densevit.utils.process import tune_malloc
 
 KINDS = ("maps/room_rgb_{}.png", "arrays/room_rgb_{}.npy")
 

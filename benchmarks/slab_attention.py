@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from densevit.ops.attention import slab_attention
+from densevit.models.vit.block import slab_attention
 from densevit.speed.timing import Spread, Work, speedup, time_interleaved
-from densevit.utils.tuning import tune_malloc
+from densevit.utils.process import tune_malloc
 
 KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "torch": F.scaled_dot_product_attention,

@@ -18,7 +18,7 @@ from densevit.data.io.writers import encode, encode_depth, encode_flow
 from densevit.errors import DataError
 from densevit.utils.atomic_io import atomic_folder, remove_stale_temporaries, write_text
 from densevit.utils.json_files import checked
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 from densevit_rooms.ray_tracer import require_embree
 from densevit_rooms.renderer import BASELINE, Frame, render_scene
 from densevit_rooms.variety import VARIETIES, VarietyName

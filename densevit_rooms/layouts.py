@@ -20,7 +20,7 @@ from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 from densevit.structures import Sample
 from densevit.utils.atomic_io import write_bytes, write_text
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 from densevit_rooms.generate import check_numbers
 from densevit_rooms.renderer import render_scene
 

@@ -26,7 +26,7 @@ import densevit
 from densevit.api import training as api_training
 from densevit.api.training import Run
 from densevit.config import parser
-from densevit.engine import fsdp
+from densevit.engine import distributed
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import DensevitError
 from densevit.inference.image_input import ImageInput
@@ -142,7 +142,7 @@ def one_process(patch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         if run.parallel != "fsdp":
             return model
         used.add("fsdp")
-        return fsdp.shard(model, init_device_mesh("cpu", (1,)))
+        return distributed.shard(model, init_device_mesh("cpu", (1,)))
 
     def compile_cheaply(*args: Any, **options: Any) -> Any:
         used.add("compile")

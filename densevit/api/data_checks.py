@@ -13,8 +13,7 @@ from densevit.data.validation.cache import cache_path
 from densevit.errors import ConfigError
 from densevit.registry import did_you_mean
 from densevit.utils.atomic_io import check_can_create, make_folder, write_text
-from densevit.utils.output import Outcome, say_written
-from densevit.utils.progress import tqdm
+from densevit.utils.output import Outcome, say_written, tqdm
 
 
 def check_data(

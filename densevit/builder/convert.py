@@ -19,7 +19,7 @@ from densevit.registry import did_you_mean
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint, detect, tensor_files
 from densevit.weights.external import FAMILIES, Family, RawCheckpoint, family_class
-from densevit.weights.key_mapping import UNUSED, num_blocks
+from densevit.weights.key_mapping import num_blocks
 from densevit.weights.readers import PICKLED, SAFETENSORS
 
 OURS = "densevit"
@@ -66,7 +66,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
         return []
     model, card = build_and_load(opened)
     if to == OURS:
-        weights = {**model.state_dict(), **{UNUSED + name: tensor for name, tensor in opened.unused.items()}}
+        weights = {**model.state_dict(), **{checkpoint.UNUSED + name: tensor for name, tensor in opened.unused.items()}}
         save(target, lambda path: checkpoint.write_weights(path, weights, card), {})
         return []
     model_card = with_published_head(with_resolved_options(model, card, opened.unused))

@@ -52,7 +52,7 @@ def run(argv: list[str]) -> int:
     if not command.distributed and (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
         print(f"{name} runs in one process: rank 0 of {processes} does all of it.", file=sys.stderr)
     if command.interruptible:
-        from densevit.utils.tuning import limit_spinning, tune_malloc
+        from densevit.utils.process import limit_spinning, tune_malloc
 
         tune_malloc()
         limit_spinning()

@@ -19,12 +19,12 @@ import densevit
 from densevit.config import parser
 from densevit.config.schema import Run
 from densevit.config.yaml_document import YamlDocument, flat
-from densevit.engine.fsdp import local
+from densevit.engine.distributed import local
 from densevit.engine.train_state import TrainState
 from densevit.errors import CheckpointError, StorageError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 from densevit.utils.state_dict import is_finite
 from densevit.weights import checkpoint, tensor_files
 from densevit.weights.checkpoint import Manifest

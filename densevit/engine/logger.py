@@ -29,8 +29,8 @@ from densevit.engine.train_state import TrainState
 from densevit.errors import ConfigError
 from densevit.registry import ComponentConfig, Registry
 from densevit.utils import atomic_io
+from densevit.utils.output import shows_bars, tqdm
 from densevit.utils.packages import require_packages
-from densevit.utils.progress import shows_bars, tqdm
 
 PROJECT = "densevit"
 

@@ -16,16 +16,15 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.config.schema import Run
-from densevit.engine.distributed import DistributedContext
-from densevit.engine.fsdp import transformer_blocks
+from densevit.engine.distributed import DistributedContext, transformer_blocks
 from densevit.engine.objective import Batches
 from densevit.errors import ConfigError, Diverged
 from densevit.structures import Batch
 from densevit.utils import atomic_io
 from densevit.utils.device import Precision, is_out_of_memory
+from densevit.utils.output import tqdm
 from densevit.utils.process import peak_memory
 from densevit.utils.process_group import ProcessGroup
-from densevit.utils.progress import tqdm
 
 
 class LossSpikeMonitor:

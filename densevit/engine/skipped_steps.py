@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from densevit.config import parser
 from densevit.config.schema import Run
-from densevit.engine.fsdp import full_state_dict
+from densevit.engine.distributed import full_state_dict
 from densevit.engine.objective import Batches
 from densevit.engine.train_state import TrainState, load_weights, set_random_state
 from densevit.errors import CheckpointError, ConfigError, StorageError
@@ -22,7 +22,7 @@ from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.device import DeviceNumbers
 from densevit.utils.json_files import MALFORMED
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 from densevit.weights import checkpoint
 from densevit.weights.checkpoint import Manifest
 

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from densevit.engine.distributed import DistributedContext
-from densevit.engine.fsdp import distribute_like, full_state_dict, local
+from densevit.engine.distributed import DistributedContext, distribute_like, full_state_dict, local
 from densevit.utils.state_dict import load_strict
 
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from densevit.engine.checkpointer import BestScore, Checkpointer
-from densevit.engine.distributed import DistributedContext, no_sync
-from densevit.engine.fsdp import clip_grad_norm
+from densevit.engine.distributed import DistributedContext, clip_grad_norm, no_sync
 from densevit.engine.logger import MetricLogger, format_scores, start_trackers
 from densevit.engine.monitors import (
     LossSpikeMonitor,
@@ -41,9 +40,8 @@ from densevit.errors import Preempted
 from densevit.structures import Batch
 from densevit.tasks.base import default_selection_metric
 from densevit.utils.device import BatchUpload, DeviceNumbers, Sizes, autocast, gpu_products, resolve
-from densevit.utils.process import interruptible
-from densevit.utils.progress import tqdm
-from densevit.utils.tuning import frozen_garbage
+from densevit.utils.output import tqdm
+from densevit.utils.process import frozen_garbage, interruptible
 
 
 class Trainer:

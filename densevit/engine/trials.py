@@ -19,8 +19,8 @@ from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, Diverged, Preempted
 from densevit.structures import Batch
 from densevit.utils.device import is_out_of_memory
+from densevit.utils.output import tqdm
 from densevit.utils.process import interruptible
-from densevit.utils.progress import tqdm
 
 TIMED_STEPS = 3  # with each size; the first warms up
 GAIN = 1.05  # times the images per second that twice the images must give on a CPU

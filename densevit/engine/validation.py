@@ -16,7 +16,7 @@ from densevit.engine.train_state import Scores, TrainState
 from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.utils.device import Precision, autocast, gpu_products
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 Predict = Callable[[nn.Module, Batch, Precision], dict[str, Tensor]]
 """Runs a model on the images of a batch as an evaluation does, in a precision; gives maps by head."""

@@ -15,7 +15,7 @@ from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from densevit.ops.calibration import FORMS, calibrate, fit_calibration
 from densevit.ops.points import sample
 from densevit.scorers.base import input_of
 from densevit.structures import Row
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 log = logging.getLogger(__name__)
 PIXELS = 500  # of each image

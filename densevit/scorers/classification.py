@@ -13,7 +13,7 @@ from densevit.reporting.figures import Figure, classification_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of
 from densevit.scorers.segmentation import require_same_classes
 from densevit.structures import Row, Sample
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 
 def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> Evaluation:

@@ -22,7 +22,7 @@ from densevit.ops.colors import palette_for, usual_palette
 from densevit.reporting.figures import Figure, segmentation_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.structures import IGNORE, Row, Sample
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 AnySize = Int[np.ndarray, "_ _"]  # maps that may not fit each other
 Predict = Callable[[int], tuple[Sample, Ids]]

@@ -30,7 +30,7 @@ from densevit.ops.geometry import Matrix, pinhole
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.scorers.base import Evaluation, inference_options, input_of
 from densevit.structures import Row, Sample
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 Map = Float32[np.ndarray, "h w"]
 Frames = Callable[[], Iterator[Sample]]

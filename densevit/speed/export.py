@@ -28,7 +28,7 @@ from densevit.speed.reference_models import our_network
 from densevit.speed.report import Row
 from densevit.speed.settings import Settings
 from densevit.speed.timing import Prepare, Spread, Work, speedup, time_in_subprocess, time_interleaved
-from densevit.utils.tuning import tune_malloc
+from densevit.utils.process import tune_malloc
 
 EXPORT, MODEL_ONLY, REFERENCE = (
     "densevit predict",

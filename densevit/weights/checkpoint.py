@@ -29,7 +29,6 @@ from densevit.utils import atomic_io
 from densevit.utils.json_files import MALFORMED
 from densevit.utils.state_dict import is_finite
 from densevit.weights import tensor_files
-from densevit.weights.key_mapping import split_unused
 from densevit.weights.migrations import migrate_card, migrate_state, migrate_tensors
 from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
 from densevit.weights.tensor_files import FIRST_SHARD
@@ -38,6 +37,7 @@ SCHEMA = 2
 WEIGHTS, STATE, CONFIG, MANIFEST = "model.safetensors", "state.pt", "config.yaml", "manifest.json"
 CARD = "densevit"  # its key in the header
 STEP = re.compile(r"step-(\d{8,})$")
+UNUSED = "spare."  # prefix of tensors that published layouts store and no forward pass uses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,3 +265,9 @@ def read_state(folder: Path, like: Callable[[str], Tensor | None] = lambda path:
 def _neighbours(path: Path) -> str:
     near = sorted(p.name for p in path.parent.iterdir() if p.is_dir())[:8] if path.parent.is_dir() else []
     return f" In {path.parent} there are: {', '.join(near)}." if near else ""
+
+
+def split_unused(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Split the tensors of our file into the model's and the unused ones, these under their own names."""
+    unused = {name.removeprefix(UNUSED): tensor for name, tensor in tensors.items() if name.startswith(UNUSED)}
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(UNUSED)}, unused

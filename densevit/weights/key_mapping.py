@@ -67,10 +67,6 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", exact))
 
 
-UNUSED = "spare."
-"""Prefix, in our files, of tensors that published layouts store and no forward pass uses."""
-
-
 def add_unused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Add DINOv2's mask token and the deepest fusion's residual unit, as zeros if absent."""
     full = dict(tensors)
@@ -79,12 +75,6 @@ def add_unused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if name.startswith("decoder.fusions.3.refine."):
             full.setdefault(name.replace(".refine.", ".level."), torch.zeros_like(tensor))
     return full
-
-
-def split_unused(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Split the tensors of our file into the model's and the unused ones, these under their own names."""
-    unused = {name.removeprefix(UNUSED): tensor for name, tensor in tensors.items() if name.startswith(UNUSED)}
-    return {name: tensor for name, tensor in tensors.items() if not name.startswith(UNUSED)}, unused
 
 
 STEM = "encoder.vit."

@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from densevit.engine import fsdp
+from densevit.engine import distributed
 from densevit.engine.monitors import compile_blocks
 from densevit.models.encoders.base import ENCODERS
 from densevit.models.encoders.vit import ViTEncoder
@@ -25,7 +25,7 @@ def count(name: str, model: nn.Module, *, sharded: bool = False, bf16: bool = Fa
     counters.clear()
     compile_blocks(model.train())
     if sharded:
-        fsdp.shard(model, mesh)
+        distributed.shard(model, mesh)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         out = model(torch.rand(1, 3, 64, 64))
     maps = out.values() if isinstance(out, dict) else out.maps

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from densevit.config.schema import Optim
-from densevit.engine import fsdp
+from densevit.engine import distributed
 from densevit.engine.optim import build_optimizer, step_unless
 from densevit.models.decoders.base import DECODERS
 from densevit.models.dense import DenseModel
@@ -70,7 +70,7 @@ def bytes_kept(model: nn.Module, image: Tensor) -> int:
 
 @pytest.mark.usefixtures("layer_norm_in_fp32")
 def test_no_process_keeps_the_weights_of_the_blocks_for_the_backward_pass(mesh: DeviceMesh) -> None:
-    model = fsdp.shard(small_model(), mesh, torch.bfloat16)
+    model = distributed.shard(small_model(), mesh, torch.bfloat16)
     blocks = sum(p.numel() for p in model.encoder.vit.blocks.parameters())
     # 2 x 2 patches leave little behind but weights, if those are kept: 2 bytes each.
     assert bytes_kept(model, torch.rand(1, 3, 32, 32)) < blocks
@@ -78,7 +78,7 @@ def test_no_process_keeps_the_weights_of_the_blocks_for_the_backward_pass(mesh: 
 
 @pytest.mark.usefixtures("layer_norm_in_fp32")
 def test_blocks_are_gathered_in_bf16_and_tokens_between_them_are_fp32(mesh: DeviceMesh) -> None:
-    model, seen = fsdp.shard(small_model(), mesh, torch.bfloat16), []
+    model, seen = distributed.shard(small_model(), mesh, torch.bfloat16), []
     for block in model.encoder.vit.blocks:
         block.register_forward_pre_hook(lambda module, args: seen.append((module.attn.qkv.weight.dtype, args[0].dtype)))
     with autocast("bf16", CPU):
@@ -89,13 +89,13 @@ def test_blocks_are_gathered_in_bf16_and_tokens_between_them_are_fp32(mesh: Devi
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd"])
 def test_a_sharded_step_is_not_taken_where_the_flag_on_the_device_says_so(mesh: DeviceMesh, kind: str) -> None:
-    model = fsdp.shard(small_model(), mesh)
+    model = distributed.shard(small_model(), mesh)
     optimizer = build_optimizer([{"params": list(model.parameters()), "scale": 1.0}], Optim(type=kind, lr=0.1))
     for failed, changed in ((1.0, False), (0.0, True)):
         model(torch.rand(1, 3, 32, 32))["depth"].mean().backward()
-        before = [fsdp.local(p.detach()).clone() for p in model.parameters()]
+        before = [distributed.local(p.detach()).clone() for p in model.parameters()]
         step_unless(optimizer, torch.tensor(failed))
-        now = [fsdp.local(p.detach()) for p in model.parameters()]
+        now = [distributed.local(p.detach()) for p in model.parameters()]
         assert any(not torch.equal(*pair) for pair in zip(before, now, strict=True)) == changed
         if failed:
             optimizer.state.clear()
@@ -107,8 +107,8 @@ def test_without_a_limit_the_norm_is_returned_and_no_gradient_is_written(limit: 
     parameters[0].grad, parameters[1].grad = torch.full((8,), 3.0), torch.tensor([4.0])
     gradients = [p.grad for p in parameters if p.grad is not None]
     versions = [gradient._version for gradient in gradients]
-    norm = fsdp.clip_grad_norm(parameters, limit)
+    norm = distributed.clip_grad_norm(parameters, limit)
     assert norm.item() == pytest.approx(88**0.5)  # sqrt(8 * 9 + 16)
     assert [g._version != v for g, v in zip(gradients, versions, strict=True)] == [limit is not None] * 2
     assert gradients[1].item() == pytest.approx(4 * (1 if limit is None else limit / 88**0.5), rel=1e-5)
-    assert fsdp.clip_grad_norm(parameters[2:], limit).item() == 0
+    assert distributed.clip_grad_norm(parameters[2:], limit).item() == 0

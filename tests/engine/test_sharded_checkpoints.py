@@ -18,7 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import densevit
 from densevit.cli.main import main
 from densevit.config.schema import Optim
-from densevit.engine import fsdp
+from densevit.engine import distributed
 from densevit.engine.optim import build_optimizer
 from densevit.errors import CheckpointError
 from densevit.model_card import HeadSpec, ModelCard
@@ -44,7 +44,7 @@ def rank_of_eight(rank: int) -> nn.Module:
     """The sharded model of one of eight processes, of which the others are not there."""
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=RANKS)
     DTensor.full_tensor = lambda self: pytest.fail("gathers a whole tensor")  # type: ignore[method-assign]
-    return fsdp.shard(small_model(), init_device_mesh("cpu", (RANKS,)))
+    return distributed.shard(small_model(), init_device_mesh("cpu", (RANKS,)))
 
 
 def save_rank(folder: Path, rank: int) -> int:
@@ -61,7 +61,7 @@ def save_rank(folder: Path, rank: int) -> int:
 def read_rank(folder: Path, rank: int) -> bool:
     own = rank_of_eight(rank).state_dict()
     read = checkpoint.read_state(folder, lambda path: own.get(path.removeprefix("weights/")))["weights"]
-    return all(torch.equal(fsdp.local(read[name]), fsdp.local(value)) for name, value in own.items())
+    return all(torch.equal(distributed.local(read[name]), distributed.local(value)) for name, value in own.items())
 
 
 def test_each_of_eight_processes_writes_its_eighth_and_any_number_reads_them(tmp_path: Path) -> None:

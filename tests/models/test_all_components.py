@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from densevit.engine import fsdp
+from densevit.engine import distributed
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ExternalRuntimeModule
 from densevit.models.decoders.base import DECODERS, Decoder
 from densevit.models.dense import DenseModel, as_decoder_output
@@ -274,7 +274,7 @@ def test_a_sharded_model_computes_the_same() -> None:
     for encoder, spec in [("vit", spec) for spec in PLAIN_DECODERS] + [(name, decoder_for(name)) for name in PYRAMIDS]:
         model, image = build(small(encoder), spec, small("metric")).eval(), torch.rand(2, 3, 37, 50)
         expected = model(image)["depth"].detach()
-        depth = fsdp.shard(model, mesh)(image)["depth"]
+        depth = distributed.shard(model, mesh)(image)["depth"]
         torch.testing.assert_close(depth.detach(), expected)
         depth.mean().backward()
     dist.destroy_process_group()

@@ -15,7 +15,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.scorers.video import ClipScorer, evaluate_films
 from densevit.structures import Sample
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 
 class Flat(nn.Module):

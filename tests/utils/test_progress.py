@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from densevit.utils import progress
+from densevit.utils import output
 
 
 class Terminal(io.StringIO):
@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "terminal_width", lambda: 80)
+    monkeypatch.setattr(output, "terminal_width", lambda: 80)
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def count_to(monkeypatch: pytest.MonkeyPatch) -> Callable[[io.StringIO, float], 
     def counted(stderr: io.StringIO, seconds: float) -> str:
         clock = [0.0]
         monkeypatch.setattr("sys.stderr", stderr)
-        monkeypatch.setattr(progress.tqdm, "monitor_interval", 0)
-        bar = progress.tqdm(range(3), desc="evaluate", unit="image", delay=1)
+        monkeypatch.setattr(output.tqdm, "monitor_interval", 0)
+        bar = output.tqdm(range(3), desc="evaluate", unit="image", delay=1)
         bar._time = lambda: clock[0]
         bar.start_t = bar.last_print_t = 0.0
         for _ in bar:
@@ -61,7 +61,7 @@ def test_a_terminal_without_width_gets_lines(monkeypatch: pytest.MonkeyPatch) ->
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
     with open(slave, "w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
-        assert progress.terminal_width() == 0 and not progress.shows_bars()
+        assert output.terminal_width() == 0 and not output.shows_bars()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
-        assert progress.terminal_width() == 70 and progress.shows_bars()
+        assert output.terminal_width() == 70 and output.shows_bars()
     os.close(master)

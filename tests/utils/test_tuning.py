@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from densevit.utils.tuning import frozen_garbage, limit_spinning
+from densevit.utils.process import frozen_garbage, limit_spinning
 
 CODE = """
 import os, sys

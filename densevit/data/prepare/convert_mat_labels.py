@@ -17,7 +17,7 @@ from densevit.data.datasets.segmentation.voc import LISTS, Voc
 from densevit.data.io.writers import encode_labels
 from densevit.errors import DataError
 from densevit.utils.atomic_io import write_bytes, write_text
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 
 def convert_voc(root: Path, sbd_root: Path | None = None) -> int:

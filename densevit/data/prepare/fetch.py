@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 from densevit.errors import DataError, StorageError
 from densevit.utils.atomic_io import atomic_write, make_folder, require_free_space
 from densevit.utils.network import is_reachable
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 CHUNK = 1 << 20  # bytes
 TIMEOUT = 30.0  # seconds without a byte

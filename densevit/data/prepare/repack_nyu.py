@@ -8,7 +8,7 @@ from densevit.data.io import matlab
 from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import DataError
 from densevit.utils.atomic_io import write_bytes, write_text
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 FRAME_KEYS = ("images", "rawDepths", "depths", "labels", "instances")
 TEXT_KEYS = ("names", "sceneTypes", "scenes")

@@ -23,7 +23,7 @@ from densevit.reporting.figures import Figure
 from densevit.reporting.html_page import Bar, Points, axis, bar_chart, line_chart
 from densevit.reporting.tables import rows_csv
 from densevit.structures import Row
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 BINS = 8  # of the histogram of images; with fewer images there is none
 

@@ -38,8 +38,8 @@ from densevit.model_card import uncertainty_of
 from densevit.model_inputs import join_inputs
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import Pending, is_out_of_memory, read_pending
+from densevit.utils.output import tqdm
 from densevit.utils.process_group import ALONE, ProcessGroup
-from densevit.utils.progress import tqdm
 from densevit.weights.fingerprint import weights_fingerprint
 
 T = TypeVar("T")

@@ -35,7 +35,7 @@ from densevit.inference.video.windows import ClipWindows
 from densevit.inference.writers.base import PredictedMap
 from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temporaries, write_text
 from densevit.utils.device import read_pending
-from densevit.utils.progress import tqdm
+from densevit.utils.output import tqdm
 
 SEGMENT = 64
 """Frames that an interruption may cost; a multiple of every sensible batch size."""

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from densevit.ops import attention
-from densevit.ops.attention import attend, slab_attention, slab_attention_backward, slabs
+from densevit.models.vit import block
+from densevit.models.vit.block import attend, slab_attention, slab_attention_backward, slabs
 
 
 def made(b: int, h: int, n: int, dtype: torch.dtype) -> list[Tensor]:
@@ -22,8 +22,8 @@ def gradients(out: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("slab", [2**21, 1])  # one slab for all; slabs of 32 rows with a short last one
 def test_slabs_are_torch_attention_in_double_precision(slab: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "SLAB", slab)
-    monkeypatch.setattr(attention, "SLAB_BACKWARD", slab)
+    monkeypatch.setattr(block, "SLAB", slab)
+    monkeypatch.setattr(block, "SLAB_BACKWARD", slab)
     inputs = made(2, 3, 70, torch.float64)
     ours, theirs = slab_attention(*inputs), F.scaled_dot_product_attention(*inputs)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
@@ -64,16 +64,16 @@ def test_slabs_cover_every_row_once_and_shrink_as_tokens_grow() -> None:
         rows = [row for start, stop in slabs(q, q, 2**21) for row in range(start, stop)]
         assert rows == list(range(q.shape[2]))
     assert slabs(few, few, 2**21)[0] == (0, 255)  # 2^21 / (6 * 1370)
-    assert slabs(many, many, 2**21)[0] == (0, attention.MIN_ROWS)
+    assert slabs(many, many, 2**21)[0] == (0, block.MIN_ROWS)
 
 
 def test_masks_and_other_number_formats_go_to_torchs_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "slab_attention", None)  # a call would raise
-    monkeypatch.setattr(attention, "MATRIX_TILES", False)
+    monkeypatch.setattr(block, "slab_attention", None)  # a call would raise
+    monkeypatch.setattr(block, "MATRIX_TILES", False)
     q = torch.randn(1, 2, 5, 8)
     mask = torch.eye(5, dtype=torch.bool)[None, None]
     assert torch.equal(attend(q, q, q), F.scaled_dot_product_attention(q, q, q))
     # Who may only ask himself takes his own value.
     torch.testing.assert_close(attend(q.bfloat16(), q.bfloat16(), q.bfloat16(), mask=mask), q.bfloat16())
-    monkeypatch.setattr(attention, "MATRIX_TILES", True)
+    monkeypatch.setattr(block, "MATRIX_TILES", True)
     assert attend(q.bfloat16(), q.bfloat16(), q.bfloat16()).shape == q.shape
