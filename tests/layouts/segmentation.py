@@ -48,7 +48,9 @@ def write_cityscapes(
         name = f"{city}/{city}_{number(sample.name, i):06d}_000019"
         put(root / f"leftImg8bit/{split}/{name}_leftImg8bit.png", encode(".png", sample.image))
         for encoding in encodings:
-            ids = stored(cityscapes.table(encoding), labelled(sample), IGNORE if encoding == "labelTrainIds" else 0)
+            converted = encoding == "labelTrainIds"
+            table = published_table("cityscapes", converted=converted)
+            ids = stored(table, labelled(sample), IGNORE if converted else 0)
             if encoding == "instanceIds":
                 ids = np.where(np.isin(ids, INSTANCES), ids.astype(np.uint16) * 1000, ids)
             put(root / f"{annotation}/{split}/{name}_{annotation}_{encoding}.png", encode(".png", ids))
@@ -110,7 +112,7 @@ def write_coco_stuff(
     for i, sample in enumerate(samples):
         name = f"{split}2017/{number(sample.name, i):012d}"
         put(root / f"images/{name}.jpg", encode(".jpg", sample.image))
-        ids = stored(coco_stuff.TABLES[encoding](), labelled(sample), IGNORE)
+        ids = stored(published_table("coco_stuff", converted=encoding == "converted"), labelled(sample), IGNORE)
         put(root / f"annotations/{name}{ending}.png", encode(".png", ids))
 
 

@@ -45,6 +45,9 @@ def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:
 
 Pixels = TypeVar("Pixels", bound=np.ndarray)
 
+Classes = tuple[Int64[np.ndarray, "h w"] | None, Segments | None]
+"""What a data set has of an image's classes: their ids, and the segments."""
+
 Root = Annotated[
     Path | None,
     Field(description="the folder; default: the data set's name below `$DENSEVIT_DATASETS` or `./datasets`."),
@@ -351,9 +354,7 @@ class FileDataset(Dataset):
         """Return the class ids at the size of the image."""
         return None if files.labels is None else read_label_map(files.labels, self.table)
 
-    def decode_classes(
-        self, files: SampleFiles, size: tuple[int, ...]
-    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+    def decode_classes(self, files: SampleFiles, size: tuple[int, ...]) -> Classes:
         """Return the class ids and segments; a data set with segments overrides it.
 
         Args:

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, folder_of, resolve_root
+from densevit.data.datasets.base import DATASETS, Classes, DepthRange, FileDataset, Invalid, folder_of, resolve_root
 from densevit.data.index import matching, packed
 from densevit.data.index.manifest import read_manifest, read_table
 from densevit.data.index.matching import to_nfc
@@ -50,7 +50,7 @@ from densevit.data.labels.class_lists import find_classes
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.cameras import camera_of_json, is_camera_object, read_camera
 from densevit.errors import DataError
-from densevit.ops.segments import Segments, segments_of_ids, segments_of_labels
+from densevit.ops.segments import segments_of_ids, segments_of_labels
 from densevit.registry import did_you_mean
 from densevit.utils.json_files import read_json
 
@@ -188,9 +188,7 @@ class Folder(FileDataset):
             self.names, self.facts, self.video, self.segment_table = listed.names, tree["facts"], tree["video"], None
         return stored is not None
 
-    def decode_classes(
-        self, files: SampleFiles, size: tuple[int, ...]
-    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+    def decode_classes(self, files: SampleFiles, size: tuple[int, ...]) -> Classes:
         labels = self.decode_labels(files)
         if files.segments is None:
             return labels, None

@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.datasets.base import DATASETS, Classes, FileDataset, resolve_root
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import read_labels
 from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError
-from densevit.ops.segments import Segments, segments_of_labels
+from densevit.ops.segments import segments_of_labels
 from densevit.utils.json_files import checked, read_json, read_object
 
 Split = Literal["train", "val", "test"]
@@ -108,9 +108,7 @@ class Rooms(FileDataset):
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"]:
         return read_matrix(self.root, files.name, "intrinsics", 3)
 
-    def decode_classes(
-        self, files: SampleFiles, size: tuple[int, ...]
-    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+    def decode_classes(self, files: SampleFiles, size: tuple[int, ...]) -> Classes:
         labels = self.decode_labels(files)
         if labels is None or not self.instances:
             return labels, None

@@ -47,8 +47,12 @@ def published_entries(name: str) -> tuple[Entry, ...]:
         return tuple(_shipped(row) for row in csv.DictReader(file))
 
 
-def published_table(name: str) -> ClassTable:
-    return ClassTable(published_entries(name), f"densevit's table of {name}")
+def published_table(name: str, *, converted: bool = False) -> ClassTable:
+    """`converted`: label maps hold the positions of the classes instead of the published ids."""
+    table = ClassTable(published_entries(name), f"densevit's table of {name}")
+    if not converted:
+        return table
+    return table_of_names(table.names, f"densevit's table of converted {name}", table.palette)
 
 
 def _shipped(row: dict[str, str]) -> Entry:

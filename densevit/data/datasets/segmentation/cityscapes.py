@@ -17,14 +17,13 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
-from densevit.data.datasets.base import DATASETS, Root, resolve_root
+from densevit.data.datasets.base import DATASETS, Classes, Root, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.index.paths import SampleFiles, Subset, find_files
 from densevit.data.io.readers import read_labels
-from densevit.data.labels.class_lists import published_table, table_of_names
-from densevit.data.labels.class_table import ClassTable
+from densevit.data.labels.class_lists import published_table
 from densevit.errors import DataError
-from densevit.ops.segments import Segments, segments_of_labels
+from densevit.ops.segments import segments_of_labels
 
 Split = Literal["train", "val", "test", "train_extra"]
 Encoding = Literal["labelIds", "labelTrainIds", "instanceIds"]
@@ -69,29 +68,19 @@ class Cityscapes(LabelledImages):
         samples = [_labelled(path, maps, f"{annotation}_{self.encoding}") for path in images]
         if split == "test" and not maps.is_dir():
             samples = [replace(sample, labels=None) for sample in samples]
-        super().__init__(samples, table(self.encoding), subset, f"cityscapes '{split}' in {self.root}", COUNTS[split])
+        table = published_table("cityscapes", converted=self.encoding == "labelTrainIds")
+        super().__init__(samples, table, subset, f"cityscapes '{split}' in {self.root}", COUNTS[split])
 
     def read_ids(self, path: Path) -> Int64[np.ndarray, "h w"]:
         ids = read_labels(path)
         return np.where(ids < 1000, ids, ids // 1000) if self.encoding == "instanceIds" else ids
 
-    def decode_classes(
-        self, files: SampleFiles, size: tuple[int, ...]
-    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+    def decode_classes(self, files: SampleFiles, size: tuple[int, ...]) -> Classes:
         if files.labels is None or self.encoding != "instanceIds":
             return self.decode_labels(files), None
         ids = read_labels(files.labels)
         labels = self.table.map_ids(files.labels, np.where(ids < 1000, ids, ids // 1000))
         return labels, segments_of_labels(labels, np.where(ids < 1000, 0, ids), self.things)
-
-
-def table(encoding: Encoding) -> ClassTable:
-    ids = published_table("cityscapes")
-    return (
-        table_of_names(ids.names, "the table of Cityscapes' trainIds", ids.palette)
-        if encoding == "labelTrainIds"
-        else ids
-    )
 
 
 def find_encoding(image: Path, maps: Path, annotation: str) -> Encoding:

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.datasets.base import DATASETS, Classes, FileDataset, resolve_root
 from densevit.data.datasets.folder import Split, pick_split
 from densevit.data.index.paths import (
     SampleFiles,
@@ -138,9 +138,7 @@ class Coco(FileDataset):
     def decode_labels(self, files: SampleFiles) -> Int64[np.ndarray, "h w"] | None:
         return self.decode_segments(files).labels(0 if self.background else IGNORE)
 
-    def decode_classes(
-        self, files: SampleFiles, size: tuple[int, ...]
-    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+    def decode_classes(self, files: SampleFiles, size: tuple[int, ...]) -> Classes:
         segments = self.decode_segments(files)
         return segments.labels(0 if self.background else IGNORE), segments
 

@@ -9,14 +9,12 @@ Caesar, Uijlings and Ferrari 2018. Of the 182 stored ids 11 occur nowhere (thing
 that 171 classes remain, in the same order. The annotations are those of `stuffthingmaps_trainval2017.zip`.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, Root, resolve_root
 from densevit.data.datasets.segmentation.label_images import LabelledImages
 from densevit.data.index.paths import SampleFiles, Subset, find_files, first_folder
-from densevit.data.labels.class_lists import published_table, table_of_names
-from densevit.data.labels.class_table import ClassTable
+from densevit.data.labels.class_lists import published_table
 
 Split = Literal["train", "val"]
 Encoding = Literal["published", "converted"]
@@ -50,16 +48,5 @@ class CocoStuff(LabelledImages):
         images = find_files(self.root, [f"{base}{folder}/*.jpg" for base in IMAGES], f"as {folder}.zip has them.")
         maps = first_folder(self.root, MAPS, folder) / folder
         samples = [SampleFiles(path.stem, path, labels=maps / f"{path.stem}{ending}.png") for path in images]
-        super().__init__(samples, TABLES[encoding](), subset, f"coco_stuff '{split}' in {self.root}", COUNTS[split])
-
-
-def converted() -> ClassTable:
-    """Return the classes with their positions as ids."""
-    table = published_table("coco_stuff")
-    return table_of_names(table.names, "the table of converted COCO-Stuff", table.palette)
-
-
-TABLES: dict[Encoding, Callable[[], ClassTable]] = {
-    "published": lambda: published_table("coco_stuff"),
-    "converted": converted,
-}
+        table = published_table("coco_stuff", converted=encoding == "converted")
+        super().__init__(samples, table, subset, f"coco_stuff '{split}' in {self.root}", COUNTS[split])

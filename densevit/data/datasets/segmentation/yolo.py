@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from densevit.config.yaml_document import YamlDocument
-from densevit.data.datasets.base import DATASETS, FileDataset, resolve_root
+from densevit.data.datasets.base import DATASETS, Classes, FileDataset, resolve_root
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import Listing, SampleFiles, Subset, confine, glob_visible
 from densevit.data.io.readers import image_size
@@ -90,9 +90,7 @@ class Yolo(FileDataset):
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"]:
         return self.segments(self.outlines[index], image_size(self.samples[index].image)).labels(self.empty)
 
-    def decode_classes(
-        self, files: SampleFiles, size: tuple[int, ...]
-    ) -> tuple[Int64[np.ndarray, "h w"] | None, Segments | None]:
+    def decode_classes(self, files: SampleFiles, size: tuple[int, ...]) -> Classes:
         segments = self.segments(self.outline_of[files.name], (size[0], size[1]))
         return segments.labels(self.empty), segments
 

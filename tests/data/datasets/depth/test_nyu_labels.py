@@ -11,7 +11,7 @@ import scipy.io
 from photo_samples import sample
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.datasets.depth.nyu.label_maps import all_labels, mapped_labels
+from densevit.data.datasets.depth.nyu.label_maps import mapped_labels
 from densevit.data.labels.class_table import EMPTY
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
@@ -88,7 +88,7 @@ def test_a_mapping_goes_by_names_not_by_places(tmp_path: Path) -> None:
 
 
 def test_of_894_classes_the_256th_has_id_256() -> None:
-    labels = all_labels(Path("nyu.mat"), [f"c{i}" for i in range(1, 895)])
+    labels = mapped_labels(Path("nyu.mat"), [f"c{i}" for i in range(1, 895)], [])
     ids = labels(Path("nyu.mat"), np.array([[0, 1, 255, 256, 894]]))
     assert ids.tolist() == [[IGNORE, 0, 254, 256, 894]]
     assert labels.table.names[255] == EMPTY and labels.table.names[894] == "c894" and len(labels.table) == 895

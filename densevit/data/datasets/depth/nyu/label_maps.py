@@ -63,14 +63,9 @@ def labels_of_classes(path: Path, names: Sequence[str], classes: Sequence[str]) 
     return NyuLabels(_by_name(names, {name: name for name in classes}, classes), str(path))
 
 
-def all_labels(path: Path, names: Sequence[str]) -> NyuLabels:
-    """Return all classes. 255 is no class: the 256th name has id 256."""
-    return NyuLabels(ClassMapping(np.arange(len(names) + 1), names), str(path))
-
-
 def mapped_labels(path: Path, names: Sequence[str], files: Sequence[Path]) -> NyuLabels:
-    """Return the classes of the last of some mapping files. Raises DataError if one is no mapping, or not of these
-    names."""
+    """Return the classes of the last of some mapping files; all names without any. 255 is no class: the 256th name has
+    id 256. Raises DataError if a file is no mapping, or not of these names."""
     total = ClassMapping(np.arange(len(names) + 1), names)
     for file in files:
         mapping = read_mapping(file, total.classes)

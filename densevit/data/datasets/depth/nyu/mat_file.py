@@ -17,13 +17,7 @@ import h5py
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
-from densevit.data.datasets.depth.nyu.label_maps import (
-    LabelMap,
-    NyuLabels,
-    all_labels,
-    labels_of_classes,
-    mapped_labels,
-)
+from densevit.data.datasets.depth.nyu.label_maps import LabelMap, NyuLabels, labels_of_classes, mapped_labels
 from densevit.data.fields import crop_sample
 from densevit.data.index.paths import MissingItem, Subset, record_missing
 from densevit.data.index.published_splits import read_published
@@ -172,9 +166,7 @@ def _read_labels(file: h5py.File, path: Path, classes: Sequence[str], label_map:
     names = matlab.read_texts(file, "names")
     if classes:
         return labels_of_classes(path, names, classes)
-    if label_map == "raw":
-        return all_labels(path, names)
-    files = label_map if isinstance(label_map, tuple) else (Path(label_map or ""),)
+    files = label_map if isinstance(label_map, tuple) else () if label_map == "raw" else (Path(label_map or ""),)
     return mapped_labels(path, names, [path.parent / file.expanduser() for file in files])
 
 
