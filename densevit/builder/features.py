@@ -35,8 +35,8 @@ from densevit.models.dense import DenseModel
 from densevit.structures import EncoderOutput
 from densevit.utils import atomic_io
 from densevit.utils.device import autocast, resolve
-from densevit.utils.process import poll
 from densevit.utils.output import tqdm
+from densevit.utils.process import poll
 from densevit.utils.state_dict import fingerprint
 
 DTYPES: dict[str, np.dtype[Any]] = {"fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
