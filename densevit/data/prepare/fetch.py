@@ -10,10 +10,11 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any, NamedTuple
 
+from densevit.data.index.paths import check_inside
 from densevit.errors import DataError, StorageError
 from densevit.utils.atomic_io import atomic_write, make_folder, require_free_space
 from densevit.utils.network import is_reachable
@@ -170,7 +171,7 @@ def unpack(archive: Path, folder: Path) -> int:
     reader = _zip if archive.suffix == ".zip" else _tar
     with _damage_named(archive):
         for member in tqdm(reader(archive), desc=archive.name, unit="files", disable=None):
-            target = folder / _safe(archive, member.name)
+            target = folder / check_inside([member.name.replace("\\", "/")], archive)[0]
             count += 1
             if target.is_file() and target.stat().st_size == member.size:
                 continue
@@ -198,13 +199,6 @@ def _copy(member: Member, target: Path) -> None:
     assert source is not None  # as it is of links and folders
     with source:
         atomic_write(target, lambda file: copyfileobj(source, file, 1 << 20))
-
-
-def _safe(archive: Path, name: str) -> Path:
-    path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts:
-        raise DataError(f"{archive}: '{name}' leads out of the folder it is unpacked into.")
-    return Path(path)
 
 
 @contextmanager

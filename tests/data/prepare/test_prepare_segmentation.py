@@ -60,6 +60,10 @@ def test_a_damaged_or_missing_archive_is_refused(tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:-60])
     with pytest.raises(DataError, match=r"2016\.zip: is damaged"):
         unpack(archive, tmp_path / "root")
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("..\\out.txt", b"")
+    with pytest.raises(DataError, match=r"2016\.zip: expected names in the data set, got '../out.txt'"):
+        unpack(archive, tmp_path / "root")
     with pytest.raises(DataError, match=r"none of ADEChallengeData2016\.zip"):
         unpack_all("ade20k", tmp_path / "made", tmp_path / "root")
 

@@ -8,7 +8,6 @@
 Shotton et al. 2013. The two cameras were not registered: depth is up to some pixels off the colour image.
 """
 
-from pathlib import Path
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
@@ -52,11 +51,8 @@ class SevenScenes(FileDataset):
         samples = [
             SampleFiles(f"{file.parent.name}/{folder.name}/{f.name}", f.image, f.depth, pose=f.pose, intrinsics=CAMERA)
             for file in lists
-            for folder in _sequences(file)
+            for sequence in read_names(file)
+            for folder in [file.parent / f"seq-{int(sequence.removeprefix('sequence')):02d}"]
             for f in read_frames(folder)
         ]
         super().__init__(samples, subset, f"seven_scenes '{split}' in {self.root}")
-
-
-def _sequences(file: Path) -> list[Path]:
-    return [file.parent / f"seq-{int(name.removeprefix('sequence')):02d}" for name in read_names(file)]

@@ -57,7 +57,9 @@ class LabelledMat:
             self.frames = _frames(path, split, count, subset)
             self.names = frame_names(file, self.frames)
             self.labels = _read_labels(file, path, classes, label_map)
-            warn_if_slow(file)
+            if reason := slow_chunks(file):
+                advice = "so every frame decodes its neighbours too. `datasets/prepare_nyu.py --repack` mends it."
+                log.warning("%s: %s, %s", path, reason, advice)
 
     def read(self, index: int) -> Sample:
         frame = self.frames[index]
@@ -135,16 +137,6 @@ def slow_chunks(file: h5py.File) -> str | None:
         if chunks and chunks[0] > 1:
             return f"'{key}' has chunks of {chunks}, each across {chunks[0]} frames"
     return None
-
-
-def warn_if_slow(file: h5py.File) -> None:
-    reason = slow_chunks(file)
-    if reason:
-        log.warning(
-            "%s: %s, so every frame decodes its neighbours too. `datasets/prepare_nyu.py --repack` mends it.",
-            file.filename,
-            reason,
-        )
 
 
 def _frames(path: Path, split: Literal["train", "test"], count: int, subset: Subset) -> list[int]:
