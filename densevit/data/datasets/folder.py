@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Int64
@@ -245,14 +245,12 @@ def find_samples(
     long = len(images) >= packed.PACKED_FROM and not walk.broken
     if long and (samples := PackedSamples.of_paths(images, maps)) is not None:
         return samples
-    image, depth, label, normal, segment = (
-        {name: Path(matching.path_of(name, around)) for name, around in paths.items()}
-        for paths in (images, *maps.values())
-    )
-    return [
-        SampleFiles(name, path, depth.get(name), label.get(name), normal.get(name), segment.get(name))
-        for name, path in image.items()
-    ]
+
+    def paths_of(name: str) -> dict[str, Any]:
+        columns = {"image": images, **maps}
+        return {kind: Path(matching.path_of(name, paths[name])) for kind, paths in columns.items() if name in paths}
+
+    return [SampleFiles(name, **paths_of(name)) for name in images]
 
 
 def is_flat(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from densevit.data.index.paths import SampleFiles, confine
+from densevit.data.index.paths import PATHS, SampleFiles, confine
 from densevit.data.recordings.poses import QUATERNION, Pose, pose_of_cells
 from densevit.errors import DataError
 from densevit.ops.geometry import is_camera, pinhole
@@ -22,7 +22,7 @@ from densevit.registry import did_you_mean
 from densevit.utils.json_files import parse_json
 
 CAMERA = ("fx", "fy", "cx", "cy")
-COLUMNS = ("image", "depth", "labels", "normals", "segments", "name", "split", *CAMERA, "time", *QUATERNION)
+COLUMNS = (*PATHS, "name", "split", *CAMERA, "time", *QUATERNION)
 
 
 def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[SampleFiles]:
@@ -77,20 +77,12 @@ def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFil
     filled = {k: str(v).strip() for k, v in cells.items() if v is not None and str(v).strip()}
     if "image" not in filled:
         raise DataError("no image; the column 'image' is required.")
-    paths = {
-        k: confine(root, filled[k], allow_outside=allow_outside)
-        for k in ("image", "depth", "labels", "normals", "segments")
-        if k in filled
-    }
+    paths: dict[str, Any] = {k: confine(root, filled[k], allow_outside=allow_outside) for k in PATHS if k in filled}
     name = filled.get("name") or _name(root, paths["image"])
     confine(root, name, allow_outside=False)  # exports write files of this name
     return SampleFiles(
         name,
-        paths["image"],
-        depth=paths.get("depth"),
-        labels=paths.get("labels"),
-        normals=paths.get("normals"),
-        segments=paths.get("segments"),
+        **paths,
         intrinsics=camera_of(filled),
         pose=None if filled.keys().isdisjoint(QUATERNION) else _pose(filled),
         time=_time(filled["time"]) if "time" in filled else None,

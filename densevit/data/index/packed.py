@@ -18,7 +18,7 @@ from typing import Any, overload
 import numpy as np
 
 from densevit.data.index.matching import Around, around_of, path_of
-from densevit.data.index.paths import SampleFiles, file_version
+from densevit.data.index.paths import PATHS, SampleFiles, file_version
 from densevit.data.recordings.distortion import CameraModel
 from densevit.errors import StorageError
 from densevit.utils import atomic_io
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 PACKED_FROM = 10_000  # samples; shorter lists stay as they are
 MOST_CODES = 4096  # beginnings and ends of the paths of a column
 UNUSED_DAYS = 30  # after which an entry of the cache is deleted
-PATHS = ("image", "depth", "labels", "normals", "segments")
 
 
 Stored = tuple[dict[str, Any], dict[str, np.ndarray]]

@@ -32,6 +32,10 @@ If none is there, that is an error in both cases.
 """
 
 
+PATHS = ("image", "depth", "labels", "normals", "segments")
+"""The fields of `SampleFiles` that are one file each."""
+
+
 @dataclass(frozen=True, eq=False)
 class SampleFiles:
     """Where one sample comes from."""
@@ -53,7 +57,7 @@ class SampleFiles:
     def paths(self) -> dict[str, Path]:
         """Return the files that must be there, by what they hold."""
         masks = {f"mask {i}": path for i, path in enumerate(self.masks, 1)}
-        kinds = {name: getattr(self, name) for name in ("image", "depth", "labels", "normals", "segments")} | masks
+        kinds = {name: getattr(self, name) for name in PATHS} | masks
         return {kind: path for kind, path in kinds.items() if path is not None}
 
 

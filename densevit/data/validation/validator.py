@@ -1,6 +1,7 @@
 """Validates datasets: every sample of every split once, by all cores; returns the issues and a summary."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,11 +133,7 @@ def validate(
 
 def summarize(split: str, samples: Sequence[InspectedSample]) -> SplitSummary:
     readable = [sample.stats for sample in samples if sample.stats.size]
-    sizes: dict[str, int] = {}
-    for stats in readable:
-        assert stats.size is not None
-        name = f"{stats.size[0]} x {stats.size[1]}"
-        sizes[name] = sizes.get(name, 0) + 1
+    sizes = Counter(f"{stats.size[0]} x {stats.size[1]}" for stats in readable if stats.size)
     maps = [stats for stats in readable if stats.valid_fraction]
     depth = fraction = None
     if maps:
@@ -146,9 +143,8 @@ def summarize(split: str, samples: Sequence[InspectedSample]) -> SplitSummary:
             max(stats.depth_max for stats in maps),
         )
         fraction = median(stats.valid_fraction or 0.0 for stats in maps)
-    sizes = dict(sorted(sizes.items(), key=lambda item: -item[1]))
     numbers = (*_label_summary(readable), *_object_summary(readable))
-    return SplitSummary(split, len(samples), len(readable), sizes, depth, fraction, *numbers)
+    return SplitSummary(split, len(samples), len(readable), dict(sizes.most_common()), depth, fraction, *numbers)
 
 
 def _object_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float | None, float | None, float | None]:
