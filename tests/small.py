@@ -56,6 +56,13 @@ def small_config(folder: Path) -> Path:
     return path
 
 
+def config_with_loss(folder: Path, plugin: str, *losses: str) -> list[str]:
+    """The config and the words by which its depth is trained with these losses, some of a plugin."""
+    (folder / "plugin.py").write_text(plugin)
+    types = ", ".join(f"{{type: {loss}}}" for loss in losses)
+    return [str(small_config(folder)), f"plugins=[{folder / 'plugin.py'}]", f"tasks.depth.losses=[{types}]"]
+
+
 def add_cameras(folder: Path, zoom: float = 1.0) -> None:
     """Each image gets a camera of its own."""
     cameras = {f"{i:03d}": {"fx": f * zoom, "fy": f * zoom, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}

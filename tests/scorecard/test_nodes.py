@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked import ForkServer
-from small import small_config
+from small import config_with_loss
 from torch.distributed import TCPStore
 
 from densevit.engine.logger import read_csv
@@ -29,7 +29,7 @@ class HitOnce(DepthLoss):
     def forward(self, pred, target, valid):
         self.calls += 1
         mark = Path(__file__).with_name("mark")
-        if os.environ.get("RANK") == "3" and self.calls == 3 and not mark.exists():
+        if os.environ.get("RANK") == "3" and self.calls == 4 and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.{signal})
         return (pred - target).abs().mean()
@@ -47,10 +47,8 @@ SCONTROL = """#!/bin/bash
 
 
 def config_with_hit(folder: Path, signal: str) -> list[str]:
-    plugin = folder / "plugin.py"
-    plugin.write_text(PLUGIN.replace("{signal}", signal))
-    words = [f"plugins=[{plugin}]", "tasks.depth.losses=[{type: hit_once}]", "data.val=null", "save_every=2", "steps=4"]
-    return [str(small_config(folder)), *words]
+    words = config_with_loss(folder, PLUGIN.replace("{signal}", signal), "hit_once")
+    return [*words, "data.val=null", "save_every=2", "steps=5"]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -62,7 +60,7 @@ def assert_as_one_process(folder: Path, words: list[str], fork_server: ForkServe
     fork_server.run("train", *words, f"output={folder / 'one'}")
     one, nodes = (checkpoint.read(folder / run / "checkpoints/last")[0] for run in ("one", "nodes"))
     assert all(torch.allclose(value, one[name], atol=2e-6) for name, value in nodes.items())
-    assert [row["step"] for row in read_csv(folder / "nodes/train.csv")] == [1, 2, 3, 4]
+    assert [row["step"] for row in read_csv(folder / "nodes/train.csv")] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
-from small import small_config
+from small import config_with_loss, small_config
 
 from densevit.engine import skipped_steps
 from densevit.engine.logger import read_csv
@@ -29,17 +29,8 @@ class Moody(DepthLoss):
 def spoilt(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> tuple[Path, str]:
     """A run whose fourth step can never be taken, and what it said."""
     folder = tmp_path_factory.mktemp("spoilt")
-    config = small_config(folder)
-    (folder / "plugin.py").write_text(PLUGIN)
-    losses = "tasks.depth.losses=[{type: silog}, {type: moody}]"
-    words = [
-        f"plugins=[{folder / 'plugin.py'}]",
-        losses,
-        "model.encoder.drop_path=0.3",
-        "grad_accum_steps=2",
-        "ema=0.9",
-    ]
-    text = fork_server.run("train", config, *words, "data.workers=2", "steps=9", code=4)
+    words = [*config_with_loss(folder, PLUGIN, "silog", "moody"), "model.encoder.drop_path=0.3", "grad_accum_steps=2"]
+    text = fork_server.run("train", *words, "ema=0.9", "data.workers=2", "steps=9", code=4)
     return folder / "run", text
 
 
@@ -71,14 +62,8 @@ def test_a_recorded_step_goes_wrong_again_bit_for_bit_on_the_same_images(
 
 @pytest.mark.slow
 def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, fork_server: ForkServer) -> None:
-    config = small_config(tmp_path)
-    (tmp_path / "plugin.py").write_text(PLUGIN)
-    words = [
-        f"plugins=[{tmp_path / 'plugin.py'}]",
-        "tasks.depth.losses=[{type: silog}, {type: moody}]",
-        "data.val=null",
-    ]
-    fork_server.finish(2, "train", config, *words, "model.encoder.drop_path=0.3", "max_skipped=1", code=4)
+    words = [*config_with_loss(tmp_path, PLUGIN, "silog", "moody"), "data.val=null"]
+    fork_server.finish(2, "train", *words, "model.encoder.drop_path=0.3", "max_skipped=1", code=4)
     folder = tmp_path / "run/skipped_steps/step-00000004"
     names = [part["names"] for part in json.loads((folder / skipped_steps.RECORD).read_text())["parts"]]
     assert not set(names[0]) & set(names[1])
