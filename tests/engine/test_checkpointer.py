@@ -101,8 +101,3 @@ def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path)
     save(checkpoints, 3, 0.5)
     assert checkpoint.verify(tmp_path / "step-00000003").scores == {"abs_rel": 0.5}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "last", "step-00000003"]
-
-
-def test_the_card_in_the_weights_carries_the_scores(tmp_path: Path) -> None:
-    save(CheckpointFolder(tmp_path, ("abs_rel", "min"), 1), 7, 0.25)
-    assert checkpoint.read(tmp_path)[1].scores == {"abs_rel": 0.25}

@@ -12,6 +12,12 @@ from densevit.errors import ConfigError
 from densevit.utils.device import device_of_process
 
 
+def be_process(monkeypatch: pytest.MonkeyPatch, rank: int, count: int) -> None:
+    values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+
+
 def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     shared, seen = torch.distributed.HashStore(), []
     monkeypatch.setattr(distributed, "rendezvous", lambda *args, **kwargs: iter([(shared, 0, 2)]))
@@ -19,8 +25,7 @@ def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: 
     monkeypatch.setattr(distributed.dist, "new_group", lambda **kwargs: None)
     monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
     for attempt in ("0", "1"):
-        for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
-            monkeypatch.setenv(name, value)
+        be_process(monkeypatch, 0, 2)
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
         with distributed.process_group("cpu"):
             seen[-1].set(f"address of attempt {attempt}", "127.0.0.1:1")
@@ -32,8 +37,7 @@ def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: 
 def test_a_process_among_several_touches_no_gpu_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tensor on the first GPU, however small, costs each process half a gigabyte of it."""
     touched, groups = [], []
-    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "3"}.items():
-        monkeypatch.setenv(name, value)
+    be_process(monkeypatch, 3, 4)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", touched.append)
     monkeypatch.setattr(torch, "empty", lambda *size, device: touched.append(device))
@@ -60,8 +64,7 @@ def test_cuda_graphs_on_a_cpu_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_gpu_for_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
+    be_process(monkeypatch, 0, 2)
     refused = pytest.raises(ConfigError, match="'cuda:1' is one GPU, where the 2 processes.*CUDA_VISIBLE_DEVICES")
     with refused, distributed.process_group("cuda:1"):
         pass

@@ -409,35 +409,6 @@ def test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule(tmp_path: Pa
         trainer.fit(train, None)
 
 
-def test_accumulated_micro_batches_take_the_step_of_one_batch(tmp_path: Path) -> None:
-    """Without dropout and BatchNorm, whose numbers depend on the split."""
-
-    def run_with(grad_accum_steps: int, size: int) -> Tensor:
-        run = some_run(tmp_path / str(grad_accum_steps), grad_accum_steps=grad_accum_steps, steps=3, ema=None)
-        trainer = some_trainer(run)
-        trainer.model.drop.p = 0.0
-        trainer.model.encoder.norm = nn.Identity()
-
-        def batches(start: int) -> Iterator[Batch]:
-            while True:
-                parts = [batch_at(start), batch_at(start + 2)]
-                whole = replace(
-                    parts[0],
-                    names=("a",) * 4,
-                    indices=(0, 1, 2, 3),
-                    image=torch.cat([p.image for p in parts]),
-                    depth=torch.cat([p.depth for p in parts]),
-                    valid=torch.cat([p.valid for p in parts]),
-                )
-                yield from parts if size == 2 else [whole]
-                start += 4
-
-        trainer.fit(batches, None)
-        return trainer.model.head.weight.detach().clone()
-
-    assert torch.allclose(run_with(2, 2), run_with(1, 4), atol=1e-7)
-
-
 def test_a_frozen_encoder_learns_nothing_not_even_its_statistics(tmp_path: Path) -> None:
     run = some_run(tmp_path, ema=None)
     trainer = some_trainer(replace(run, model=replace(run.model, freeze_encoder=True)))
