@@ -32,7 +32,7 @@ class Mesh:
         return replace(
             self,
             vertices=self.vertices[:, [0, 2, 1]] * (1, -1, 1),
-            normals=self.normals[:, [0, 2, 1]] * np.float32([1, -1, 1]),
+            normals=self.normals[:, [0, 2, 1]] * np.array([1, -1, 1], np.float32),
         )
 
     def scaled(self, x: float, y: float, z: float) -> "Mesh":

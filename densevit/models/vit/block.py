@@ -28,7 +28,7 @@ def attend(
     """Return softmax(q k^T / sqrt(c)) v. `mask`: True where a query attends to a token; None for all; `dropout`:
     probability that a weight is dropped."""
     if mask is None and not dropout and use_slabs(q):
-        return slab_attention(q, k, v)  # type: ignore[no-any-return]
+        return slab_attention(q, k, v)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
 
 
@@ -88,7 +88,7 @@ def _save_for_backward(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[T
 
 
 def _backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return slab_attention_backward(grad, *ctx.saved_tensors)  # type: ignore[attr-defined, no-any-return]
+    return slab_attention_backward(grad, *ctx.saved_tensors)  # type: ignore[attr-defined]
 
 
 slab_attention.register_autograd(_backward, setup_context=_save_for_backward)
