@@ -95,7 +95,7 @@ class Pairs(Dataset):
     def _depth(self, value: Any, name: str) -> Any:
         if isinstance(value, str | Path):
             return read_depth(value, self.depth_scale)
-        depth = as_array(value)
+        depth = np.asarray(value)
         if depth.ndim == 3 and 1 in (depth.shape[0], depth.shape[2]):
             depth = depth.squeeze(0 if depth.shape[0] == 1 else 2)
         if depth.dtype.kind != "f" and self.depth_scale is None:
@@ -110,7 +110,7 @@ class Pairs(Dataset):
     def _labels(self, value: Any, name: str) -> Int64[np.ndarray, "h w"]:
         if isinstance(value, str | Path):
             return read_label_map(Path(value), self.table)
-        ids = as_array(value)
+        ids = np.asarray(value)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
             raise DataError(f"labels of '{name}': {ids.dtype} of shape {ids.shape}; labels are whole numbers h w.")
         stored: Int64[np.ndarray, "h w"] = ids.astype(np.int64)
@@ -150,11 +150,6 @@ def names_of(items: Sequence[Any]) -> list[str]:
         relative = [Path(path).absolute().relative_to(below).with_suffix("").as_posix() for path in paths]
         names = relative if len(set(relative)) == len(relative) else names
     return [str(sample.get("name") or name) for sample, name in zip(samples, names, strict=True)]
-
-
-def as_array(value: Any) -> np.ndarray:
-    """Return a NumPy array of an array, a PIL image, or a tensor on the CPU."""
-    return np.asarray(value)
 
 
 def as_path(value: Any, what: str) -> Path:
