@@ -14,13 +14,15 @@ random.
 
 import argparse
 import ast
+import os
 import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,6 @@ from densevit.evaluation.depth.geometry_metrics import boundary_depth_pro, bound
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 
 LIMIT = 1e-6
-NINE = ("silog", "log10", "abs_rel", "sq_rel", "rmse", "rmse_log", "d1", "d2", "d3")
 ALIASES = {
     "a1": "d1", "a2": "d2", "a3": "d3", "log_10": "log10", "arel": "abs_rel", "sqrel": "sq_rel", "rmselog": "rmse_log",
     "tau": "within_3", "medianlog": "median_log", "silog_rmse": "silog", "i_rmse": "irmse", "delta1": "d1",
@@ -56,12 +57,29 @@ class Case:
     truth: np.ndarray
 
     @property
+    def kitti(self) -> bool:
+        return self.data == "kitti"
+
+    @property
+    def far(self) -> float:
+        return 80.0 if self.kitti else 10.0
+
+    @property
     def disparity(self) -> np.ndarray:
         return (3 / self.prediction + 0.2).astype(np.float32)
 
     @property
     def unitless(self) -> np.ndarray:
         return (0.3 * self.prediction + 0.4).astype(np.float32)
+
+    def seen(self, values: np.ndarray) -> np.ndarray:
+        """The window of KITTI's benchmark, which programs hand to their networks; of NYU the whole frame."""
+        return window(values) if self.kitti else values
+
+    def options(self, **more: Any) -> types.SimpleNamespace:
+        """The options of the programs that grew out of bts, under their common names."""
+        names = {"dataset": self.data, "garg_crop": self.kitti, "eigen_crop": not self.kitti}
+        return types.SimpleNamespace(**names, **more)
 
 
 def cases(samples: Path | None) -> Iterator[Case]:
@@ -133,6 +151,19 @@ def window(values: np.ndarray) -> np.ndarray:
     return values[top : top + 352, left : left + 1216]
 
 
+def silent(*_: object) -> None:
+    """Stands for `print`."""
+
+
+def halved(values: np.ndarray) -> np.ndarray:
+    """At half the size, as networks give maps."""
+    return cv2.resize(values, (values.shape[1] // 2, values.shape[0] // 2))
+
+
+def in_order(names: Sequence[str], row: Iterable[Any]) -> Scores:
+    return dict(zip(names, map(float, row), strict=True))
+
+
 def garg(h: int, w: int) -> np.ndarray:
     mask = np.zeros((h, w), bool)
     mask[int(0.40810811 * h) : int(0.99189189 * h), int(0.03594771 * w) : int(0.96405229 * w)] = True
@@ -145,66 +176,32 @@ Found = Iterator[tuple[str, Scores, np.ndarray]]
 
 
 def bts(clones: Path, case: Case) -> Found:
-    args = types.SimpleNamespace(
-        min_depth_eval=1e-3,
-        max_depth_eval=10.0 if case.data == "nyu" else 80.0,
-        do_kb_crop=case.data == "kitti",
-        garg_crop=case.data == "kitti",
-        eigen_crop=case.data == "nyu",
-        dataset=case.data,
-    )
+    args = case.options(min_depth_eval=1e-3, max_depth_eval=case.far, do_kb_crop=case.kitti)
     order = ("silog", "log10", "abs_rel", "sq_rel", "rmse", "rmse_log", "d1", "d2", "d3")
-    units = 1000 if case.data == "nyu" else 256
-    for name, prediction in (("eigen", case.prediction), ("png", np.floor(case.prediction * units) / units)):
-        handed = window(prediction) if case.data == "kitti" else prediction
-        space = cut(
-            clones / "bts/utils/eval_with_pngs.py",
-            "compute_errors",
-            "eval",
-            args=args,
-            missing_ids=set(),
-            gt_depths=[case.truth.astype(np.float64)],
-            print=lambda *_: None,
-        )
+    units = 256 if case.kitti else 1000
+    eigen, png = ("kitti_eigen_garg", "kitti_bts_png") if case.kitti else ("nyu_eigen", "nyu_bts_png")
+    for name, prediction in ((eigen, case.prediction), (png, np.floor(case.prediction * units) / units)):
+        handed = case.seen(prediction)
+        given = {"args": args, "missing_ids": set(), "gt_depths": [case.truth.astype(np.float64)], "print": silent}
+        space = cut(clones / "bts/utils/eval_with_pngs.py", "compute_errors", "eval", **given)
         row = space["eval"]([handed.astype(np.float64)])
-        suffix = {
-            "nyu": {"eigen": "nyu_eigen", "png": "nyu_bts_png"},
-            "kitti": {"eigen": "kitti_eigen_garg", "png": "kitti_bts_png"},
-        }[case.data][name]
-        yield (
-            suffix,
-            {k: float(v[0]) for k, v in zip(order, row, strict=True)},
-            handed if name == "eigen" else case.prediction,
-        )
-    if case.data == "kitti":
+        yield name, in_order(order, (values[0] for values in row)), handed if name == eigen else case.prediction
+    if case.kitti:
         errors = cut(clones / "bts/pytorch/bts_main.py", "compute_errors")["compute_errors"]
         gt, p = window(case.truth).astype(np.float64), window(case.prediction).clip(1e-3, 80).astype(np.float64)
         mask = (gt > 1e-3) & (gt < 80) & garg(*gt.shape)
         order = ("silog", "abs_rel", "log10", "rmse", "sq_rel", "rmse_log", "d1", "d2", "d3")
-        yield (
-            "kitti_eigen_garg_kb",
-            dict(zip(order, map(float, errors(gt[mask], p[mask])), strict=True)),
-            window(case.prediction),
-        )
+        yield "kitti_eigen_garg_kb", in_order(order, errors(gt[mask], p[mask])), window(case.prediction)
 
 
 def adabins(clones: Path, case: Case) -> Found:
     """The whole of its `eval`, around a model that returns half-size maps, of the image and of its mirror image."""
-    handed = window(case.prediction) if case.data == "kitti" else case.prediction
-    small = cv2.resize(handed, (handed.shape[1] // 2, handed.shape[0] // 2)).astype(np.float64)
+    small = halved(case.seen(case.prediction)).astype(np.float64)
     rows: list[dict[str, float]] = []
     recorder = type("Recorder", (), {"update": lambda self, row: rows.append(row), "get_value": lambda self: {}})
-    space = cut(
-        clones / "AdaBins/evaluate.py",
-        "compute_errors",
-        "predict_tta",
-        "eval",
-        RunningAverageDict=recorder,
-        tqdm=lambda x: x,
-        device=torch.device("cpu"),
-        print=lambda *_: None,
-        os=None,
-    )
+    given = {"RunningAverageDict": recorder, "tqdm": lambda x: x, "device": torch.device("cpu"), "os": None}
+    names = ("compute_errors", "predict_tta", "eval")
+    space = cut(clones / "AdaBins/evaluate.py", *names, print=silent, **given)
     space["torch"] = types.SimpleNamespace(
         Tensor=lambda x: torch.as_tensor(np.ascontiguousarray(x)),
         device=torch.device,
@@ -222,16 +219,8 @@ def adabins(clones: Path, case: Case) -> Found:
             shown = small if self.calls == 1 else small[:, ::-1]
             return [t(shown)[None, None]]
 
-    truth = window(case.truth) if case.data == "kitti" else case.truth
-    far = 10.0 if case.data == "nyu" else 80.0
-    args = types.SimpleNamespace(
-        min_depth=1e-3,
-        max_depth=far,
-        garg_crop=case.data == "kitti",
-        eigen_crop=case.data == "nyu",
-        dataset=case.data,
-        save_dir=None,
-    )
+    truth = case.seen(case.truth)
+    args = case.options(min_depth=1e-3, max_depth=case.far, save_dir=None)
     batch = {"image": torch.zeros(1, 3, *truth.shape), "depth": t(truth)[None, None]}
     space["eval"](Model(), [batch], args, gpus=[torch.device("cpu")])
     yield f"{case.data}_adabins", renamed(rows[0]), small.astype(np.float32)
@@ -239,19 +228,8 @@ def adabins(clones: Path, case: Case) -> Found:
 
 def zoedepth(clones: Path, case: Case) -> Found:
     score = cut(clones / "ZoeDepth/zoedepth/utils/misc.py", "compute_errors", "compute_metrics")["compute_metrics"]
-    kitti = case.data == "kitti"
-    handed, truth = (window(case.prediction), window(case.truth)) if kitti else (case.prediction, case.truth)
-    small = cv2.resize(handed, (handed.shape[1] // 2, handed.shape[0] // 2))
-    far = 80 if kitti else 10
-    row = score(
-        t(truth)[None, None],
-        t(small)[None, None],
-        garg_crop=kitti,
-        eigen_crop=not kitti,
-        dataset=case.data,
-        min_depth_eval=1e-3,
-        max_depth_eval=far,
-    )
+    small, options = halved(case.seen(case.prediction)), case.options(min_depth_eval=1e-3, max_depth_eval=case.far)
+    row = score(t(case.seen(case.truth))[None, None], t(small)[None, None], **vars(options))
     yield f"{case.data}_zoedepth", renamed(row), small
 
 
@@ -259,33 +237,23 @@ def toolbox(clones: Path, case: Case) -> Found:
     """`metrics` and the data sets' own `eval_mask` and crop; the clamp before resizing is the depther's, inline."""
     root = clones / "Monocular-Depth-Estimation-Toolbox/depth"
     space = cut(root / "core/evaluation/metrics.py", "calculate", "metrics")
-    owner = cut(
-        root / f"datasets/{case.data}.py",
-        *([f"{case.data.upper()}Dataset.eval_mask"] + (["KITTIDataset.eval_kb_crop"] if case.data == "kitti" else [])),
-    )
-    far = 10 if case.data == "nyu" else 80
-    me = types.SimpleNamespace(
-        min_depth=1e-3, max_depth=far, garg_crop=case.data == "kitti", eigen_crop=case.data == "nyu"
-    )
-    truth = case.truth.astype(np.float64)
-    truth = owner["eval_kb_crop"](me, truth)[0] if case.data == "kitti" else truth
+    methods = [f"{case.data.upper()}Dataset.eval_mask", *(["KITTIDataset.eval_kb_crop"] * case.kitti)]
+    owner = cut(root / f"datasets/{case.data}.py", *methods)
+    me, truth = case.options(min_depth=1e-3, max_depth=case.far), case.truth.astype(np.float64)
+    truth = owner["eval_kb_crop"](me, truth)[0] if case.kitti else truth
     mask = owner["eval_mask"](me, truth)[0]
-    handed = window(case.prediction) if case.data == "kitti" else case.prediction
-    small = cv2.resize(handed, (handed.shape[1] // 2, handed.shape[0] // 2))
+    small = halved(case.seen(case.prediction))
     order = ("d1", "d2", "d3", "abs_rel", "rmse", "log10", "rmse_log", "silog", "sq_rel")
     for who, corners in (("mdet", True), ("dinov2", False)):
-        clamped = t(small)[None, None].clamp(1e-3, far)
+        clamped = t(small)[None, None].clamp(1e-3, case.far)
         p = torch.nn.functional.interpolate(clamped, truth.shape, mode="bilinear", align_corners=corners)[0, 0].numpy()
-        row = space["metrics"](truth[mask], p[mask], 1e-3, far)
-        yield f"{case.data}_{who}", dict(zip(order, map(float, row), strict=True)), small
+        yield f"{case.data}_{who}", in_order(order, space["metrics"](truth[mask], p[mask], 1e-3, case.far)), small
 
 
 def depth_anything(clones: Path, case: Case) -> Found:
     score = cut(clones / "Depth-Anything-V2/metric_depth/util/metric.py", "eval_depth")["eval_depth"]
-    small = cv2.resize(case.prediction, (case.prediction.shape[1] // 2, case.prediction.shape[0] // 2))
-    p = torch.nn.functional.interpolate(t(small)[None, None], case.truth.shape, mode="bilinear", align_corners=True)[
-        0, 0
-    ]
+    small, how = halved(case.prediction), {"mode": "bilinear", "align_corners": True}
+    p = torch.nn.functional.interpolate(t(small)[None, None], case.truth.shape, **how)[0, 0]
     for name, far in (("dav2_indoor", 20.0), ("dav2_outdoor", 80.0)):
         gt = t(case.truth)
         mask = (gt > 0) & (gt >= 1e-3) & (gt <= far)
@@ -293,7 +261,7 @@ def depth_anything(clones: Path, case: Case) -> Found:
 
 
 def dinov3(clones: Path, case: Case) -> Found:
-    if case.data != "nyu":
+    if case.kitti:
         return
     root = clones / "dinov3/dinov3/eval/depth"
     from enum import Enum
@@ -302,13 +270,8 @@ def dinov3(clones: Path, case: Case) -> Found:
     align = cut(root / "utils.py", "align_depth_least_square", logger=None)["align_depth_least_square"]
     names = ("a1", "a2", "a3", "abs_rel", "rmse", "log_10", "rmse_log", "silog", "sq_rel", "mae")
     fields = [types.SimpleNamespace(name=name) for name in names]
-    score = cut(
-        root / "metrics.py",
-        "calculate_depth_metrics",
-        DEPTH_METRICS=fields,
-        _DepthMetric=None,
-        _DepthMetricValues=lambda **row: row,
-    )["calculate_depth_metrics"]
+    given = {"DEPTH_METRICS": fields, "_DepthMetric": None, "_DepthMetricValues": lambda **row: row}
+    score = cut(root / "metrics.py", "calculate_depth_metrics", **given)["calculate_depth_metrics"]
     gt = t(case.truth)[None, None]
     gt = torch.where((gt >= 10) | (gt <= 1e-3), 0.0, gt)
     mask = mask_of["make_valid_mask"](gt, mask_of["_EvalCropType"]("NYU_EIGEN"))
@@ -333,29 +296,12 @@ def lstsq_in_double(align: Callable[..., Any], gt: torch.Tensor, p: torch.Tensor
 
 def unidepth(clones: Path, case: Case) -> Found:
     root = clones / "UniDepth/unidepth"
-    from functools import partial
-
-    space = cut(
-        root / "utils/evaluation_depth.py",
-        "delta",
-        "tau",
-        "ssi",
-        "si",
-        "arel",
-        "d_auc",
-        "DICT_METRICS",
-        "eval_depth",
-        partial=partial,
-        defaultdict=__import__("collections").defaultdict,
-    )
-    kitti = case.data == "kitti"
-    owner = cut(
-        root / f"datasets/{'kitti' if kitti else 'nyuv2'}.py", f"{'KITTI' if kitti else 'NYUv2Depth'}.eval_mask"
-    )
-    handed, truth = (window(case.prediction), window(case.truth)) if kitti else (case.prediction, case.truth)
-    far = 80.0 if kitti else 10.0
-    small = cv2.resize(handed, (handed.shape[1] // 2, handed.shape[0] // 2))
-    gt = t(truth)[None, None]
+    names = ("delta", "tau", "ssi", "si", "arel", "d_auc", "DICT_METRICS", "eval_depth")
+    space = cut(root / "utils/evaluation_depth.py", *names, partial=partial, defaultdict=defaultdict)
+    module, kind = ("kitti", "KITTI") if case.kitti else ("nyuv2", "NYUv2Depth")
+    owner = cut(root / f"datasets/{module}.py", f"{kind}.eval_mask")
+    small, far = halved(case.seen(case.prediction)), case.far
+    gt = t(case.seen(case.truth))[None, None]
     mask = owner["eval_mask"](types.SimpleNamespace(crop="garg"), (gt > 0) & (gt < far), {}).bool()
     row = space["eval_depth"](gt, t(small)[None, None], mask, max_depth=far)
     kept = {name: float(value[0]) for name, value in row.items()}
@@ -377,31 +323,20 @@ def metric3d(clones: Path, case: Case) -> Found:
 def marigold(clones: Path, case: Case) -> Found:
     root = clones / "Marigold/src/util"
     space = cut(root / "alignment.py", "align_depth_least_square", "depth2disparity", "disparity2depth")
-    names = (
-        "abs_relative_difference",
-        "squared_relative_difference",
-        "rmse_linear",
-        "rmse_log",
-        "log10",
-        "delta1_acc",
-        "delta2_acc",
-        "delta3_acc",
-        "i_rmse",
-        "silog_rmse",
-    )
+    names = ("abs_relative_difference", "squared_relative_difference", "rmse_linear", "rmse_log", "log10", "i_rmse")
+    names += ("delta1_acc", "delta2_acc", "delta3_acc", "silog_rmse")
     metrics = cut(root / "metric.py", "threshold_percentage", *names)
-    kitti = case.data == "kitti"
-    low, high = (1e-5, 80) if kitti else (1e-3, 10)
-    gt = (window(case.truth) if kitti else case.truth).astype(np.float64)
+    low, high = 1e-5 if case.kitti else 1e-3, case.far
+    gt = case.seen(case.truth).astype(np.float64)
     h, w = gt.shape
     mask = np.zeros((h, w), bool)
-    if kitti:
+    if case.kitti:
         mask[int(0.3324324 * h) : int(0.91351351 * h), int(0.0359477 * w) : int(0.96405229 * w)] = True
     else:
         mask[45:471, 41:601] = True
     mask &= (gt > low) & (gt < high)
     for suffix, source in (("", case.unitless), ("_disparity", case.disparity)):
-        p = (window(source) if kitti else source).astype(np.float64)
+        p = case.seen(source).astype(np.float64)
         if suffix:
             truth, known = space["depth2disparity"](gt, return_mask=True)
             aligned = space["align_depth_least_square"](truth, p, mask & known & (p > 0))[0]
@@ -409,11 +344,9 @@ def marigold(clones: Path, case: Case) -> Found:
         else:
             depth = space["align_depth_least_square"](gt, p, mask)[0]
         depth = torch.from_numpy(np.clip(np.clip(depth, low, high), 1e-6, None))
-        row = {
-            name: float(metrics[name](depth.clone(), torch.from_numpy(gt), torch.from_numpy(mask))) for name in names
-        }
+        row = {name: float(metrics[name](depth.clone(), t(gt), torch.from_numpy(mask))) for name in names}
         row["i_rmse"] *= 1000  # ours is per kilometre
-        yield f"{case.data}_marigold{suffix}", renamed(row), (window(source) if kitti else source)
+        yield f"{case.data}_marigold{suffix}", renamed(row), case.seen(source)
 
 
 def eth3d(clones: Path, case: Case) -> Found:
@@ -433,10 +366,8 @@ def eth3d(clones: Path, case: Case) -> Found:
 
 def monodepth2(clones: Path, case: Case) -> Found:
     """The whole of its `evaluate`, on disparity and truth from files."""
-    if case.data != "kitti":
+    if not case.kitti:
         return
-    import tempfile
-
     rows: list[Any] = []
     errors = cut(clones / "monodepth2/evaluate_depth.py", "compute_errors")["compute_errors"]
     small = cv2.resize(1 / case.prediction, (640, 192))
@@ -444,28 +375,15 @@ def monodepth2(clones: Path, case: Case) -> Found:
         (Path(folder) / "eigen").mkdir()
         np.save(Path(folder) / "disps.npy", small[None])
         np.savez(Path(folder) / "eigen/gt_depths.npz", data=case.truth[None].astype(np.float64))
-        options = types.SimpleNamespace(
-            eval_mono=True,
-            eval_stereo=False,
-            ext_disp_to_eval=f"{folder}/disps.npy",
-            eval_eigen_to_benchmark=False,
-            save_pred_disps=False,
-            no_eval=False,
-            eval_split="eigen",
-            disable_median_scaling=False,
-            pred_depth_scale_factor=1,
-        )
-        evaluate = cut(
-            clones / "monodepth2/evaluate_depth.py",
-            "evaluate",
-            os=__import__("os"),
-            splits_dir=folder,
-            compute_errors=lambda *maps: rows.append(errors(*maps)) or rows[-1],
-            print=lambda *_: None,
-        )
+        off = ("eval_stereo", "eval_eigen_to_benchmark", "save_pred_disps", "no_eval", "disable_median_scaling")
+        on = {"eval_mono": True, "ext_disp_to_eval": f"{folder}/disps.npy", "eval_split": "eigen"}
+        options = types.SimpleNamespace(**on, **dict.fromkeys(off, False), pred_depth_scale_factor=1)
+        given = {"os": os, "splits_dir": folder, "print": silent}
+        given["compute_errors"] = lambda *maps: rows.append(errors(*maps)) or rows[-1]
+        evaluate = cut(clones / "monodepth2/evaluate_depth.py", "evaluate", **given)
         evaluate["evaluate"](options)
     order = ("abs_rel", "sq_rel", "rmse", "rmse_log", "d1", "d2", "d3")
-    yield "kitti_monodepth2", dict(zip(order, map(float, rows[0]), strict=True)), small
+    yield "kitti_monodepth2", in_order(order, rows[0]), small
 
 
 def moge(clones: Path, case: Case) -> Found:
@@ -474,19 +392,9 @@ def moge(clones: Path, case: Case) -> Found:
 
     import utils3d  # type: ignore[import-not-found]
 
-    import_all = {"math": math, "utils3d": utils3d}
-    space = cut(
-        clones / "MoGe/moge/utils/alignment.py",
-        "scatter_min",
-        "_pad_inf",
-        "_pad_cumsum",
-        "_compute_residual",
-        "align",
-        "align_depth_scale",
-        "align_depth_affine",
-        "align_affine_lstsq",
-        **import_all,
-    )
+    names = ("scatter_min", "_pad_inf", "_pad_cumsum", "_compute_residual", "align")
+    names += ("align_depth_scale", "align_depth_affine", "align_affine_lstsq")
+    space = cut(clones / "MoGe/moge/utils/alignment.py", *names, math=math, utils3d=utils3d)
     score = cut(clones / "MoGe/moge/test/metrics.py", "rel_depth", "delta1_depth")
     mask = torch.from_numpy(case.truth > 0)
     gt = t(case.truth)
@@ -577,7 +485,7 @@ def compiled(kit: Path) -> Path:
 
 def kitti_devkit(clones: Path, case: Case) -> Found:
     """With whole predictions, and with holes: in rows, at their ends, and whole rows at top and bottom."""
-    if case.data != "kitti":
+    if not case.kitti:
         return
     whole = window(case.prediction).copy()
     holes = whole.copy()
