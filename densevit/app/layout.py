@@ -40,7 +40,7 @@ class Layout:
         kinds = {spec.kind for model in self.models for spec in model.heads.values()}
         near, far = ViewOptions().assume_depth
         self.file = gradio.File(label="Images or clips", file_count="multiple", elem_id="file", height=140)
-        self.shown = gradio.Dropdown([], label="Shown file", type="index", visible=False, elem_id="shown")
+        self.shown = gradio.Dropdown([], label="Shown file", visible=False, elem_id="shown")
         with gradio.Accordion("Webcam", open=False):
             self.webcam = gradio.Image(
                 sources=["webcam"], type="filepath", show_label=False, buttons=KEPT, elem_id="webcam"

@@ -77,7 +77,8 @@ class AppModel:
         heads = ", ".join(spec.output_kind.meaning for spec in self.heads.values())
         parameters = sum(p.numel() for p in self.predictor.model.parameters())
         size = f", {parameters / 1e6:.1f} million parameters" if parameters else ""
-        limits = f" Small; it replaces no published weights: densevit app {PUBLISHED}" if self.name == PACKAGED else ""
+        better = f" Expect the coarse shape of a room; for photos take published weights: densevit app {PUBLISHED}"
+        limits = better if self.name == PACKAGED else ""
         trained = f"Trained on {card.trained_on or 'unknown data'}; licence: {card.licence}.{limits}"
         return [f"{self.name}: {heads}{size}; {card.source}.", trained]
 

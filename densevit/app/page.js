@@ -53,7 +53,9 @@ element.addEventListener("pointermove", (event) => {
 });
 element.addEventListener("click", (event) => {
   const stack = under(event);
-  if (stack) trigger("click", pixel(stack));
+  if (!stack) return;
+  tell(stack); // a finger's tap moves no pointer
+  trigger("click", pixel(stack));
 });
 element.addEventListener("keydown", (event) => {
   const stack = event.target.closest?.(".stack"), step = KEYS[event.key];

@@ -56,6 +56,7 @@ class Page:
         self.models, self.limits, self.folder = models, limits, folder
         with gradio.Blocks(title="densevit", analytics_enabled=False, delete_cache=(600, 3600)) as self.blocks:
             self.visit = gradio.State(None, time_to_live=3600)
+            self.opened = gradio.State(None, time_to_live=3600)  # path of the last file, also of a refused one
             self.ui = Layout(models)
             self.connect()
 
@@ -81,22 +82,25 @@ class Page:
             return self.open(str(EXAMPLES[index]), *given)
 
         def upload(paths: list[str] | None, *given: Any) -> Updates:
-            names = [Path(path).name for path in paths or []]
-            shown = gradio.update(choices=names, value=names[0] if names else None, visible=len(names) > 1)
-            return {**self.open(paths[0] if paths else None, *given), ui.shown: shown}
+            first = paths[0] if paths else None
+            return {**self.open(first, *given), **self.listed(paths, first)}
 
-        def show(paths: list[str], index: int, *given: Any) -> Updates:
-            return self.open(paths[index], *given)
+        def show(paths: list[str] | None, index: int | None, opened: str | None, *given: Any) -> Updates:
+            # Gradio reports a choice by mouse twice: when it is made, and when the list loses the focus.
+            path = paths[index] if paths and index is not None and index < len(paths) else None
+            return {} if path == opened else self.open(path, *given)
 
-        opening = [*ui.pictures, *ui.clouds, *offered]
+        opening = [self.opened, *ui.pictures, *ui.clouds, *offered]
         for event, opened, given in (
             (ui.file.upload, upload, [ui.file]),
-            (ui.shown.input, show, [ui.file, ui.shown]),
+            (ui.shown.input, show, [ui.file, ui.shown, self.opened]),
             (ui.webcam.input, self.open, [ui.webcam]),
             (ui.examples.click, example, [ui.examples]),
         ):
             done = on(event, opened, [*given, *chosen], [ui.shown, *opening])
             on(done.then, self.cloud, chosen, ui.clouds)
+        for removed in (ui.file.delete, ui.file.clear):
+            on(removed, self.listed, [ui.file, self.opened], [ui.shown])
         first = on(self.blocks.load, partial(example, 0), chosen, opening)
         on(first.then, self.cloud, chosen, ui.clouds)
         on(ui.again.click, self.predict, chosen, [*ui.pictures, *offered])
@@ -133,9 +137,20 @@ class Page:
         if path is None:
             return {}
         try:
-            return self.predict(Visit(open_given(Path(path), self.limits, self.new_folder())), *choices)
+            shown = self.predict(Visit(open_given(Path(path), self.limits, self.new_folder())), *choices)
         except DataError as error:
-            return self.cleared(str(error), before)
+            shown = self.cleared(str(error), before)
+        return {**shown, self.opened: path}
+
+    def listed(self, paths: list[str] | None, opened: str | None) -> Updates:
+        """Return the list of the visitor's files, from which one is shown."""
+        import gradio
+
+        paths = paths or []
+        choices = [(Path(path).name, index) for index, path in enumerate(paths)]
+        shown = paths.index(opened) if opened in paths else None
+        visible = len(paths) > 1 or (len(paths) == 1 and shown is None)
+        return {self.ui.shown: gradio.update(choices=choices, value=shown, visible=visible)}
 
     def cleared(self, why: str, before: Visit | None) -> Updates:
         import gradio
@@ -145,8 +160,7 @@ class Page:
         parts = [ui.clip, *ui.clips, *ui.attentions, ui.attention_controls, ui.again]
         return {
             **{part: gradio.update(visible=False) for part in parts},
-            **dict.fromkeys(ui.views, ""),
-            **dict.fromkeys(ui.clouds, WAITING),
+            **dict.fromkeys([*ui.views, *ui.clouds], WAITING),
             ui.formats: gradio.update(choices=[], value=[]),
             ui.written: None,
             self.visit: None,

@@ -78,7 +78,8 @@ def map_view(
     kind = spec.output_kind
     if kind.image_level:
         table = Markup(class_table(values, spec))
-        return render("map_view.html", title=title, image=jpeg(small(image)), wide=False, table=table, rows=[])
+        frame = {"image": jpeg(small(image)), "wide": False, "tall": tallness(image)}
+        return render("map_view.html", title=title, **frame, table=table, rows=[])
     legend, scale = [], None
     if is_coloured(spec):
         ends = zip(options.limits, usual or percentile_range(values), strict=True)
@@ -134,10 +135,16 @@ def _view(
         image=jpeg(small(image)),
         map=lossless(small(picture)),
         wide=image.shape[1] > WIDE * image.shape[0],
+        tall=tallness(image),
         data={"size": list(image.shape[:2]), "shape": list(samples.shape), "unit": unit, "classes": names},
         values=base64.b64encode(samples.astype("<f4").tobytes()).decode(),
         **{"table": None, "scale": None, "legend": [], "rows": [], **parts},
     )
+
+
+def tallness(image: Rgb) -> float:
+    """Return height over width."""
+    return round(image.shape[0] / image.shape[1], 4)
 
 
 def is_coloured(spec: HeadSpec) -> bool:

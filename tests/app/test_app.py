@@ -298,8 +298,10 @@ def test_checkpoints_are_named_by_what_tells_them_apart() -> None:
 def test_two_lines_say_what_a_model_is(model: AppModel) -> None:
     what, limits = AppModel(PACKAGED, model.predictor).about()
     assert what.startswith("densevit:rooms: metric depth, classes of pixels, surface normals, 0.1 million parameters")
-    assert limits.endswith(f"licence: unknown. Small; it replaces no published weights: densevit app {PUBLISHED}")
-    assert "Small" not in model.about()[1]
+    assert limits.endswith(
+        f"Expect the coarse shape of a room; for photos take published weights: densevit app {PUBLISHED}"
+    )
+    assert PUBLISHED not in model.about()[1]
 
 
 def test_the_command_names_the_extra_before_it_reads_the_checkpoint(

@@ -146,11 +146,39 @@ def test_of_several_files_each_is_shown_and_a_video_under_the_name_of_an_image_i
     (tmp_path / "walk.color.mp4").rename(tmp_path / "clip.jpg")
     drop(page, [folder / "photo.png", tmp_path / "second.png", tmp_path / "clip.jpg"], "photo.png, 80 x 64 pixels")
     for name, said in (("second.png", "second.png, 96 x 64 pixels"), ("clip.jpg", "clip.mp4: model .* s")):
-        page.click("#shown input")
-        page.get_by_role("option", name=name).click()
-        playwright.expect(page.locator("#status")).to_contain_text(re.compile(said))
+        choose(page, name, said)
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
     playwright.expect(page.locator("#shown")).to_be_hidden()
+
+
+def choose(page: Any, name: str, said: str) -> None:
+    page.click("#shown input")
+    page.get_by_role("option", name=name).click()
+    playwright.expect(page.locator("#status")).to_contain_text(re.compile(said))
+
+
+def test_a_choice_is_predicted_once_and_removed_files_leave_the_list(page: Any, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.png").write_bytes((folder / "photo.png").read_bytes()[:900])
+    Image.new("RGB", (96, 64), "teal").save(tmp_path / "second.png")
+    drop(page, [folder / "photo.png", tmp_path / "cut.png", tmp_path / "second.png"], "photo.png, 80 x 64 pixels")
+    choose(page, "cut.png", "cut.png: .*The result of photo.png was cleared")
+    page.wait_for_timeout(2000)
+    playwright.expect(page.locator("#status")).to_contain_text("The result of photo.png was cleared")
+    page.locator("#file button[aria-label='Remove this file']").first.click()
+    playwright.expect(page.locator("#file button[aria-label='Remove this file']")).to_have_count(2)
+    page.wait_for_timeout(1000)
+    choose(page, "second.png", "second.png, 96 x 64 pixels")
+    page.locator("#file button[aria-label='Clear']").first.click()
+    playwright.expect(page.locator("#shown")).to_be_hidden()
+    drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
+
+
+def test_the_scale_of_a_portrait_photo_is_on_the_first_screen(page: Any, tmp_path: Path) -> None:
+    Image.new("RGB", (300, 600), "teal").save(tmp_path / "portrait.png")
+    drop(page, tmp_path / "portrait.png", "portrait.png, 300 x 600 pixels")
+    scale, photo, stack = (page.locator(f"#view-0 {part}").bounding_box() for part in (".scales", ".photo", ".stack"))
+    assert scale["y"] + scale["height"] <= 900
+    assert photo["y"] == stack["y"] and abs(stack["height"] - 2 * stack["width"]) <= 2
 
 
 def test_values_and_attention_are_there_for_the_keyboard(page: Any, folder: Path) -> None:
