@@ -173,12 +173,13 @@ def test_a_choice_is_predicted_once_and_removed_files_leave_the_list(page: Any, 
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
 
 
-def test_the_scale_of_a_portrait_photo_is_on_the_first_screen(page: Any, tmp_path: Path) -> None:
+def test_the_scale_of_a_portrait_photo_is_on_the_first_screen(page: Any, folder: Path, tmp_path: Path) -> None:
     Image.new("RGB", (300, 600), "teal").save(tmp_path / "portrait.png")
     drop(page, tmp_path / "portrait.png", "portrait.png, 300 x 600 pixels")
     scale, photo, stack = (page.locator(f"#view-0 {part}").bounding_box() for part in (".scales", ".photo", ".stack"))
     assert scale["y"] + scale["height"] <= 900
     assert photo["y"] == stack["y"] and abs(stack["height"] - 2 * stack["width"]) <= 2
+    drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
 
 
 def test_values_and_attention_are_there_for_the_keyboard(page: Any, folder: Path) -> None:
