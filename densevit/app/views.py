@@ -144,7 +144,7 @@ def _view(
 
 def tallness(image: Rgb) -> float:
     """Return height over width."""
-    return round(image.shape[0] / image.shape[1], 4)
+    return float(round(image.shape[0] / image.shape[1], 4))
 
 
 def is_coloured(spec: HeadSpec) -> bool:

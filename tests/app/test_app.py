@@ -156,7 +156,7 @@ def test_large_maps_are_thinned_out_and_never_blended() -> None:
     view = map_view("x", np.zeros((20, 3000, 3), np.uint8), values, HeadSpec(kind="affine"), ViewOptions())
     shown = values_of(view)
     assert shown.shape[1] == 1024 and np.isin(shown, values).all()
-    assert '<div class="pair wide">' in view  # the map stands below an image this wide
+    assert '<div class="pair wide"' in view  # the map stands below an image this wide
 
 
 def test_checkpoints_side_by_side_share_one_scale_of_metres(model: AppModel, given: GivenImage) -> None:
