@@ -40,7 +40,7 @@ def turning_cloud(predictor: densevit.Predictor, photo: Path) -> list[Image.Imag
     views = []
     for turn in np.sin(np.linspace(0, 2 * np.pi, VIEWS, endpoint=False)) * SWING:
         cos, sin = np.cos(turn), np.sin(turn)
-        turned = (points - centre) @ np.array([[cos, 0, -sin], [0, 1, 0], [sin, 0, cos]]) + centre * [1, 1, 1.1]
+        turned = (points - centre) @ np.array([[cos, 0, -sin], [0, 1, 0], [sin, 0, cos]]) + centre * [1, 1, 1.25]
         far_first = np.argsort(-turned[:, 2])
         at = turned[far_first, :2] / turned[far_first, 2:] * focal * columns / w + [columns / 2, rows / 2]
         u, v = np.floor(at).astype(int).T
