@@ -101,7 +101,8 @@ def draw_thing(rng: np.random.Generator, pool: Sequence[int], scale: tuple[float
     if kind == "compartment":
         return Thing(compartment(rng, pool, (w, d, h), texture, tint), (w, d, h), flat=True)
     if kind in ("box", "board", "sheet"):
-        d, h = min(d, 0.03) if kind == "board" else d, min(h, 0.03) if kind == "sheet" else h
+        d = min(d, 0.03) if kind == "board" else d
+        h = min(h, 0.03) if kind == "sheet" else h
         mesh = box((-w / 2, -d / 2, 0), (w / 2, d / 2, h), texture, tint, tile=float(rng.choice([0.5, h])))
         return Thing(mesh, (w, d, h), flat=kind != "board")
     if kind == "drum":

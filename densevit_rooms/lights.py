@@ -46,7 +46,7 @@ def ambient(
     occluded: Occlusion,
     rng: np.random.Generator,
     reach: float,
-    occluded_share: float = 0.45,
+    occluded_share: float,
 ) -> Float32[np.ndarray, " n"]:
     """Return the ambient occlusion: the share of ambient light at each point, by one short random ray each, of
     which `occluded_share` remains where it meets something."""

@@ -26,7 +26,7 @@ class Scene:
     tracer: RayTracer
     variety: Variety = DEMO
     ambient: float = 0.8  # ambient light, as a share of the mean direct light
-    occluded_ambient: float = 0.45  # share of the ambient light that is left in corners and inside things
+    occluded_ambient: float = DEMO.occluded_ambient[0]  # share of it that is left in corners and inside things
     gloss: float = 0.0  # share of light that the floor reflects as a mirror does, seen from very low
 
 
@@ -63,7 +63,7 @@ def build_scene(seed: int, split: str, scene: int, variety: str = "demo") -> Sce
         add_panels(rng, build, plan)
     ambient = 0.8 if chosen.ambient is None else float(np.exp(rng.uniform(*np.log(chosen.ambient))))
     gloss = float(rng.uniform(0.1, 0.8)) if chosen.gloss and rng.random() < chosen.gloss else 0.0
-    occluded = 0.45 if chosen.occluded_ambient is None else float(rng.uniform(*chosen.occluded_ambient))
+    occluded = float(rng.uniform(*chosen.occluded_ambient))
     geometry = build.finish()
     tracer = RayTracer(geometry.mesh.vertices, geometry.mesh.faces)
     return Scene(geometry, plan, floor, tracer, chosen, ambient, occluded, gloss)

@@ -78,8 +78,8 @@ def map_view(
     kind = spec.output_kind
     if kind.image_level:
         table = Markup(class_table(values, spec))
-        frame = {"image": jpeg(small(image)), "wide": False, "tall": tallness(image)}
-        return render("map_view.html", title=title, **frame, table=table, rows=[])
+        parts = {"wide": False, "tall": tallness(image), "table": table, "rows": []}
+        return render("map_view.html", title=title, image=jpeg(small(image)), **parts)
     legend, scale = [], None
     if is_coloured(spec):
         ends = zip(options.limits, usual or percentile_range(values), strict=True)

@@ -16,8 +16,15 @@ from densevit.cli.commands import COMMANDS, Command
 from densevit.cli.parser import call, find_function, make_parser
 from densevit.errors import DensevitError, PartialError, Preempted, StorageError
 from densevit.utils.docstrings import prose
-from densevit.utils.output import discard, error_prefix, open_standard_streams, print_once
-from densevit.utils.process import interruptible
+from densevit.utils.process import (
+    discard,
+    error_prefix,
+    interruptible,
+    limit_spinning,
+    open_standard_streams,
+    print_once,
+    tune_malloc,
+)
 from densevit.version import __version__
 
 
@@ -52,8 +59,6 @@ def run(argv: list[str]) -> int:
     if not command.distributed and (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
         print(f"{name} runs in one process: rank 0 of {processes} does all of it.", file=sys.stderr)
     if command.interruptible:
-        from densevit.utils.process import limit_spinning, tune_malloc
-
         tune_malloc()
         limit_spinning()
     try:

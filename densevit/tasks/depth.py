@@ -20,7 +20,7 @@ from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.figures import ColorBar, panel
 from densevit.structures import Batch, DepthKind, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
-from densevit.utils.output import print_once
+from densevit.utils.process import print_once
 
 MAX_ERROR = 0.3  # relative error with the last colour of a panel
 

@@ -1,10 +1,10 @@
-"""Processes: whether one runs, and graceful stopping by the first SIGINT or SIGTERM. Without torch, for quick commands.
+"""Processes: whether one runs, memory and standard streams of this one, and graceful stopping by the first SIGINT or
+SIGTERM. Imports neither torch nor tqdm, for quick commands.
 
 `timeout`, torchrun and job schedulers signal a process and its group, so that one request comes twice within
 milliseconds. A second signal counts only after `GRACE` seconds, and ends the process at once.
 """
 
-import ctypes
 import gc
 import os
 import shutil
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from densevit.errors import Preempted
 
@@ -31,6 +32,8 @@ def tune_malloc() -> None:
     a prediction on a CPU, and a third of scoring a map. This changes the whole process, so programs call it, not the
     library. Other C libraries ignore it.
     """
+    import ctypes
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         for threshold in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
@@ -220,3 +223,78 @@ def _end_at_second(signals: socket.socket) -> None:
             for folder in _REMOVED_AT_EXIT:
                 shutil.rmtree(folder, ignore_errors=True)
             os._exit(128 + number)
+
+
+def print_once(text: object) -> None:
+    """Print on the first of several processes alone."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text)
+
+
+def error_prefix() -> str:
+    rank = os.environ.get("RANK", "0")
+    return "error: " if rank == "0" else f"error (rank {rank}): "
+
+
+class LossyStream:
+    """Standard error that goes on where nobody reads it any more or its disk is full: messages are lost, work is not.
+
+    Attributes:
+        lost: whether text was lost.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.lost = stream, False
+
+    def write(self, text: str) -> int:
+        try:
+            return int(self._stream.write(text))
+        except OSError as error:
+            self._lose(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        discard(self._stream)
+        self.lost = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class StandardOutput(LossyStream):
+    """Standard output that goes on where its disk is full, and says so; a reader that has gone ends the command."""
+
+    def _lose(self, error: OSError) -> None:
+        if isinstance(error, BrokenPipeError):
+            raise error
+        super()._lose(error)
+        print(f"warning: standard output is lost from here on ({error.strerror}).", file=sys.stderr)
+
+
+def discard(stream: Any) -> None:
+    """Lead a stream whose reader has gone to nowhere, what it still holds too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+@contextmanager
+def open_standard_streams() -> Iterator[None]:
+    """Lead standard streams that the caller closed (`2>&-`) to nowhere, so that no file takes their numbers."""
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(nowhere)
+    before = sys.stdout, sys.stderr
+    sys.stderr = LossyStream(sys.stderr if sys.stderr is not None else open(os.devnull, "w"))  # noqa: SIM115
+    if sys.stdout is not None:
+        sys.stdout = StandardOutput(sys.stdout)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

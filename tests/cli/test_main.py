@@ -21,7 +21,7 @@ from densevit.inference.writers import DEPTH_FORMATS
 from densevit.utils.docstrings import arguments
 
 TOOLS = Path(__file__).parents[2] / "tools"
-HEAVY = {"torch", "timm", "albumentations", "cv2", "numpy", "pydantic", "skimage", "h5py"}
+HEAVY = {"torch", "timm", "albumentations", "cv2", "numpy", "pydantic", "skimage", "h5py", "tqdm"}
 
 
 def python(code: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:

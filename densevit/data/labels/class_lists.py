@@ -48,7 +48,7 @@ def published_entries(name: str) -> tuple[Entry, ...]:
 
 
 def published_table(name: str, *, converted: bool = False) -> ClassTable:
-    """`converted`: label maps hold the positions of the classes instead of the published ids."""
+    """Return the classes of a published data set. `converted`: label maps hold their positions, not published ids."""
     table = ClassTable(published_entries(name), f"densevit's table of {name}")
     if not converted:
         return table

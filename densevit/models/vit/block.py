@@ -1,4 +1,7 @@
-"""Transformer blocks: attention, MLP, norms and residuals. b images, n tokens, d channels; timm's parameter names."""
+"""Transformer blocks: attention, MLP, norms and residuals. b images, n tokens, d channels; timm's parameter names.
+
+`attend` computes softmax(q k^T / sqrt(c)) v in slabs of queries on CPUs whose matrix unit makes that faster.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -87,8 +90,8 @@ def _save_for_backward(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[T
     ctx.save_for_backward(*inputs, output)
 
 
-def _backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return slab_attention_backward(grad, *ctx.saved_tensors)  # type: ignore[attr-defined]
+def _backward(ctx: torch.autograd.function.BackwardCFunction, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return slab_attention_backward(grad, *ctx.saved_tensors)
 
 
 slab_attention.register_autograd(_backward, setup_context=_save_for_backward)
