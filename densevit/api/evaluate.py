@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from densevit.api.types import Count, EvaluationTask, Precision
+from densevit.errors import ConfigError
 from densevit.utils.docstrings import defaults
 
 if TYPE_CHECKING:
@@ -193,7 +194,17 @@ def calibrate(
         precision: precision of the model.
         options: of `densevit.load`.
     """
-    arguments = dict(locals())
-    from densevit.api import calibration
+    from densevit.api import calibration, models
+    from densevit.api.data_arguments import scored_spec
 
-    return calibration.calibrate(**arguments.pop("options"), **arguments)
+    if points is not None and (data is not None or target != "scale"):
+        raise ConfigError("--points: is for --target scale, in place of --data.")
+    if level != 0.9 and target == "scale":
+        raise ConfigError("--level: is for --target uncertainty.")
+    folder = calibration.check_output(Path(output))
+    spec = {} if points is not None else scored_spec(model, data, root, split, data_options)
+    predictor = models.load(model, precision=precision, **options)
+    predictor.check_savable()
+    if target == "scale":
+        return calibration.calibrate_scale(predictor, folder, spec, points, head)
+    return calibration.calibrate_intervals(predictor, folder, spec, level, head)

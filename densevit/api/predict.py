@@ -1,5 +1,6 @@
 """Prediction: `predict` writes the maps of many images or videos, `pseudo_label` labels images with a teacher model."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,7 +156,21 @@ def pseudo_label(
         max_pixels: refuse larger images.
         options: of `densevit.load`.
     """
-    arguments = dict(locals())
-    from densevit.api import prediction
+    from densevit import api
+    from densevit.api.prediction import PATIENCE, device_for, existing_rule
+    from densevit.engine.distributed import process_group
+    from densevit.inference.predict.inputs import find_items
+    from densevit.inference.predict.pseudo_labels import WRITERS, LabelPlan, write_pseudo_labels
+    from densevit.utils.process import interruptible
 
-    return prediction.pseudo_label(**arguments)
+    named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    existing = existing_rule(overwrite=overwrite, resume=resume)
+    items = find_items(named, [writer.suffix for writer in WRITERS.values()], Path(output)).items
+    plan = LabelPlan(items, WRITERS, Path(output).absolute(), shard_size=shard_size)
+    plan.check(existing)
+    with interruptible() as stop, process_group(device_for(options), patience=PATIENCE) as world:
+        predictor = api.load(teacher, **{**options, "flip": flip, "device": str(world.device)})
+        return write_pseudo_labels(
+            predictor, plan, Path(teacher).name, heads, existing, workers=workers or min(8, os.cpu_count() or 1),
+            max_pixels=max_pixels, stop=stop, processes=world, progress=True,
+        )  # fmt: skip

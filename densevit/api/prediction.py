@@ -18,7 +18,6 @@ from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.choose_runtime import choose_runtime
-from densevit.inference.predict import pseudo_labels
 from densevit.inference.predict.cameras import is_one_camera, plan_cameras, resolve_cameras, size_of
 from densevit.inference.predict.inputs import Item, find_items, is_video
 from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan
@@ -32,6 +31,7 @@ from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.model_card import ModelCard
 from densevit.registry import Registry, schema
+from densevit.utils.docstrings import defaults
 from densevit.utils.process import interruptible
 
 PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
@@ -66,19 +66,12 @@ def predict(
     points: Path | str | PointFiles | None,
     points_scale: float | None,
     points_pose: Path | str | None,
-    start: float | None,
-    end: float | None,
-    every: int | None,
-    fps: float | None,
-    stabilize: bool,
-    fuse: bool | None,
-    lookahead: int | None,
     workers: int | None,
     max_pixels: int | None,
     options: Mapping[str, Any],
-    **of_formats: Any,
+    **others: Any,
 ) -> Summary:
-    """Write maps; see `densevit.predict`."""
+    """Write maps; see `densevit.predict`. `others`: of videos, as `plan_clips` takes them, and of formats."""
     named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     if not isinstance(model, Predictor) and (not named or is_picture(model)):
         if card_before_loading(model) is not None:
@@ -87,14 +80,11 @@ def predict(
         formats = formats or (() if heads or is_video(str(named[0])) else FIRST_LOOK)
     formats = [formats] if isinstance(formats, str) else formats
     existing = existing_rule(overwrite=overwrite, resume=resume)
-    videos: dict[str, Any] = {
-        "start": start, "end": end, "every": every, "fps": fps, "stabilize": stabilize, "fuse": fuse,
-        "lookahead": lookahead,
-    }  # fmt: skip
+    videos = {name: others.pop(name) for name in defaults(plan_clips)}
     options = {**options}
     fov = options.pop("fov", None)  # a camera of the images, also for a `Predictor`
     camera = camera_of(intrinsics, options.get("focal"), fov)
-    format_options = {name: value for name, value in of_formats.items() if value is not None}
+    format_options = {name: value for name, value in others.items() if value is not None}
     measured = point_files(points, points_scale, points_pose)
     ready, device = find_model(model, options)
     work: dict[str, Any] = {"heads": heads, "existing": existing, "workers": workers or min(8, os.cpu_count() or 1)}
@@ -337,31 +327,3 @@ def plan_clips(
     plan = ClipPlan(find_clips(inputs, fps or 30.0), writers, clip_formats, output.absolute(), span, steady, lens)
     plan.check(existing)
     return plan
-
-
-def pseudo_label(
-    teacher: str | Path,
-    inputs: Sequence[str | Path] | str | Path,
-    output: str | Path,
-    *,
-    shard_size: int | None,
-    heads: Sequence[str],
-    overwrite: bool,
-    resume: bool,
-    workers: int | None,
-    max_pixels: int | None,
-    options: Mapping[str, Any],
-    flip: bool,
-) -> Summary:
-    """Label images with a teacher; see `densevit.api.predict.pseudo_label`."""
-    named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    existing = existing_rule(overwrite=overwrite, resume=resume)
-    items = find_items(named, [writer.suffix for writer in pseudo_labels.WRITERS.values()], Path(output)).items
-    plan = pseudo_labels.LabelPlan(items, pseudo_labels.WRITERS, Path(output).absolute(), shard_size=shard_size)
-    plan.check(existing)
-    with interruptible() as stop, distributed.process_group(device_for(options), patience=PATIENCE) as world:
-        predictor = api.load(teacher, **{**options, "flip": flip, "device": str(world.device)})
-        return pseudo_labels.write_pseudo_labels(
-            predictor, plan, Path(teacher).name, heads, existing, workers=workers or min(8, os.cpu_count() or 1),
-            max_pixels=max_pixels, stop=stop, processes=world, progress=True,
-        )  # fmt: skip
