@@ -194,7 +194,8 @@ def calibrate(
         precision: precision of the model.
         options: of `densevit.load`.
     """
-    from densevit.api import calibration, models
+    from densevit import api
+    from densevit.api import calibration
     from densevit.api.data_arguments import scored_spec
 
     if points is not None and (data is not None or target != "scale"):
@@ -203,7 +204,7 @@ def calibrate(
         raise ConfigError("--level: is for --target uncertainty.")
     folder = calibration.check_output(Path(output))
     spec = {} if points is not None else scored_spec(model, data, root, split, data_options)
-    predictor = models.load(model, precision=precision, **options)
+    predictor = api.load(model, precision=precision, **options)
     predictor.check_savable()
     if target == "scale":
         return calibration.calibrate_scale(predictor, folder, spec, points, head)
