@@ -15,10 +15,8 @@ from densevit.data.datasets.base import open_dataset
 from densevit.errors import ConfigError
 from densevit.inference import pt2
 from densevit.inference.onnx import export as onnx
-from densevit.inference.onnx.export import ExportedModel
-from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.onnx.metadata import ExportedModel, OnnxExportOptions
 from densevit.inference.predictor import Predictor
-from densevit.inference.pt2 import ExportedPackage
 from densevit.inference.web import export as web
 from densevit.inference.web.export import ExportedSite
 from densevit.model_card import ModelCard
@@ -26,7 +24,7 @@ from densevit.ops.crops import kb_box
 from densevit.structures import Size
 
 Format = Literal["onnx", "pt2", "web"]
-ExportedFile = ExportedModel | ExportedPackage | ExportedSite | quantize.QuantizedModel
+ExportedFile = ExportedModel | ExportedSite | quantize.QuantizedModel
 
 GRAPH = {"image_size", "batch_size", "heads", "argmax", "floats", "preprocessing", "flip", "crop", "focal"}
 INT8 = {"precision", "max_drop", "data", "root", "data_options", "split", "protocol"}

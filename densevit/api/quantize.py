@@ -18,8 +18,7 @@ from densevit.evaluation.segmentation.metrics import FORMULAE as SEGMENTATION
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx import quantize
-from densevit.inference.onnx.export import ExportedModel
-from densevit.inference.onnx.metadata import OnnxExportOptions, file_inputs
+from densevit.inference.onnx.metadata import ExportedModel, OnnxExportOptions, file_inputs
 from densevit.model_card import ModelCard
 from densevit.scorers.depth import DEFAULT_PROTOCOLS
 from densevit.utils import atomic_io

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from densevit.errors import CheckpointError, ConfigError, DataError, StorageError
+from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.inference.onnx.constant_folding import trace
 from densevit.inference.onnx.export import Pipeline, check_options, example_inputs
 from densevit.inference.onnx.graph import NamedOutputs, export_context, first_cause, quiet, traceable
-from densevit.inference.onnx.metadata import OnnxExportOptions, describe_export, metadata
+from densevit.inference.onnx.metadata import ExportedModel, OnnxExportOptions, check_path, metadata
 from densevit.inference.onnx.verify import TOLERANCE, check_errors, errors_against_torch, torch_predictor
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
@@ -31,30 +31,15 @@ from densevit.utils.json_files import MALFORMED, checked, parse_json
 COMPILERS = ("g++", "clang++", "c++")
 
 
-@dataclass(frozen=True)
-class ExportedPackage:
-    path: Path
-    errors: Mapping[str, float]  # by head, the largest difference from torch as a share of the largest value
-    metadata: Mapping[str, str]  # of the file, in words
-
-    def __str__(self) -> str:
-        return describe_export([self.path], self.metadata, self.errors)
-
-
 def check_output(path: Path, *, overwrite: bool = False) -> None:
-    """Raise before a checkpoint is read where the export would fail. Raises ConfigError: no C++ compiler, a name that
-    does not end in .pt2, or a file that exists. Raises StorageError: no such folder."""
+    """Raise before a checkpoint is read where the export would fail. Raises ConfigError: no C++ compiler. Raises
+    ConfigError, StorageError: see `check_path`."""
     if not any(map(shutil.which, COMPILERS)):
         raise ConfigError(f"a .pt2 file is compiled C++: no compiler is installed ({', '.join(COMPILERS)}).")
-    if path.suffix.lower() != ".pt2":
-        raise ConfigError(f"--output: {path} does not end in .pt2.")
-    if not path.parent.is_dir():
-        raise StorageError(f"{path}: its folder does not exist.")
-    if path.exists() and not overwrite:
-        raise ConfigError(f"--output: {path} exists already; --overwrite replaces it.")
+    check_path(path, ".pt2", overwrite=overwrite)
 
 
-def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedPackage:
+def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedModel:
     """Compile the file for this machine's processor, run it, and keep it only if its outputs are those of torch.
     Raises ConfigError, DataError: no such head, a size that does not fit, or a network that cannot be compiled; nothing
     is written. Raises StorageError if the disk is full."""
@@ -80,7 +65,7 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
         check_errors(errors, TOLERANCE, "compiled network", advice)
         with atomic_io.atomic_path(path) as target:
             made.replace(target)
-    return ExportedPackage(path, errors, about)
+    return ExportedModel((path,), errors, about)
 
 
 def compile_package(

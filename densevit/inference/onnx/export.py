@@ -6,13 +6,13 @@ k numbers per pixel.
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from densevit.errors import ConfigError, StorageError
+from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.camera import as_camera, check_camera
 from densevit.inference.forward import check_box, checked_network_size, forward
@@ -25,7 +25,14 @@ from densevit.inference.onnx.dynamic_size import (
     with_known_sizes,
 )
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
-from densevit.inference.onnx.metadata import OnnxExportOptions, as_text, describe_export, file_inputs, metadata
+from densevit.inference.onnx.metadata import (
+    ExportedModel,
+    OnnxExportOptions,
+    as_text,
+    check_path,
+    file_inputs,
+    metadata,
+)
 from densevit.inference.onnx.verify import TOLERANCES, check_errors, torch_predictor, verify_onnx
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS
@@ -38,16 +45,6 @@ from densevit.utils import atomic_io
 from densevit.utils.packages import require_packages
 
 NEEDS = OnnxRuntime.needs
-
-
-@dataclass(frozen=True)
-class ExportedModel:
-    paths: tuple[Path, ...]  # the file, and the one beside it that holds weights of over 2 GB
-    errors: Mapping[str, float]  # by head, the largest difference from torch as a share of the largest value
-    metadata: Mapping[str, str]  # of the file
-
-    def __str__(self) -> str:
-        return describe_export(self.paths, self.metadata, self.errors)
 
 
 class Pipeline(nn.Module):
@@ -112,15 +109,9 @@ def example_inputs(card: ModelCard, options: OnnxExportOptions, count: int, size
 
 def check_output(path: Path, *, overwrite: bool = False) -> None:
     """Raise before a checkpoint is read where the export would fail. Raises ConfigError: packages that are not
-    installed, a name that does not end in .onnx, or a file that exists. Raises StorageError: no such folder."""
+    installed. Raises ConfigError, StorageError: see `check_path`."""
     require_packages(*NEEDS, extra="onnxruntime")
-    if path.suffix.lower() != ".onnx":
-        raise ConfigError(f"--output: {path} does not end in .onnx.")
-    if not path.parent.is_dir():
-        raise StorageError(f"{path}: its folder does not exist.")
-    existing = [str(file) for file in (path, weights_file(path)) if file.exists()]
-    if existing and not overwrite:
-        raise ConfigError(f"--output: {' and '.join(existing)} exists already; --overwrite replaces it.")
+    check_path(path, ".onnx", others=[weights_file(path)], overwrite=overwrite)
 
 
 def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExportOptions) -> ExportedModel:

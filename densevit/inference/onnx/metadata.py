@@ -1,4 +1,7 @@
-"""The options of an ONNX export and the metadata of its file. b images, h x w pixels, k numbers per pixel."""
+"""The options and the result of an export, ONNX or PT2, and the metadata of its file.
+
+b images, h x w pixels, k numbers per pixel.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from densevit.errors import CheckpointError
+from densevit.errors import CheckpointError, ConfigError, StorageError
 from densevit.inference.camera import CameraNumbers
 from densevit.inference.onnx.graph import BATCH
 from densevit.model_card import HeadSpec, ModelCard
@@ -113,12 +116,30 @@ def metadata_of(graph: "onnx.ModelProto") -> dict[str, str]:
     return {entry.key: entry.value for entry in graph.metadata_props}
 
 
-def describe_export(paths: Sequence[Path], metadata: Mapping[str, str], errors: Mapping[str, float]) -> str:
-    """Return the files of an export, their inputs and outputs, as lines."""
-    lines = [f"{path}: {path.stat().st_size / 1e6:.1f} MB" for path in paths]
-    lines += [f"  {name}: {text}" for name, text in metadata.items() if name.startswith("input ")]
-    for name, error in errors.items():
-        lines.append(
-            f"  output {name}: {metadata[f'output {name}']}; max. difference from PyTorch {error:.1e} (relative)"
-        )
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class ExportedModel:
+    """An ONNX file or a compiled package."""
+
+    paths: tuple[Path, ...]  # the file, and the one beside it that holds weights of over 2 GB
+    errors: Mapping[str, float]  # by head, the largest difference from torch as a share of the largest value
+    metadata: Mapping[str, str]  # of the file
+
+    def __str__(self) -> str:
+        lines = [f"{path}: {path.stat().st_size / 1e6:.1f} MB" for path in self.paths]
+        lines += [f"  {name}: {text}" for name, text in self.metadata.items() if name.startswith("input ")]
+        for name, error in self.errors.items():
+            about = self.metadata[f"output {name}"]
+            lines.append(f"  output {name}: {about}; max. difference from PyTorch {error:.1e} (relative)")
+        return "\n".join(lines)
+
+
+def check_path(path: Path, suffix: str, *, others: Sequence[Path] = (), overwrite: bool = False) -> None:
+    """Raise ConfigError: a name of another suffix, or the file or one of `others` exists. Raises StorageError: no such
+    folder."""
+    if path.suffix.lower() != suffix:
+        raise ConfigError(f"--output: {path} does not end in {suffix}.")
+    if not path.parent.is_dir():
+        raise StorageError(f"{path}: its folder does not exist.")
+    existing = [str(file) for file in (path, *others) if file.exists()]
+    if existing and not overwrite:
+        raise ConfigError(f"--output: {' and '.join(existing)} exists already; --overwrite replaces it.")
