@@ -9,13 +9,11 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from torch import Tensor, nn
+from toy_models import MeanColour, toy_predictor
 
 import densevit
 from densevit.data.recordings.cameras import camera_of_json
 from densevit.data.recordings.distortion import CameraModel
-from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard
 
 FOLDER = Path(__file__).parents[1] / "examples/ros2"
 H, W = 6, 8
@@ -236,16 +234,10 @@ def test_other_lenses_are_undone_as_densevit_undoes_them(node_module: ModuleType
     assert node_module.rectify(pixels, info()) is pixels
 
 
-class Red(nn.Module):
-    def forward(self, image: Tensor) -> dict[str, Tensor]:
-        return {"depth": image[:, :1] * 255}
-
-
 def test_a_checkpoint_runs_frame_by_frame_and_goes_on_after_one_that_fails(
     node_module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
-    monkeypatch.setattr(densevit, "load", lambda path: Predictor(Red(), card, device="cpu", precision="fp32"))
+    monkeypatch.setattr(densevit, "load", lambda path: toy_predictor(MeanColour(nearest=0.0, gain=255.0)))
     model = node_module.StreamModel("runs/mine", False)
     for metres, scale in ((2, 1.0), (3, 1.5)):
         image, points = np.full((H, W, 3), metres, np.uint8), np.array([[1, 1, metres * scale]])

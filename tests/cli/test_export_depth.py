@@ -12,6 +12,7 @@ import trimesh
 from PIL import Image
 from shell import Shell
 from torch import Tensor, nn
+from toy_models import MeanColour
 
 from densevit import api
 from densevit.api.checkpoint import predictor_options
@@ -21,11 +22,6 @@ from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS
 from densevit.model_card import HeadSpec, Kind, ModelCard
-
-
-class Mean(nn.Module):
-    def forward(self, image: Tensor) -> dict[str, Tensor]:
-        return {"depth": 1 + image.mean(1, keepdim=True)}
 
 
 @pytest.fixture
@@ -42,7 +38,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, model: nn.Module, spec: HeadSpec) 
 
 @pytest.fixture(autouse=True)
 def loads(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
-    stand_in(monkeypatch, Mean(), HeadSpec(kind=kind))
+    stand_in(monkeypatch, MeanColour(), HeadSpec(kind=kind))
 
 
 def predict(given: Path, output: Path, *words: object) -> int:

@@ -1,7 +1,6 @@
 """`predict --points`: measured points in files of three kinds."""
 
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -10,13 +9,12 @@ import torch
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
+from toy_models import toy_predictor
 
 from densevit import api
 from densevit.cli.main import main
 from densevit.errors import DataError
 from densevit.inference.predict.point_files import read_ply_points
-from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard
 
 H, W = 24, 32
 
@@ -30,12 +28,7 @@ class Light(nn.Module):
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def load(path: str, family: object = None, **options: Any) -> Predictor:
-        card = ModelCard(outputs={"depth": HeadSpec(kind="disparity", unit="")}, multiple=1)
-        return Predictor(Light(), card, device="cpu", precision="fp32")
-
-    monkeypatch.setattr("densevit.api.load", lambda path, **options: load(""))
-    monkeypatch.setattr(api, "load", load)
+    monkeypatch.setattr(api, "load", lambda path, **options: toy_predictor(Light(), "disparity"))
     (tmp_path / "in").mkdir()
     for name in "ab":
         pixels = np.zeros((H, W, 3), np.uint8)

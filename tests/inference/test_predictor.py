@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
-from toy_models import fp32
+from toy_models import MeanColour, fp32
 
 from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import check_box
@@ -24,21 +24,8 @@ from densevit.utils.device import autocast, cast_weights, resolve
 CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}, multiple=14)
 
 
-class Mean(nn.Module):
-    """Depth is 1 + the mean of red, green and blue; remembers the batches it saw."""
-
-    def __init__(self, *heads: str) -> None:
-        super().__init__()
-        self.heads = heads or ("depth",)
-        self.batches: list[int] = []
-
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-        self.batches.append(len(image))
-        return {name: 1 + i + image.mean(1, keepdim=True) for i, name in enumerate(self.heads)}
-
-
 def predictor(model: nn.Module | None = None, card: ModelCard = CARD, **options: object) -> Predictor:
-    return fp32((model or Mean(), card), **options)
+    return fp32((model or MeanColour(), card), **options)
 
 
 def picture(h: int = 6, w: int = 9, seed: int = 0) -> np.ndarray:
@@ -61,9 +48,9 @@ def test_an_array_a_file_and_a_pil_image_give_the_same_map(tmp_path: Path) -> No
 
 def test_several_pictures_give_a_list_in_their_order_and_neighbours_of_one_size_share_a_batch() -> None:
     images = [picture(6, 9, seed) for seed in range(5)] + [picture(4, 4, 5), picture(6, 9, 6)]
-    model = Mean()
+    model = MeanColour()
     depths = predictor(model, batch_size=2)(images)
-    assert model.batches == [2, 2, 1, 1, 1]
+    assert list(map(len, model.seen)) == [2, 2, 1, 1, 1]
     for image, depth in zip(images, depths, strict=True):
         np.testing.assert_allclose(depth, expected(image), atol=1e-6)
 
@@ -95,7 +82,7 @@ def test_a_batch_gives_what_single_pictures_give() -> None:
 def test_heads_are_chosen_by_name_and_depth_is_the_default() -> None:
     spec = HeadSpec(kind="metric")
     card = ModelCard(outputs={"depth": spec, "other": spec}, multiple=1)
-    predict = predictor(Mean("depth", "other"), card)
+    predict = predictor(MeanColour("depth", "other"), card)
     np.testing.assert_allclose(predict(picture(), head="other"), 1 + expected(picture()), atol=1e-6)
     assert set(predict.predict_all(picture())) == {"depth", "other"}
     np.testing.assert_array_equal(predict.predict_all(picture())["depth"], predict(picture()))
@@ -154,7 +141,7 @@ def test_bf16_computes_in_bf16_and_answers_in_float32() -> None:
 
 def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
     with pytest.raises(ConfigError, match="device: 'tpu' cannot be used here"):
-        Predictor(Mean(), CARD, device="tpu")
+        Predictor(MeanColour(), CARD, device="tpu")
     with pytest.raises(DataError, match="batch_size is 0"):
         predictor(batch_size=0)
 
@@ -208,7 +195,7 @@ def test_a_window_is_what_the_model_sees_of_each_picture() -> None:
 
 @pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("bf16", False), ("tf32", True)])
 def test_a_prediction_multiplies_fp32_numbers_exactly_unless_tf32_is_asked_for(precision: str, tf32: bool) -> None:
-    class Spy(Mean):
+    class Spy(MeanColour):
         def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
             self.tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
             return super().forward(image)

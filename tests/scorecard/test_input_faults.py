@@ -16,15 +16,13 @@ import numpy as np
 import pytest
 import torch
 from forked import ForkServer
-from jaxtyping import Float
 from layouts import opened
 from layouts.encoders import png
 from PIL import Image
 from scorecard import zoo
 from shell import Shell
 from small import small_config
-from torch import Tensor, nn
-from toy_models import fp32
+from toy_models import toy_predictor
 
 from densevit.cli.main import main
 from densevit.data.datasets.base import Dataset
@@ -34,8 +32,6 @@ from densevit.data.predictions import SavedMaps
 from densevit.data.prepare.fetch import unpack
 from densevit.data.transforms.affine import Transform
 from densevit.errors import DataError
-from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Sample
 
@@ -130,27 +126,9 @@ def test_an_image_size_that_no_patches_fill_is_padded(tmp_path: Path) -> None:
     assert main(["train", str(small_config(tmp_path)), "model.encoder.image_size=65", "steps=1"]) == 0
 
 
-class Echo(nn.Module):
-    """Answers with the mean colour, and keeps what it was shown."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("nearest", torch.tensor(1.0))
-        self.seen: list[Tensor] = []
-
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-        self.seen.append(image)
-        return {"depth": self.nearest + image.mean(1, keepdim=True)}
-
-
 class Still(Transform):
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         return sample
-
-
-def echo(rule: PreprocessConfig | None = None) -> Predictor:
-    outputs = {"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}
-    return fp32((Echo(), ModelCard(outputs=outputs, multiple=1, resize=rule or PreprocessConfig())))
 
 
 def open_folder(root: Path, **options: object) -> Dataset:
@@ -159,7 +137,7 @@ def open_folder(root: Path, **options: object) -> Dataset:
 
 def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) -> None:
     folder = zoo.fill(tmp_path / "images", readable=True)
-    data, predictor = open_folder(tmp_path), echo()
+    data, predictor = open_folder(tmp_path), toy_predictor()
     assert len(data) == 18
     training = TrainLoader(data, Still(), seed=0, batch_size=1)
     trained = {batch.names[0]: batch.to(CPU).image for batch, _ in zip(training, range(18), strict=False)}
@@ -174,7 +152,7 @@ def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) 
 
 
 def test_pictures_turned_by_exif_give_the_answer_of_the_upright_one(tmp_path: Path) -> None:
-    folder, predictor = zoo.fill(tmp_path / "images"), echo()
+    folder, predictor = zoo.fill(tmp_path / "images"), toy_predictor()
     first = predictor(folder / zoo.EXIF[0])
     assert first.shape == zoo.SIZE and np.ptp(first) > 0.3
     for name in zoo.EXIF[1:]:
@@ -267,11 +245,11 @@ def tiff_header(width: int, height: int) -> bytes:
 
 def test_a_strip_is_refused_where_the_resize_rule_would_blow_it_up_and_read_where_not() -> None:
     strip = np.zeros((30_000, 8, 3), np.uint8)
-    predictor = echo(PreprocessConfig(mode="lower_bound", size=(518, 518)))
+    predictor = toy_predictor(resize=PreprocessConfig(mode="lower_bound", size=(518, 518)))
     with pytest.raises(DataError, match="too thin"):
         predictor(strip)
     assert not predictor.model.seen
-    assert echo()(strip).shape == (30_000, 8)
+    assert toy_predictor()(strip).shape == (30_000, 8)
 
 
 def pictures(root: Path) -> Path:

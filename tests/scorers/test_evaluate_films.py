@@ -8,11 +8,11 @@ import pytest
 from films import frame, write_film, write_frames
 from shell import Shell
 from torch import Tensor, nn
+from toy_models import toy_predictor
 
 from densevit.errors import DataError
 from densevit.evaluation.video.clip import VideoProtocol
 from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard
 from densevit.scorers.video import ClipScorer, evaluate_films
 from densevit.structures import Sample
 from densevit.utils.output import tqdm
@@ -31,8 +31,7 @@ class Flat(nn.Module):
 
 
 def predictor(share: float) -> Predictor:
-    card = ModelCard(outputs={"depth": HeadSpec(kind="metric", unit="m", range=(1e-3, 10.0))}, multiple=1)
-    return Predictor(Flat(share), card, device="cpu", precision="fp32")
+    return toy_predictor(Flat(share))
 
 
 def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path) -> None:

@@ -6,10 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from toy_models import fp32
+from toy_models import MeanColour, toy_predictor
 
 import densevit
 from densevit.data.recordings.distortion import Distortion
@@ -19,26 +16,15 @@ from densevit.inference.predict.cameras import plan_cameras
 from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.point_files import PointFiles, read_ply_points
 from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard
 
 H, W, FOCAL = 120, 160, 100.0
 LENS = Distortion("equidistant", (0.05, -0.02), fisheye=True)
 
 
-class Reads(nn.Module):
-    """Depth is what the image shows of it: 4 m at white."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("scale", torch.tensor(4.0))
-
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-        return {"depth": self.scale * image.mean(1, keepdim=True)}
-
-
 @pytest.fixture(scope="module")
 def reader() -> Predictor:
-    return fp32((Reads(), ModelCard(outputs={"depth": HeadSpec(kind="metric", range=(1e-3, 10.0))}, multiple=1)))
+    """Depth is what the image shows of it: 4 m at white."""
+    return toy_predictor(MeanColour(nearest=0.0, gain=4.0))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 import torch
 from films import frame, write_film, write_frames
 from torch import Tensor, nn
+from toy_models import toy_predictor
 
 from densevit.data.io.depth_video import read_depth_video
 from densevit.data.io.readers import read_depth
@@ -26,7 +27,7 @@ from densevit.inference.video.export import ClipExporter
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.inference.writers import DEPTH_FORMATS
-from densevit.model_card import HeadSpec, Kind, ModelCard
+from densevit.model_card import Kind
 
 COUNT = 20
 FRAMES = [frame(2 * i) for i in range(COUNT)]
@@ -46,9 +47,7 @@ class Mean(nn.Module):
 
 
 def predictor(kind: Kind = "metric", batch_size: int = 1) -> Predictor:
-    limits = (1e-3, 10.0) if kind == "metric" else None
-    card = ModelCard(outputs={"depth": HeadSpec(kind=kind, unit="m" if limits else "", range=limits)}, multiple=1)
-    return Predictor(Mean(), card, device="cpu", precision="fp32", batch_size=batch_size)
+    return toy_predictor(Mean(), kind, batch_size=batch_size)
 
 
 @pytest.fixture(scope="module")

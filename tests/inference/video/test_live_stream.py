@@ -6,25 +6,18 @@ from time import sleep
 
 import numpy as np
 import pytest
-from torch import Tensor, nn
+from toy_models import toy_predictor
 
 from densevit.errors import DataError
-from densevit.inference.predictor import Predictor
 from densevit.inference.video.predict import Latency, predict_frames
-from densevit.model_card import HeadSpec, ModelCard
 
 GOOD = [np.full((24, 32, 3), value, np.uint8) for value in (60, 120, 180)]
 BAD = np.zeros((0, 0, 3), np.uint8)
 
 
-class Mean(nn.Module):
-    def forward(self, image: Tensor) -> dict[str, Tensor]:
-        return {"depth": 5 + image.mean(1, keepdim=True)}
-
-
 @pytest.mark.parametrize("stabilize", [False, True])
 def test_a_stream_goes_on_after_bad_frames_where_asked(stabilize: bool, caplog: pytest.LogCaptureFixture) -> None:
-    predictor = Predictor(Mean(), ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1), device="cpu")
+    predictor = toy_predictor()
     frames = [BAD, *GOOD[:2], BAD, GOOD[2]]
     with pytest.raises(DataError):
         list(predict_frames(predictor, frames, stabilize=stabilize))
