@@ -1,12 +1,15 @@
 """What a case of `checkpoint_parity.py` is, and how random weights are made lively enough to compare outputs by."""
 
+import contextlib
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import torch
 from torch import nn
@@ -71,6 +74,10 @@ def spread(last: nn.Conv2d, run: Callable[[], object], mean: float, std: float) 
     last.bias.mul_(factor).add_(mean - found.mean().item() * factor)
 
 
+def noise(side: int) -> torch.Tensor:
+    return torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(1))
+
+
 def picture(size: tuple[int, int], seed: int = 0) -> np.ndarray:
     """h x w x 3 in uint8: slopes, a disc, stripes that alias, noise, black and white corners (bicubic overshoots)."""
     h, w = size
@@ -81,6 +88,31 @@ def picture(size: tuple[int, int], seed: int = 0) -> np.ndarray:
     image = np.stack([200 * y + disc, 120 + stripes * (x > 0.5), 220 * (1 - x) * y], -1) + draw.normal(0, 12, (h, w, 3))
     image[: h // 8, : w // 8], image[-h // 8 :, -w // 8 :] = 0, 255
     return np.asarray(image.clip(0, 255), dtype=np.uint8)
+
+
+@contextlib.contextmanager
+def code(repository: Path, package: str) -> Iterator[None]:
+    """Lets a repository import its own modules, also from within functions, and forgets them afterwards."""
+    held = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == package}
+    sys.path.insert(0, str(repository))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of xFormers, which is absent
+            yield
+    finally:
+        sys.path.remove(str(repository))
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            del sys.modules[name]
+        sys.modules.update(held)  # another repository's modules of this name
+
+
+def preprocessed(
+    transforms: Any, image: np.ndarray, mean: list[float], std: list[float], **resize: Any
+) -> torch.Tensor:
+    """1 3 h w, by the transforms of MiDaS, of which other repositories have copies; `resize`: options of `Resize`."""
+    resized = transforms.Resize(resize_target=None, image_interpolation_method=cv2.INTER_CUBIC, **resize)
+    sample = transforms.NormalizeImage(mean=mean, std=std)(resized({"image": image}))
+    return torch.from_numpy(transforms.PrepareForNet()(sample)["image"])[None]
 
 
 def imported(folder: Path, name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import cv2
 import torch
-from checkpoint_cases.case import Case, Map, Original, imported, scatter, spread
+from checkpoint_cases.case import Case, Map, Original, imported, noise, preprocessed, scatter, spread
 from torch import nn
 from torch.nn import functional as F
 
@@ -69,30 +69,20 @@ def sized(build: Callable[..., Any], size: str, **head: Any) -> Any:
 
 def run_v1(repository: Path, model: nn.Module, path: Path) -> Map:
     """What its run.py does up to the colours."""
-    transform = imported(repository, "depth_anything.util.transform")
-    resize = transform.Resize(
-        width=518,
-        height=518,
-        resize_target=False,
-        keep_aspect_ratio=True,
-        ensure_multiple_of=14,
-        resize_method="lower_bound",
-        image_interpolation_method=cv2.INTER_CUBIC,
-    )
-    normalise = transform.NormalizeImage(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
+    transforms = imported(repository, "depth_anything.util.transform")
     image = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB) / 255.0
-    sample = transform.PrepareForNet()(normalise(resize({"image": image})))["image"]
+    rule = {"keep_aspect_ratio": True, "ensure_multiple_of": 14, "resize_method": "lower_bound"}
+    imagenet = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    sample = preprocessed(transforms, image, *imagenet, width=518, height=518, **rule)
     with torch.no_grad():
-        depth = model(torch.from_numpy(sample)[None])
+        depth = model(sample)
         depth = F.interpolate(depth[None], image.shape[:2], mode="bilinear", align_corners=False)[0, 0]
     return depth.numpy()
 
 
 def liven(model: Any, mean: float, std: float) -> None:
     scatter(model)
-    last = model.depth_head.scratch.output_conv2[2]
-    with torch.no_grad():
-        spread(last, lambda: model(torch.randn(1, 3, 518, 518, generator=torch.Generator().manual_seed(1))), mean, std)
+    spread(model.depth_head.scratch.output_conv2[2], lambda: model(noise(518)), mean, std)
 
 
 def of_v2(name: str, make: Callable[..., Original], family: str = "depth-anything-v2", **more: Any) -> Case:

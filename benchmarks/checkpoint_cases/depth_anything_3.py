@@ -11,8 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from checkpoint_cases.case import Case, Map, Original, picture, scatter, spread
-from checkpoint_cases.dinov2 import code
+from checkpoint_cases.case import Case, Map, Original, code, picture, scatter, spread
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor

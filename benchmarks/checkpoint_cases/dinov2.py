@@ -4,11 +4,9 @@ Depth: `dinov2/hub/depthers.py`. Segmentation: its `BNHead` needs an mmsegmentat
 runs here on a stand-in for its base, and what mmsegmentation does around it (resize, slide, resize back) is ours.
 """
 
-import contextlib
 import importlib.util
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,7 +16,7 @@ from unittest.mock import patch
 import cv2
 import numpy as np
 import torch
-from checkpoint_cases.case import Case, Map, Original, picture, scatter, spread
+from checkpoint_cases.case import Case, Map, Original, code, picture, scatter, spread
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -42,22 +40,6 @@ ARCHITECTURES = {
 }
 REGISTERS = {"num_register_tokens": 4, "interpolate_antialias": True, "interpolate_offset": 0.0}
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-
-
-@contextlib.contextmanager
-def code(repository: Path, package: str) -> Iterator[None]:
-    """Lets a repository import its own modules, also from within functions, and forgets them afterwards."""
-    held = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == package}
-    sys.path.insert(0, str(repository))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of xFormers, which is absent
-            yield
-    finally:
-        sys.path.remove(str(repository))
-        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-            del sys.modules[name]
-        sys.modules.update(held)  # another repository's modules of this name
 
 
 class Halves:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from checkpoint_cases.case import Case, Map, Original, picture, scatter, spread
-from checkpoint_cases.dinov2 import Halves, code
+from checkpoint_cases.case import Case, Map, Original, code, picture, scatter, spread
+from checkpoint_cases.dinov2 import SIZES, Halves
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -101,7 +101,6 @@ def see_768(image: np.ndarray, normalisation: Any) -> Tensor:
     return (seen - mean) / std
 
 
-SMALLER = {"square": (270, 270), "landscape": (265, 350), "portrait": (350, 265), "small": (100, 150)}
 NATIVE = partial(see_native, normalisation=IMAGENET)
 
 
@@ -112,16 +111,16 @@ def case(family: str, name: str, sizes: Mapping[str, tuple[int, int]], **made: A
 
 CASES = [
     case(
-        "dinov3-depth-synthmix", "DPT, small blocks as ViT-7B's", {**SMALLER, "landscape": (265, 470)},
+        "dinov3-depth-synthmix", "DPT, small blocks as ViT-7B's", {**SIZES, "landscape": (265, 470)},
         vit=GATED, head=SYNTHMIX, see=partial(see_768, normalisation=IMAGENET),
     ),
     case(
-        "dinov3-chmv2", "small blocks as ViT-L's", SMALLER, vit=PLAIN, head=CANOPY, layers="",
+        "dinov3-chmv2", "small blocks as ViT-L's", SIZES, vit=PLAIN, head=CANOPY, layers="",
         see=partial(see_native, normalisation=CHMV2),
     ),
-    case("dinov3-depth-linear", "last block", SMALLER, vit=PLAIN, head=NYU, layers="LAST", see=NATIVE),
+    case("dinov3-depth-linear", "last block", SIZES, vit=PLAIN, head=NYU, layers="LAST", see=NATIVE),
     case(
-        "dinov3-depth-linear", "four blocks with class tokens", SMALLER, vit=GATED, see=NATIVE,
+        "dinov3-depth-linear", "four blocks with class tokens", SIZES, vit=GATED, see=NATIVE,
         head={**NYU, "use_cls_token": True, "use_batchnorm": False},
     ),
 ]  # fmt: skip

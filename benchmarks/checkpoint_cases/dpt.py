@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import timm
 import torch
-from checkpoint_cases.case import Case, Map, Original, imported, scatter, spread
+from checkpoint_cases.case import Case, Map, Original, imported, noise, preprocessed, scatter, spread
 from timm.models.resnetv2 import ResNetV2
 from timm.models.vision_transformer_hybrid import StdConv2dSame
 from torch import nn
@@ -26,7 +26,7 @@ def depth(repository: Path, work: Path, backbone: str, size: tuple[int, int], sm
     dpt = imported(repository, "dpt.models")
     model = dpt.DPTDepthModel(**build(dpt, small), backbone=backbone, **options).eval()
     scatter(model)
-    spread(model.scratch.output_conv[4], partial(warm, model), *lively(options))
+    spread(model.scratch.output_conv[4], lambda: model(noise(384)), *lively(options))
     return Original(saved(model, work), partial(predict_depth, prepare(repository, size), model), model=model)
 
 
@@ -34,7 +34,7 @@ def labels(repository: Path, work: Path, backbone: str, small: bool) -> Original
     dpt = imported(repository, "dpt.models")
     model = dpt.DPTSegmentationModel(150, **build(dpt, small), backbone=backbone).eval()
     scatter(model)
-    spread(model.scratch.output_conv[4], partial(warm, model), 0.0, 3.0)
+    spread(model.scratch.output_conv[4], lambda: model(noise(384)), 0.0, 3.0)
     return Original(saved(model, work), partial(predict_labels, prepare(repository, (480, 480)), model), model=model)
 
 
@@ -85,11 +85,6 @@ def small_resnet() -> Any:
     return partial(timm.layers.HybridEmbed, backbone=resnet)
 
 
-def warm(model: nn.Module) -> None:
-    with torch.no_grad():
-        model(torch.randn(1, 3, 384, 384, generator=torch.Generator().manual_seed(1)))
-
-
 def saved(model: nn.Module, work: Path) -> Path:
     torch.save(model.state_dict(), work / "model.pt")
     return work / "model.pt"
@@ -98,23 +93,17 @@ def saved(model: nn.Module, work: Path) -> Path:
 def prepare(repository: Path, size: tuple[int, int]) -> Callable[[Path], tuple[torch.Tensor, tuple[int, int]]]:
     """The transforms of its run scripts."""
     transforms = imported(repository, "dpt.transforms")
-    resize = transforms.Resize(
-        size[1],
-        size[0],
-        resize_target=None,
-        keep_aspect_ratio=True,
-        ensure_multiple_of=32,
-        resize_method="minimal",
-        image_interpolation_method=cv2.INTER_CUBIC,
-    )
-    normalise = transforms.NormalizeImage(mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5])
 
     def read(path: Path) -> tuple[torch.Tensor, tuple[int, int]]:
         image = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB) / 255.0
-        sample = transforms.PrepareForNet()(normalise(resize({"image": image})))["image"]
-        return torch.from_numpy(sample)[None], image.shape[:2]
+        return resized(transforms, image, size), image.shape[:2]
 
     return read
+
+
+def resized(transforms: ModuleType, image: np.ndarray, size: tuple[int, int], *, keep: bool = True) -> torch.Tensor:
+    rule = {"keep_aspect_ratio": keep, "ensure_multiple_of": 32, "resize_method": "minimal"}
+    return preprocessed(transforms, image, [0.5] * 3, [0.5] * 3, width=size[1], height=size[0], **rule)
 
 
 @torch.no_grad()

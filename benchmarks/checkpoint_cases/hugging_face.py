@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from checkpoint_cases.case import Case, Map, Original, scatter, spread
+from checkpoint_cases.case import Case, Map, Original, noise, scatter, spread
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -99,8 +99,7 @@ def classes(_: Path, work: Path) -> Original:
 def liven(model: Any, last: Any, mean: float, std: float) -> None:
     scatter(model)
     side = (model.config.backbone_config or model.config).image_size
-    image = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(1))
-    spread(last, lambda: model(image), mean, std)
+    spread(last, lambda: model(noise(side)), mean, std)
 
 
 def saved(

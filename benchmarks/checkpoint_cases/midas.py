@@ -8,18 +8,15 @@ Besides the clone, --repositories needs that timm, which today's cannot stand in
 that makes the encoder by one that calls the same functions with small numbers.
 """
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import cv2
 import torch
-from checkpoint_cases.case import Case, Original, imported, scatter, spread
-from checkpoint_cases.dpt import predict_depth, saved
+from checkpoint_cases.case import Case, Original, code, imported, noise, scatter, spread
+from checkpoint_cases.dpt import predict_depth, resized, saved
 from torch import nn
 
 TIMM = "timm-0.6.13"
@@ -35,22 +32,6 @@ SMALL_BEIT = {
 }
 
 
-@contextmanager
-def timm_of_its_time(repositories: Path) -> Iterator[None]:
-    """`import timm` gives the old one; today's is back afterwards."""
-    todays = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "timm"}
-    for name in todays:
-        del sys.modules[name]
-    sys.path.insert(0, str(repositories / TIMM))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(repositories / TIMM))
-        for name in [name for name in sys.modules if name.partition(".")[0] == "timm"]:
-            del sys.modules[name]
-        sys.modules.update(todays)
-
-
 def make(repository: Path, work: Path, backbone: str, small: bool = False) -> Original:
     model = lively(repository, backbone, small)
     size = 512 if "512" in backbone else 256 if "256" in backbone else 384
@@ -59,13 +40,13 @@ def make(repository: Path, work: Path, backbone: str, small: bool = False) -> Or
 
 
 def lively(repository: Path, backbone: str, small: bool) -> nn.Module:
-    with timm_of_its_time(repository.parent):
+    with code(repository.parent / TIMM, "timm"):  # today's is back afterwards
         midas = imported(repository, "midas.dpt_depth")
         if small:
             midas._make_encoder = partial(small_beit, midas._make_encoder.__globals__, midas.forward_beit.__globals__)
         model = midas.DPTDepthModel(backbone=backbone, **({"features": 64} if small else {})).eval()
     scatter(model)
-    spread(model.scratch.output_conv[4], partial(warm, model, 256 if "256" in backbone else 384), 1.0, 0.5)
+    spread(model.scratch.output_conv[4], lambda: model(noise(256 if "256" in backbone else 384)), 1.0, 0.5)
     return model
 
 
@@ -81,30 +62,14 @@ def small_beit(
     return pretrained, blocks["_make_scratch"](widths, features)
 
 
-def warm(model: nn.Module, size: int) -> None:
-    with torch.no_grad():
-        model(torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1)))
-
-
 def prepare(repository: Path, size: int, square: bool) -> Callable[[Path], tuple[torch.Tensor, tuple[int, int]]]:
     """The transforms of its `load_model`, and the reading of its `utils.py`."""
     transforms: ModuleType = imported(repository, "midas.transforms")
     read_image = imported(repository, "utils").read_image
-    resize = transforms.Resize(
-        size,
-        size,
-        resize_target=None,
-        keep_aspect_ratio=not square,
-        ensure_multiple_of=32,
-        resize_method="minimal",
-        image_interpolation_method=cv2.INTER_CUBIC,
-    )
-    normalise = transforms.NormalizeImage(mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5])
 
     def read(path: Path) -> tuple[torch.Tensor, tuple[int, int]]:
         image = read_image(str(path))
-        sample = transforms.PrepareForNet()(normalise(resize({"image": image})))["image"]
-        return torch.from_numpy(sample)[None], image.shape[:2]
+        return resized(transforms, image, (size, size), keep=not square), image.shape[:2]
 
     return read
 

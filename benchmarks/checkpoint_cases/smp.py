@@ -7,7 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from checkpoint_cases.case import Case, Map, Original, scatter, spread
+from checkpoint_cases.case import Case, Map, Original, noise, scatter, spread
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,7 +19,7 @@ def make(repository: Path, work: Path, encoder: str, size: int, classes: int, fo
 
     model = smp.DPT(f"tu-{encoder}", encoder_weights=None, classes=classes, **options).eval()
     scatter(model)
-    spread(model.segmentation_head.head[4], partial(warm, model, size), 0.0, 3.0)
+    spread(model.segmentation_head.head[4], lambda: model(noise(size)), 0.0, 3.0)
     read = partial(prepare, model.encoder.model.pretrained_cfg, size)
     if folder:
         model.save_pretrained(work / "model")
@@ -29,11 +29,6 @@ def make(repository: Path, work: Path, encoder: str, size: int, classes: int, fo
         )
     torch.save(model.state_dict(), work / "model.pth")
     return Original(work / "model.pth", partial(predict, read, model), {"encoder": encoder}, model=model)
-
-
-@torch.no_grad()
-def warm(model: nn.Module, size: int) -> None:
-    model(torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1)))
 
 
 def prepare(card: dict[str, Any], size: int, path: Path) -> tuple[torch.Tensor, tuple[int, int]]:
