@@ -37,6 +37,8 @@ FAULTS = [
     (["a.pt", "--format", "onnx", "--image-size", "30,44"], "does not end in .onnx"),
     (["none/a.onnx", "--image-size", "30,44"], "its folder does not exist"),
     (["there.onnx", "--image-size", "30,44"], "there.onnx exists already; --overwrite replaces it"),
+    (["a.onnx", "--format", "pt2"], "does not end in .pt2"),
+    (["there.pt2", "--image-size", "30,44"], "there.pt2 exists already; --overwrite replaces it"),
     (["a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: needs no --flip and --crop"),
     (["a.onnx", "--image-size", "dynamic", "--crop", "kb"], "--crop: the window depends on the size"),
     ([*SIZED, "--precision", "int8"], "--precision int8 and --max-drop go"),
@@ -53,11 +55,13 @@ def test_faults_are_reported_before_the_checkpoint_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "there.onnx").touch()
+    there = {tmp_path / "there.onnx", tmp_path / "there.pt2"}
+    for file in there:
+        file.touch()
     monkeypatch.setattr("densevit.api.export_model.restore", lambda *given, **more: pytest.fail("it was read"))
     for options, fault in FAULTS:
         assert fault in shell.refused("export", "checkpoint", *options)
-    assert [file.name for file in tmp_path.iterdir()] == ["there.onnx"]
+    assert {*tmp_path.iterdir()} == there
 
 
 def test_sizes_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

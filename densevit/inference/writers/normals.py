@@ -5,10 +5,10 @@ import io
 import numpy as np
 
 from densevit.data.io.normals import Axes, Normals, change_axes, encode_exr, encode_normals
-from densevit.errors import ConfigError
 from densevit.inference.writers.base import DEPTH_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.normals import normals_of_map
+from densevit.utils.packages import require_packages
 
 
 class NormalsWriter(MapWriter):
@@ -67,10 +67,7 @@ class NormalsExr(NormalsWriter):
     suffix = ".normals.exr"
 
     def check(self, spec: HeadSpec) -> None:
-        try:
-            import OpenEXR  # noqa: F401
-        except ImportError:
-            raise ConfigError("format normals_exr: needs OpenEXR; run: pip install 'densevit[exr]'") from None
+        require_packages("OpenEXR", extra="exr")
 
     def encode(self, frame: PredictedMap) -> bytes:
         return encode_exr(self.normals(frame))

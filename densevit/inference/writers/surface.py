@@ -20,6 +20,7 @@ from densevit.ops.normals import normals_of_map
 from densevit.ops.segments import draw_segments, exclusive
 from densevit.reporting.html_page import render
 from densevit.utils.atomic_io import write_text
+from densevit.utils.packages import require_packages
 
 
 def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:
@@ -215,10 +216,7 @@ class MeshWriter(SurfaceWriter):
 
     def check(self, spec: HeadSpec) -> None:
         super().check(spec)
-        try:
-            import trimesh  # noqa: F401
-        except ImportError:
-            raise ConfigError(f"format {self.file_type}: needs trimesh; run: pip install 'densevit[mesh]'") from None
+        require_packages("trimesh", extra="mesh")
 
     def encode(self, frame: PredictedMap) -> bytes:
         import trimesh

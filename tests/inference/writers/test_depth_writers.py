@@ -10,11 +10,12 @@ import pytest
 import trimesh
 from PIL import Image
 
+from densevit.api.prediction import build_writer
 from densevit.data.io.readers import read_depth
 from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.camera import Intrinsics, Lens
-from densevit.inference.writers import DEPTH_FORMATS, MapWriter, PredictedMap
+from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 
 METRIC = HeadSpec(kind="metric", range=(1e-3, 10.0))
@@ -22,7 +23,7 @@ DISPARITY = HeadSpec(kind="disparity", unit="")
 
 
 def output(name: str, **options: object) -> MapWriter:
-    return DEPTH_FORMATS.check({"type": name, **options}, f"format {name}").build()
+    return build_writer(name, options)
 
 
 def frame(values: np.ndarray | None = None, spec: HeadSpec = METRIC) -> PredictedMap:
@@ -156,10 +157,16 @@ def test_wrong_options_are_named() -> None:
 OF_SEGMENTS = {"panoptic", "instances"}
 
 
-@pytest.mark.parametrize("name", sorted(k for k, v in DEPTH_FORMATS.components.items() if not OF_SEGMENTS & {*v.kinds}))
+FORMATS = {name for name, writer in DEPTH_FORMATS.components.items() if not OF_SEGMENTS & {*writer.kinds}}
+CLASSES = HeadSpec(kind="labels", unit="", classes=("wall", "floor", "box"))
+
+
+@pytest.mark.parametrize("name", sorted({*FORMATS, *LABEL_FORMATS.components}))
 def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
     spec = replace(METRIC, interval=Interval(level=0.9, depths=(1.0,), factors=(2.0,), images=8, data="rooms"))
     given = replace(frame(spec=spec), camera=Lens(fov=60), uncertainty=np.full((24, 31), 0.1, np.float32))
+    if name not in FORMATS:
+        given = replace(given, values=np.stack([given.values] * 3), spec=CLASSES)
     made = output(name)
     with pytest.raises(StorageError, match="its folder does not exist"):
         made.write(tmp_path / "none" / "a", given)

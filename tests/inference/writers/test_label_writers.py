@@ -9,10 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+from densevit.api.prediction import build_writer
 from densevit.data.labels.class_lists import read_classes
-from densevit.errors import ConfigError, DataError, StorageError
+from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import LABEL_FORMATS, MapWriter, PredictedMap
+from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import CLASSES, LEGEND
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.colors import BACKGROUND, usual_palette
@@ -24,7 +25,7 @@ IDS = np.array([[0, 1, 1, 2], [2, 2, 0, 1]])
 
 
 def output(name: str, **options: object) -> MapWriter:
-    return LABEL_FORMATS.check({"type": name, **options}, f"format {name}").build()
+    return build_writer(name, options)
 
 
 def frame(ids: np.ndarray = IDS, spec: HeadSpec = SPEC) -> PredictedMap:
@@ -113,18 +114,6 @@ def test_what_a_format_cannot_hold_is_refused() -> None:
         output("labels", palette=True).check(HeadSpec(kind="labels", classes=tuple(map(str, range(300)))))
     with pytest.raises(ConfigError, match="opacity: input should be less than or equal to 1"):
         output("overlay", opacity=2)
-
-
-@pytest.mark.parametrize("name", sorted(LABEL_FORMATS.components))
-def test_every_format_is_whole_or_absent(tmp_path: Path, name: str) -> None:
-    made = output(name)
-    with pytest.raises(StorageError, match="its folder does not exist"):
-        made.write(tmp_path / "none" / "a", frame())
-    made.write(tmp_path / "a", frame())
-    first = (tmp_path / "a").read_bytes()
-    made.write(tmp_path / "a", frame())
-    assert (tmp_path / "a").read_bytes() == first
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 KINDS = {"near": "metric", "far": "metric", "things": "labels"}

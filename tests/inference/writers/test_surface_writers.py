@@ -13,9 +13,10 @@ import pytest
 import trimesh
 from PIL import Image
 
+from densevit.api.prediction import build_writer
 from densevit.errors import ConfigError
 from densevit.inference.camera import Intrinsics
-from densevit.inference.writers import DEPTH_FORMATS, MapWriter, PredictedMap
+from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.geometry import backproject, pinhole
 
@@ -27,7 +28,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 def output(name: str, **options: object) -> MapWriter:
-    return DEPTH_FORMATS.check({"type": name, **options}, f"format {name}").build()
+    return build_writer(name, options)
 
 
 def frame(kind: str = "metric") -> PredictedMap:
