@@ -14,14 +14,13 @@ from densevit.builder.checkpoint import describe, is_ours, restore
 from densevit.config import plugins as plugin_files
 from densevit.errors import CheckpointError, ConfigError
 from densevit.inference.attention import compute_attention, write_attention_page
-from densevit.inference.backends.onnx_runtimes import resolve_device_and_precision
+from densevit.inference.backends.auto import resolve_device_and_precision
 from densevit.inference.camera import CameraNumbers, Lens, assumed_fov
 from densevit.inference.onnx.load import load_onnx
 from densevit.inference.onnx.metadata import as_text as onnx_as_text
 from densevit.inference.onnx.metadata import read_metadata
-from densevit.inference.predictor import Predictor
+from densevit.inference.predictor import Predictor, check_scales
 from densevit.inference.tiling import Tiling
-from densevit.inference.tta import check_scales
 from densevit.model_card import ModelCard
 from densevit.ops.crops import kb_box
 from densevit.utils.network import PACKAGED, PUBLISHED, is_address

@@ -151,7 +151,7 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
     try:
         opened = merged_checkpoint(opened)
         spec = parse_model(opened.model, opened.path, opened.resize, card=opened.card, encoder=encoder)
-        spec = spec.for_classes(table.names if table else ())
+        spec = spec if table is None else spec.for_classes(table.names)
         model = build_uninitialized(spec)
     except CheckpointError:
         raise

@@ -1,4 +1,7 @@
-"""A config becomes a plan: every component checked, then the data sets opened; no weights are allocated yet."""
+"""A config becomes a plan: every component checked, then the data sets opened; no weights are allocated yet.
+
+A plan also gives the card of the model: from which data it is trained, and from which weights.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,21 +13,23 @@ from typing import Any
 from torch import nn
 
 from densevit.builder.checkpoint import InitCheckpoint
-from densevit.builder.model import as_component
-from densevit.config import plugins
-from densevit.config.parser import Draft
+from densevit.builder.model import as_component, build_card
+from densevit.config import parser, plugins
+from densevit.config.parser import OBJECT, Draft
 from densevit.config.schema import Run
 from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.mix import Mix
 from densevit.data.loading.clips import Clips
 from densevit.data.loading.feature_cache import FeatureCache
-from densevit.data.sanity_checks import median_focal, output_problems
+from densevit.data.sanity_checks import fields_of_view, median_focal, output_problems
 from densevit.data.transforms.affine import Transform
 from densevit.data.transforms.photometric import compose
 from densevit.engine.logger import Trackers
 from densevit.engine.objective import TrainingObjective
 from densevit.errors import ConfigError, DataError
+from densevit.model_card import ModelCard
+from densevit.models.dense import DenseModel
 from densevit.models.lora import Lora
 from densevit.preprocess_config import PreprocessConfig
 from densevit.registries import REGISTRIES
@@ -149,7 +154,9 @@ def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
 
 def resolve_plan(draft: Draft) -> Plan:
     """Check a config that was read already. Raises ConfigError with every error at once, with file and line."""
-    run = replace(draft.run, plugins=plugins.load(draft.run.plugins, draft.folder))
+    run = draft.run
+    if run.plugins:
+        run = replace(run, plugins=plugins.load(run.plugins, draft.folder))
     objects = {key_path: as_component(key_path, value) for key_path, value in draft.objects.items()}
     checker = ComponentChecker(REGISTRIES, draft.problems, objects)
     try:
@@ -170,7 +177,9 @@ def resolve_plan(draft: Draft) -> Plan:
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
             checker.problems.append(f"model.heads.{name}: torch's modules need this name themselves; take another.")
-    for component in (objective.component, Clips, FeatureCache, Lora):  # no component where `objective` has problems
+    lora = (run.model.encoder or {}).get("lora")
+    used = {Clips: run.data.clip > 1, FeatureCache: run.data.cache_features, Lora: lora}
+    for component in (objective.component, *filter(used.get, used)):  # no component where `objective` has problems
         checker.problems += getattr(component, "incompatible", lambda run: ())(run)
     stored_model = init.info.model if init else {}
     conditioning = checker.resolved_conditioning(run, stored_model.get("conditioning", {}))
@@ -182,3 +191,41 @@ def resolve_plan(draft: Draft) -> Plan:
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, conditioning)
     return Plan(run, model, tasks, transforms, datasets, objective, init, draft.locate)
+
+
+def describe_data(data: Mapping[str, Any]) -> str:
+    """Return a data set in a line, for those who get the model: of the folder that it lies in only the last part.
+
+    >>> describe_data({"type": "folder", "root": "/home/me/garden", "split": "train", "depth_scale": 1000})
+    'folder garden, split train'
+    >>> describe_data({"type": "mix", "sources": [{"data": {"type": "nyu"}}, {"data": {"type": "vkitti2"}}]})
+    'nyu + vkitti2'
+    """
+    if "sources" in data:
+        return " + ".join(describe_data(source["data"]) for source in data["sources"])
+    root = Path(data["root"]).name if data.get("root") else ""
+    name = data.get("name") if data["type"] == OBJECT else f"{data['type']} {root}".strip()
+    return f"{name}, split {data['split']}" if data.get("split") else str(name)
+
+
+def training_card(plan: Plan, model: DenseModel) -> ModelCard:
+    """Return the card of the model of a plan, before it is trained."""
+    trained_on, palette = describe_data(plan.run.data.train), plan.train.palette
+    fov = fields_of_view(plan.train, on_corrupt=plan.run.data.on_corrupt)
+    if plan.init is None:
+        licence = model.encoder.licence
+        card = build_card(model, plan.model, trained_on=trained_on, palette=palette, licence=licence, fov=fov)
+    else:
+        init = plan.init.info
+        card = build_card(
+            model,
+            plan.model,
+            trained_on=trained_on,
+            palette=palette,
+            source="densevit, from " + init.source.removeprefix("densevit, from "),  # the first of several trainings
+            licence=init.licence,
+            multiple=init.multiple if init.resize == plan.model.resize else None,
+            fov=fov,
+        )
+    teachers = {teacher.name: teacher.licence for teacher in plan.train.teachers}
+    return replace(card, config=parser.to_dict(plan.run), teachers=teachers)

@@ -6,9 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from densevit.builder.card import training_card
 from densevit.builder.model import build_encoder, build_model
-from densevit.builder.plan import Plan
+from densevit.builder.plan import Plan, training_card
 from densevit.builder.tasks import best_score, build_task, depth_tasks
 from densevit.config.schema import Run
 from densevit.data.datasets.base import check_source_names, dataset_fingerprint

@@ -169,17 +169,15 @@ class CameraPolicy:
 
     def of_batch(
         self, camera: CameraNumbers | None, shape: tuple[int, ...], estimate: Callable[[], Sequence[float]]
-    ) -> Camera | None:
-        """Return the cameras of images: known, else the override, else estimated; None for a model that needs none.
-        Raises DataError if the model needs a focal length and estimates none, or it is no number of pixels above 0.
+    ) -> Camera:
+        """Return the cameras of images, for a model that needs them: known, else the override, else estimated. Raises
+        DataError if there is none and the model estimates none, or it is no number of pixels above 0.
 
         Args:
             camera: of all these images.
             shape: b, h and w of the images.
             estimate: by the model, the focal length of each image.
         """
-        if not self.card.needs_camera:
-            return None
         count, h, w = shape
         focal = self.of_size((h, w)) if camera is None else camera
         if focal is None and self.estimates:

@@ -99,8 +99,8 @@ def forward(
     inputs = uncalibrate_inputs(inputs, heads)
     predictions = (
         forward_once(
-            model, image, scale_preprocessing(config, scale, (h, w)), multiple, inputs, device, precision, mirrored,
-            kinds, heads,
+            model, image, config if scale == 1 else scale_preprocessing(config, scale, (h, w)), multiple, inputs,
+            device, precision, mirrored, kinds, heads,
         )
         for scale in scales
         for mirrored in (False, True)[: 1 + flip]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from densevit.data.io.readers import Rgb
 from densevit.inference.camera import CameraNumbers
 from densevit.inference.point_fit import PointFit, fit_to_points
-from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_card import ModelCard
 from densevit.model_inputs import ModelInputs, join_inputs
 from densevit.ops.points import MeasuredPoints, as_points, points_as_map, sample
 from densevit.ops.segments import segments_of
@@ -126,13 +126,3 @@ def batches_of(images: Iterable[ImageInput], size: int) -> Iterator[tuple[list[I
     for _, alike in groupby(images, lambda x: (x.image.shape, x.camera, [*x.inputs])):
         while batch := list(islice(alike, size)):
             yield batch, join_inputs([x.inputs for x in batch])
-
-
-def squeeze(values: Map, spec: HeadSpec) -> Map:
-    """Return the output for one image, k h w, without axes of length 1: h w, k h w, or k for the whole image. It is a
-    copy, because a view would keep its whole batch in memory."""
-    if len(values) == 1:
-        fills_base = values.base is not None and values.base.size == values.size
-        only: Map = values[0]
-        return only if fills_base else only.copy()
-    return values[:, 0, 0].copy() if spec.output_kind.image_level else values.copy()

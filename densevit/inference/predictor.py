@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -16,14 +17,13 @@ from torch import Tensor, nn
 from densevit.data.io.readers import ImageLike, Rgb, as_rgb, is_batch, stack
 from densevit.errors import ConfigError, DataError
 from densevit.inference.backends import auto
-from densevit.inference.backends.onnx_runtimes import RuntimeName, resolve_device_and_precision
+from densevit.inference.backends.onnx_runtimes import RuntimeName
 from densevit.inference.camera import CameraNumbers, CameraPolicy, Lens
 from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.hub_mixin import HubMixin
-from densevit.inference.image_input import ImageInput, Map, batches_of, squeeze
+from densevit.inference.image_input import ImageInput, Map, batches_of
 from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, join_maps, predict_box
-from densevit.inference.tta import check_scales
-from densevit.model_card import ModelCard
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import NO_INPUTS, ModelInputs, take_inputs
 from densevit.output_kinds import argmax_or_ignore
 from densevit.reporting.figures import PredictedArray
@@ -31,6 +31,7 @@ from densevit.structures import Box
 from densevit.utils.device import Pending, download, gpu_products, read_pending, upload
 from densevit.utils.device import cast_weights as cast_in_place
 
+MAX_SCALE = 8
 CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "camera", "assumed_fov", "tiling", "runtime")
 
 
@@ -76,7 +77,7 @@ class Predictor(HubMixin):
         """
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
-        self.device, self.precision = resolve_device_and_precision(runtime, device, precision, compiled=compile)
+        self.device, self.precision = auto.resolve_device_and_precision(runtime, device, precision, compiled=compile)
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
         self.cameras = CameraPolicy(card, camera)
@@ -319,10 +320,10 @@ class Predictor(HubMixin):
         self, images: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs, numbers: CameraNumbers | None = None
     ) -> ModelInputs:
         """Return the inputs with the cameras of the images, where predictions depend on them; see `CameraPolicy`."""
-        if "camera" in inputs:
+        if "camera" in inputs or not self.card.needs_camera:
             return inputs
         camera = self.cameras.of_batch(numbers, images.shape[:3], partial(self.estimate_cameras, images))
-        return inputs if camera is None else {**inputs, "camera": camera.values}
+        return {**inputs, "camera": camera.values}
 
     def estimate_camera(self, image: ImageLike) -> float:
         """Return the focal length in pixels of an image, as the model's head for it estimates; whatever `cameras` say.
@@ -344,3 +345,21 @@ class Predictor(HubMixin):
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.
         there = torch.device("cpu") if self.card.resize.round_to_uint8 else self.device
         return upload(torch.from_numpy(images), there).permute(0, 3, 1, 2).float().div_(255)
+
+
+def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
+    """Raise DataError: none, or not all between 0 and 8."""
+    zooms = tuple(scales)
+    if not zooms or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in zooms):
+        raise DataError(f"scales are {zooms}; they are one or more numbers over 0 and up to {MAX_SCALE}, 1 among them.")
+    return zooms
+
+
+def squeeze(values: Map, spec: HeadSpec) -> Map:
+    """Return the output for one image, k h w, without axes of length 1: h w, k h w, or k for the whole image. It is a
+    copy, because a view would keep its whole batch in memory."""
+    if len(values) == 1:
+        fills_base = values.base is not None and values.base.size == values.size
+        only: Map = values[0]
+        return only if fills_base else only.copy()
+    return values[:, 0, 0].copy() if spec.output_kind.image_level else values.copy()

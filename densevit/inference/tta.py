@@ -5,30 +5,19 @@ b images, h x w pixels, k numbers per pixel; sizes are (h, w).
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from numbers import Real
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.errors import DataError
 from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, join_inputs
 from densevit.ops.resize import is_image_level
 from densevit.output_kinds import OutputKind
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Box, Size
 
-MAX_SCALE = 8
 Outputs = dict[str, Float[Tensor, "b _ _ _"]]
 """Predictions by head."""
-
-
-def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
-    """Raise DataError: none, or not all between 0 and 8."""
-    zooms = tuple(scales)
-    if not zooms or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in zooms):
-        raise DataError(f"scales are {zooms}; they are one or more numbers over 0 and up to {MAX_SCALE}, 1 among them.")
-    return zooms
 
 
 def scale_preprocessing(config: PreprocessConfig, scale: float, size: Size) -> PreprocessConfig:
@@ -36,8 +25,6 @@ def scale_preprocessing(config: PreprocessConfig, scale: float, size: Size) -> P
 
     A sliding window keeps its size.
     """
-    if scale == 1:
-        return config
     h, w = size if config.mode == "native" or config.size is None else config.size
     enlarged = (max(1, round(h * scale)), max(1, round(w * scale)))
     return replace(config, mode="fixed" if config.mode == "native" else config.mode, size=enlarged)

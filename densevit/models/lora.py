@@ -49,7 +49,7 @@ class Lora:
     @staticmethod
     def incompatible(run: Run) -> Iterator[str]:
         """Yield what in a run is incompatible with low-rank updates."""
-        if run.model.freeze_encoder and (run.model.encoder or {}).get("lora"):
+        if run.model.freeze_encoder:
             yield "model.freeze_encoder: model.encoder.lora freezes the encoder itself, and trains its updates."
 
     @property

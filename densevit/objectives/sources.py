@@ -107,7 +107,7 @@ def source_policies(
     source teaches."""
     problems = list(misplaced(sources, run))
     truths = {source.name: found_truths(source) for source in sources}
-    classes = {name: task_class(task.task) for name, task in tasks.items() if sources}
+    classes = {name: task_class(task.task) for name, task in tasks.items()}
     required = {
         name: task.ground_truth_kinds([loss.build() for _, loss in tasks[name].losses])
         for name, task in classes.items()

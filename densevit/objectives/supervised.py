@@ -84,7 +84,7 @@ class Supervised(TrainingObjective):
         run, tasks = setup.run, setup.tasks
         self.loss_weighting = LOSS_WEIGHTINGS[loss_weighting](list(tasks))
         sources = setup.data["train"].sources if setup.data else ()
-        policies = source_policies(run, setup.task_specs, sources, needs_truth=self.needs_truth)
+        policies = source_policies(run, setup.task_specs, sources, needs_truth=self.needs_truth) if sources else {}
         self.router = SourceRouter(policies, tasks) if policies else None
         unlabelled = self.router.unlabelled if self.router else None
         self.teacher = ConsistencyTeacher(unlabelled) if unlabelled else None
@@ -112,7 +112,8 @@ class Supervised(TrainingObjective):
         sources = data["train"].sources
         if aligned := run.objective.get("align_features"):
             check_source_names("objective.align_features", aligned.get("sources", ()), sources)
-        source_policies(run, tasks, sources, needs_truth=cls.needs_truth)
+        if sources:
+            source_policies(run, tasks, sources, needs_truth=cls.needs_truth)
 
     def attach(self, runtime: Runtime) -> None:
         super().attach(runtime)

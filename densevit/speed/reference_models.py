@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from densevit.builder.checkpoint import parse_model, restore
 from densevit.builder.model import build_card, build_model
 from densevit.errors import ConfigError
-from densevit.inference.backends.onnx_runtimes import RUNTIMES, OnnxRuntime, Runtime, resolve_device_and_precision
+from densevit.inference.backends.auto import resolve_device_and_precision
+from densevit.inference.backends.onnx_runtimes import RUNTIMES, OnnxRuntime, Runtime
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.preprocess_config import PreprocessConfig

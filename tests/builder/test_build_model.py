@@ -9,10 +9,9 @@ import torch
 from small import small_config
 from torch import nn
 
-from densevit.builder.card import describe_data
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_model
-from densevit.builder.plan import load_plan
+from densevit.builder.plan import describe_data, load_plan
 from densevit.builder.sanity_checks import run_sanity_checks
 from densevit.builder.training import build_trainer
 from densevit.cli.main import main

@@ -78,11 +78,11 @@ class Clips:
     def incompatible(run: Run) -> Iterator[str]:
         """Yield what in a run is incompatible with its clips."""
         clip = run.data.clip
-        if clip > 1 and run.batch_size % (clip * run.grad_accum_steps):
+        if run.batch_size % (clip * run.grad_accum_steps):
             micro = "" if run.grad_accum_steps == 1 else f" in each of {run.grad_accum_steps} micro-batches"
             yield f"data.clip: {run.batch_size} images a step hold no whole clips of {clip}{micro}."
         for i, source in enumerate(run.data.train.get("sources") or ()):
-            if clip > 1 and isinstance(source, Mapping) and source.get("cutmix"):
+            if isinstance(source, Mapping) and source.get("cutmix"):
                 yield f"data.train.sources.{i}.cutmix: pastes a still image into a clip; leave it or data.clip out."
 
     def __len__(self) -> int:

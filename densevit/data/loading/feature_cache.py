@@ -54,8 +54,6 @@ class FeatureCache:
     @staticmethod
     def incompatible(run: Run) -> Iterator[str]:
         """Yield what in a run is incompatible with cached features."""
-        if run.data.cache_features is None:
-            return
         if (run.model.encoder or {}).get("lora"):
             yield "data.cache_features: model.encoder.lora changes what the encoder gives; leave one of them out."
         elif not run.model.freeze_encoder:

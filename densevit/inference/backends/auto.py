@@ -21,8 +21,8 @@ from densevit.inference.backends.onednn import prepack
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule, Sizes, call_network
 from densevit.model_inputs import NO_INPUTS, ModelInputs
 from densevit.structures import Size
-from densevit.utils.device import Precision
-from densevit.utils.packages import is_installed
+from densevit.utils.device import Precision, choose_device, resolve
+from densevit.utils.packages import is_installed, require_packages
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,39 @@ def candidate(device: torch.device, precision: Precision) -> str | None:
         if device.type == "cpu" and precision in cost.share and all(map(is_installed, RUNTIMES[name].needs))
     ]
     return min(usable, key=lambda name: COSTS[name].share[precision], default=None)
+
+
+def resolve_device_and_precision(
+    name: str, device: str | torch.device, precision: str, *, compiled: bool = False
+) -> tuple[torch.device, Precision]:
+    """Return the device and precision of a runtime, with `auto` resolved; the runtime `auto` has those of torch. Raises
+    ConfigError: no such runtime, or it is not installed, or not for this device or precision."""
+    if precision == "int8":
+        raise ConfigError(
+            "precision: int8 needs calibration and a budget, so it is a file of its own. "
+            "`densevit export CHECKPOINT --precision int8 --max-drop d1=0.005 --data ... --image-size dynamic "
+            "--output int8.onnx` writes it; then give int8.onnx in place of the checkpoint."
+        )
+    if name in ("torch", "auto", "cuda_graphs"):
+        resolved_device = choose_device(device)
+        if name == "cuda_graphs" and resolved_device.type != "cuda":
+            raise ConfigError(f"runtime: cuda_graphs is for NVIDIA GPUs, not for '{resolved_device}'; take torch.")
+        return resolved_device, resolve(precision, resolved_device)
+    if name not in RUNTIMES:
+        raise ConfigError(f"runtime: no '{name}'; choose one of torch, {', '.join(RUNTIMES)}, cuda_graphs, auto.")
+    if compiled:
+        raise ConfigError(f"runtime: {name} computes in place of torch; leave out `compile`.")
+    resolved_device = choose_device("cpu" if device == "auto" else device)
+    if resolved_device.type != "cpu":
+        raise ConfigError(f"runtime: {name} computes on the CPU, not on '{resolved_device}'.")
+    supported = RUNTIMES[name].precisions
+    resolved = resolve(precision, resolved_device)
+    if precision == "auto" and resolved not in supported:
+        resolved = supported[0]
+    if resolved not in supported:
+        raise ConfigError(f"runtime: {name} computes in {', '.join(supported)}, not in {resolved}.")
+    require_packages(*RUNTIMES[name].needs, extra=name)
+    return resolved_device, resolved
 
 
 def network_for(

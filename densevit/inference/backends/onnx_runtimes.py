@@ -22,14 +22,13 @@ from jaxtyping import Float, Num
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from densevit.errors import ConfigError, StorageError
+from densevit.errors import StorageError
 from densevit.inference.backends.onednn import prepack
 from densevit.inference.onnx.graph import NamedOutputs, save_graph
 from densevit.model_inputs import NO_INPUTS, ModelInputs
 from densevit.structures import Size
 from densevit.utils.atomic_io import atomic_folder, make_folder, remove_stale_temporaries, user_cache
-from densevit.utils.device import Precision, choose_device, resolve
-from densevit.utils.packages import require_packages
+from densevit.utils.device import Precision
 from densevit.weights.fingerprint import model_fingerprint, versions
 
 log = logging.getLogger(__name__)
@@ -93,39 +92,6 @@ class OnnxRuntime(Runtime):
 
 
 RUNTIMES: dict[str, Runtime] = {"openvino": OpenVino(), "onnxruntime": OnnxRuntime()}
-
-
-def resolve_device_and_precision(
-    name: str, device: str | torch.device, precision: str, *, compiled: bool = False
-) -> tuple[torch.device, Precision]:
-    """Return the device and precision of a runtime, with `auto` resolved; the runtime `auto` has those of torch. Raises
-    ConfigError: no such runtime, or it is not installed, or not for this device or precision."""
-    if precision == "int8":
-        raise ConfigError(
-            "precision: int8 needs calibration and a budget, so it is a file of its own. "
-            "`densevit export CHECKPOINT --precision int8 --max-drop d1=0.005 --data ... --image-size dynamic "
-            "--output int8.onnx` writes it; then give int8.onnx in place of the checkpoint."
-        )
-    if name in ("torch", "auto", "cuda_graphs"):
-        resolved_device = choose_device(device)
-        if name == "cuda_graphs" and resolved_device.type != "cuda":
-            raise ConfigError(f"runtime: cuda_graphs is for NVIDIA GPUs, not for '{resolved_device}'; take torch.")
-        return resolved_device, resolve(precision, resolved_device)
-    if name not in RUNTIMES:
-        raise ConfigError(f"runtime: no '{name}'; choose one of torch, {', '.join(RUNTIMES)}, cuda_graphs, auto.")
-    if compiled:
-        raise ConfigError(f"runtime: {name} computes in place of torch; leave out `compile`.")
-    resolved_device = choose_device("cpu" if device == "auto" else device)
-    if resolved_device.type != "cpu":
-        raise ConfigError(f"runtime: {name} computes on the CPU, not on '{resolved_device}'.")
-    supported = RUNTIMES[name].precisions
-    resolved = resolve(precision, resolved_device)
-    if precision == "auto" and resolved not in supported:
-        resolved = supported[0]
-    if resolved not in supported:
-        raise ConfigError(f"runtime: {name} computes in {', '.join(supported)}, not in {resolved}.")
-    require_packages(*RUNTIMES[name].needs, extra=name)
-    return resolved_device, resolved
 
 
 def call_network(model: nn.Module, image: Tensor, inputs: ModelInputs, output_size: Size | None) -> dict[str, Tensor]:

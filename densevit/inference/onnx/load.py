@@ -13,12 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError, ConfigError, DataError
-from densevit.inference.backends.onnx_runtimes import (
-    RUNTIMES,
-    ConvertedNetwork,
-    Run,
-    resolve_device_and_precision,
-)
+from densevit.inference.backends.auto import resolve_device_and_precision
+from densevit.inference.backends.onnx_runtimes import RUNTIMES, ConvertedNetwork, Run
 from densevit.inference.onnx.graph import INPUT
 from densevit.inference.onnx.metadata import metadata_of, open_graph
 from densevit.inference.predictor import Predictor

@@ -13,7 +13,7 @@ from toy_models import SMALL_DPT, fp32, toy_network
 
 from densevit import api
 from densevit.errors import ConfigError
-from densevit.inference.backends import onnx_runtimes
+from densevit.inference.backends import auto, onnx_runtimes
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule
 from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import settings
@@ -130,7 +130,7 @@ def test_what_does_not_go_together_is_refused(known: tuple[DenseModel, ModelCard
 
 def test_an_unknown_program_is_refused() -> None:
     with pytest.raises(ConfigError, match="choose one of torch, openvino, onnxruntime"):
-        onnx_runtimes.resolve_device_and_precision("tensorrt", "auto", "auto")
+        auto.resolve_device_and_precision("tensorrt", "auto", "auto")
 
 
 def test_a_missing_program_is_told_before_the_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

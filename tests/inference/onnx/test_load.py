@@ -125,9 +125,7 @@ def test_a_file_that_does_not_open_in_bf16_is_computed_in_fp32_unless_bf16_was_a
             raise RuntimeError("No suitable implementations")
         return opened(path, precision)
 
-    monkeypatch.setattr(
-        "densevit.inference.backends.onnx_runtimes.resolve", lambda asked, _: asked.replace("auto", "bf16")
-    )
+    monkeypatch.setattr("densevit.inference.backends.auto.resolve", lambda asked, _: asked.replace("auto", "bf16"))
     monkeypatch.setattr(RUNTIMES["openvino"], "open", no_bf16)
     assert densevit.load(files / "two.onnx", runtime="openvino").precision == "fp32"
     with pytest.raises(CheckpointError, match="No suitable implementations"):
