@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.motorcycle import Motorcycle
@@ -14,6 +15,11 @@ from densevit.structures import Sample
 @cache
 def photo() -> Sample:
     return Motorcycle().read(0)
+
+
+def small() -> Image.Image:
+    """60 x 90 pixels of the photograph."""
+    return Image.fromarray(photo().image[100:160, 200:290])
 
 
 def sample(name: str, height: int = 480, width: int = 640, shift: int = 0) -> Sample:

@@ -63,6 +63,11 @@ def config_with_loss(folder: Path, plugin: str, *losses: str) -> list[str]:
     return [str(small_config(folder)), f"plugins=[{folder / 'plugin.py'}]", f"tasks.depth.losses=[{types}]"]
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return all files below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
 def add_cameras(folder: Path, zoom: float = 1.0) -> None:
     """Each image gets a camera of its own."""
     cameras = {f"{i:03d}": {"fx": f * zoom, "fy": f * zoom, "cx": 39.5, "cy": 29.5} for i, f in enumerate(FOCALS)}

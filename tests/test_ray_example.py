@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from small import small_config
+from small import contents, small_config
 
 from densevit.cli.main import main
 
@@ -40,10 +40,6 @@ def ray_export(run: Path, output: Path, *words: str) -> subprocess.CompletedProc
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 def test_folders_and_archives_become_the_files_of_export_depth(run: Path) -> None:
     options = ["--formats", "png16,color", "--fov", "60", "--batch-size", "2"]
     done = ray_export(run, run / "theirs", str(run / "photos"), *options, "--actors", "2", "--cpus", "0.5")
@@ -51,7 +47,7 @@ def test_folders_and_archives_become_the_files_of_export_depth(run: Path) -> Non
     assert "1 of 7 images failed" in done.stderr and "damaged.jpg" in (run / "theirs/failed.json").read_text()
     fixed = ["--device", "cpu", "--precision", "fp32", "--output", str(run / "ours")]
     assert main(["predict", str(run / "run"), str(run / "photos"), *fixed, *options]) == 3
-    ours, theirs = files(run / "ours"), files(run / "theirs")
+    ours, theirs = contents(run / "ours"), contents(run / "theirs")
     assert len(ours) == 2 * 6 + 3
     assert ours == theirs
     (run / "theirs/000.png").unlink()
@@ -73,10 +69,10 @@ def test_parquet_of_bytes_and_of_hugging_face_images(run: Path) -> None:
     assert done.returncode == 3, done.stderr
     (failed,) = json.loads((run / "maps/failed.json").read_text())["failed"]
     assert failed["image"] == "none.jpg"
-    whole = files(run / "maps")
+    whole = contents(run / "maps")
     (run / f"maps/kitchen/{paths[0].stem}.png").unlink()
     again = ray_export(run, run / "maps", str(run / "tables"), "--parquet", "image", "--name", "file", "--resume")
-    assert "2 were already there" in again.stdout and files(run / "maps") == whole
+    assert "2 were already there" in again.stdout and contents(run / "maps") == whole
     fixed = ["--device", "cpu", "--precision", "fp32", "--output", str(run / "plain")]
     assert main(["predict", str(run / "run"), *map(str, paths), *fixed]) == 0
     for path in paths:

@@ -21,7 +21,7 @@ from layouts.encoders import png
 from PIL import Image
 from scorecard import zoo
 from shell import Shell
-from small import small_config
+from small import contents, small_config
 from toy_models import toy_predictor
 
 from densevit.cli.main import main
@@ -30,10 +30,9 @@ from densevit.data.io.readers import read_depth
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.predictions import SavedMaps
 from densevit.data.prepare.fetch import unpack
-from densevit.data.transforms.affine import Transform
+from densevit.data.transforms.photometric import compose
 from densevit.errors import DataError
 from densevit.preprocess_config import PreprocessConfig
-from densevit.structures import Sample
 
 MODEL = Path(__file__).parent / "golden/schema-1/model.safetensors"
 
@@ -126,11 +125,6 @@ def test_an_image_size_that_no_patches_fill_is_padded(tmp_path: Path) -> None:
     assert main(["train", str(small_config(tmp_path)), "model.encoder.image_size=65", "steps=1"]) == 0
 
 
-class Still(Transform):
-    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        return sample
-
-
 def open_folder(root: Path, **options: object) -> Dataset:
     return opened("folder", root, **{"require_depth": False, **options})
 
@@ -139,7 +133,7 @@ def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) 
     folder = zoo.fill(tmp_path / "images", readable=True)
     data, predictor = open_folder(tmp_path), toy_predictor()
     assert len(data) == 18
-    training = TrainLoader(data, Still(), seed=0, batch_size=1)
+    training = TrainLoader(data, compose([]), seed=0, batch_size=1)
     trained = {batch.names[0]: batch.to(CPU).image for batch, _ in zip(training, range(18), strict=False)}
     evaluated = {
         name: batch.to(CPU).image[i] for batch in EvalLoader(data, batch_size=4) for i, name in enumerate(batch.names)
@@ -262,10 +256,6 @@ def pictures(root: Path) -> Path:
     whole = (root / "d.png").read_bytes()
     (root / "d.png").write_bytes(whole[: len(whole) // 2])
     return root
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.slow

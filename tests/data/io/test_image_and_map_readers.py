@@ -11,17 +11,13 @@ import numpy as np
 import pytest
 from layouts.encoders import DEPTH_WRITERS, png
 from orientations import TURNS, oriented
-from photo_samples import photo, sample
+from photo_samples import photo, sample, small
 from PIL import Image, PngImagePlugin
 from scorecard import fuzzing
 
 from densevit.data.io.readers import image_size, read_depth, read_image, read_labels
 from densevit.data.io.writers import encode, encode_depth, encode_pfm
 from densevit.errors import DataError
-
-
-def small() -> Image.Image:
-    return Image.fromarray(photo().image[100:160, 200:290])
 
 
 def small_depth() -> np.ndarray:

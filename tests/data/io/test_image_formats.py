@@ -11,17 +11,13 @@ import cv2
 import numpy as np
 import pytest
 from orientations import oriented
-from photo_samples import photo
+from photo_samples import small
 from PIL import Image, features
 
 from densevit.data.io import images
 from densevit.data.io.images import OTHER_IMAGE_SUFFIXES, SUFFIX_FORMATS
 from densevit.data.io.readers import image_size, read_depth, read_image, read_labels
 from densevit.errors import DataError
-
-
-def small() -> Image.Image:
-    return Image.fromarray(photo().image[100:160, 200:290])
 
 
 def save_heic(picture: Image.Image, path: Path, **options: Any) -> None:

@@ -22,6 +22,7 @@ from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.sampler import InfiniteBatchSampler
 from densevit.data.loading.workers import auto_workers
 from densevit.data.transforms.affine import Transform
+from densevit.data.transforms.photometric import compose
 from densevit.errors import DataError
 from densevit.structures import Batch, Sample
 
@@ -72,6 +73,9 @@ class Deaf(Numbered):
         return sample
 
 
+STILL = compose([])
+
+
 class Noise(Transform):
     """Draws from the generator, so that a batch shows its randomness."""
 
@@ -79,13 +83,8 @@ class Noise(Transform):
         return replace(sample, image=rng.integers(0, 256, sample.image.shape, np.uint8))
 
 
-class Still(Transform):
-    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        return sample
-
-
 def stream(dataset: Dataset | None = None, transform: Transform | None = None, **options: Any) -> TrainLoader:
-    return TrainLoader(dataset or Numbered(10), transform or Still(), **({"seed": 0, "batch_size": 2} | options))
+    return TrainLoader(dataset or Numbered(10), transform or STILL, **({"seed": 0, "batch_size": 2} | options))
 
 
 def take(count: int, dataset: Dataset | None = None, transform: Transform | None = None, **options: Any) -> list[Batch]:
@@ -139,7 +138,7 @@ def test_an_unreadable_sample_is_named_in_the_first_line(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_skipped_sample_is_replaced_by_the_next_in_order_and_counted(workers: int) -> None:
-    clean = take(5, transform=Still())
+    clean = take(5, transform=STILL)
     bad = Numbered(10, bad=(6,))
     loader = stream(bad, batch_size=4, workers=workers, on_corrupt="skip", max_corrupt_fraction=0.1)
     batches = list(islice(loader, 5))
@@ -200,12 +199,12 @@ def test_a_stuck_worker_is_an_error_within_the_timeout_and_leaves_no_orphan() ->
 
 
 def test_workers_leave_signals_to_the_parent() -> None:
-    batches = take(5, Deadly(10, "terminated"), Still(), workers=2)
+    batches = take(5, Deadly(10, "terminated"), STILL, workers=2)
     assert 3 in sum((b.indices for b in batches), ())
 
 
 def test_workers_ignore_signals_and_are_born_with_them_blocked() -> None:
-    (batch,) = take(1, Deaf(10), Still(), workers=1)
+    (batch,) = take(1, Deaf(10), STILL, workers=1)
     assert (batch.image[:, :, 0, :4] == 255).all()
 
 

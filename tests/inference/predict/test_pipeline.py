@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from small import contents
 from torch import Tensor
 from toy_models import toy_predictor as predictor
 
@@ -55,10 +56,6 @@ def before_each_image(predictor: Predictor, action: Callable[[Tensor], object]) 
 
     predictor.model.forward = model
     return predictor
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def test_images_of_one_size_share_a_pass_wherever_they_are_in_their_group(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from films import frame, write_film, write_frames
+from small import contents
 from torch import Tensor, nn
 from toy_models import toy_predictor
 
@@ -68,10 +69,6 @@ def plan(source: Path | str, output: Path, *formats: str, **options: Any) -> Cli
 
 def export_clips(predictor: Predictor, plan: ClipPlan, **options: Any) -> Summary:
     return ClipExporter(predictor, plan, **options).export()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def test_every_format_holds_the_maps_of_a_film(film: Path, tmp_path: Path) -> None:

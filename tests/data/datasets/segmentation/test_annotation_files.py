@@ -324,6 +324,16 @@ def twice(tree: Any) -> None:
         tree[part].append(tree[part][0] | {key: 5})
 
 
+def changed_coco(folder: Path, change: Callable[[Any], object]) -> Path:
+    """A file of one square, changed, with a byte order mark."""
+    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
+    root = coco(folder, [square], "a_val2017")
+    path = root / "annotations/a_val2017.json"
+    change(tree := json.loads(path.read_text()))
+    path.write_text("\ufeff" + json.dumps(tree), encoding="utf-8")
+    return root
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -343,25 +353,15 @@ def twice(tree: Any) -> None:
     ],
 )
 def test_a_wrong_coco_file_is_one_sentence(tmp_path: Path, change: Callable[[Any], object], message: str) -> None:
-    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
-    root = coco(tmp_path, [square], "a_val2017")
-    path = root / "annotations/a_val2017.json"
-    tree = json.loads(path.read_text())
-    change(tree)
-    path.write_text(json.dumps(tree))
+    root = changed_coco(tmp_path, change)
     with pytest.raises(DataError, match=message):
         opened("coco", root, annotations="annotations/a_val2017.json").read(0)
 
 
 @pytest.mark.parametrize("name", ["train/{}", "https://x.org/up/{}", "/data/up/{}", "C:\\data\\{}", "../up/{}"])
 def test_coco_images_are_found_without_the_address_before_their_names(tmp_path: Path, name: str) -> None:
-    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
-    root = coco(tmp_path, [square], "a_val2017")
-    path = root / "annotations/a_val2017.json"
-    tree = json.loads(path.read_text())
-    tree["images"][0]["file_name"] = name.format(tree["images"][0]["file_name"])
-    path.write_text("\ufeff" + json.dumps(tree), encoding="utf-8")
-    data = opened("coco", root)
+    image = name.format("000000000139.jpg")
+    data = opened("coco", changed_coco(tmp_path, lambda tree: tree["images"][0].update(file_name=image)))
     assert list(data.names) == ["000000000139"] and (data.read(0).labels == 1).sum() == 400
 
 
