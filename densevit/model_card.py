@@ -103,6 +103,7 @@ class ModelCard:
     model: Mapping[str, Any] = field(default_factory=dict)  # the resolved `model` section of the config
     config: Mapping[str, Any] = field(default_factory=dict)  # the resolved training config; empty if unknown
     trained_on: str = ""
+    limitations: str = ""  # in sentences: what not to expect of it, and what to take there
     fov: tuple[float, float] | None = None  # horizontal fields of view of the training images, in degrees
     scores: Mapping[str, float] = field(default_factory=dict)
     base: Mapping[str, Any] = field(default_factory=dict)  # of an adapter: where its encoder's weights are, and which

@@ -4,10 +4,15 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from densevit.utils.network import PUBLISHED
 from densevit.weights import checkpoint
 from densevit.weights.hub import PACKAGED_FOLDER
 
 LIMIT = 8_000_000  # bytes
+LIMITATIONS = (
+    "It is small and does not replace published weights. Expect the coarse shape of a room; for photos take published "
+    f"weights: densevit app {PUBLISHED}"
+)
 
 
 def main() -> None:
@@ -25,6 +30,7 @@ def pack(run: str, output: Path) -> None:
         source="densevit, recipe multitask/room_model, from scratch",
         licence="Apache-2.0",
         trained_on="rendered rooms alone (prepare_rooms.py --variety wide)",
+        limitations=LIMITATIONS,
         config={},  # names folders of the machine; the recipe is part of the package
         scores=manifest.scores,
     )

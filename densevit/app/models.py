@@ -21,7 +21,6 @@ from densevit.inference.writers.surface import Viewer
 from densevit.model_card import HeadSpec
 from densevit.ops.segments import PanopticPrediction, SegmentPrediction, exclusive
 from densevit.output_kinds import DEPTH_KINDS
-from densevit.utils.network import PACKAGED, PUBLISHED
 
 ASSUMED_DEPTH = (1.0, 3.0)  # metres of the near and far end of maps without unit, until the visitor changes them
 ATTENTION_SIDE = 768  # pixels
@@ -71,16 +70,13 @@ class AppModel:
         return {name: spec for name, spec in self.predictor.card.outputs.items() if not spec.output_kind.auxiliary}
 
     def about(self) -> list[str]:
-        """Return what the model is, in two lines: outputs, size and origin; data, licence, and limits of the packaged
-        one."""
+        """Return what the model is, in two lines: outputs, size and origin; data, licence and limitations."""
         card = self.predictor.card
         heads = ", ".join(spec.output_kind.meaning for spec in self.heads.values())
         parameters = sum(p.numel() for p in self.predictor.model.parameters())
         size = f", {parameters / 1e6:.1f} million parameters" if parameters else ""
-        better = f" Expect the coarse shape of a room; for photos take published weights: densevit app {PUBLISHED}"
-        limits = better if self.name == PACKAGED else ""
-        trained = f"Trained on {card.trained_on or 'unknown data'}; licence: {card.licence}.{limits}"
-        return [f"{self.name}: {heads}{size}; {card.source}.", trained]
+        trained = f"Trained on {card.trained_on or 'unknown data'}; licence: {card.licence}. {card.limitations}"
+        return [f"{self.name}: {heads}{size}; {card.source}.", trained.rstrip()]
 
     def head(self, wanted: str, kinds: Sequence[str] = ()) -> str | None:
         """Return the wanted head, else `depth`, else the first; of these kinds, if any are given."""

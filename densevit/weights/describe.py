@@ -114,6 +114,8 @@ def _ours(facts: Description) -> Iterator[str]:
     for name, licence in card.teachers.items():
         yield _row("teacher", f"{name}, licence {licence}")
     yield _row("trained on", card.trained_on or "not recorded")
+    if card.limitations:
+        yield _row("limitations", card.limitations)
     if "step" in facts:
         yield _row("step", f"{facts['step']}, {facts['samples']} images seen")
     yield _row("scores", ", ".join(f"{key} {value:.4g}" for key, value in card.scores.items()) or "not recorded")

@@ -208,7 +208,8 @@ def readme(card: ModelCard) -> str:
         f"---\n{yaml.safe_dump(top, sort_keys=False)}---\n\n# A densevit model\n\n"
         '```python\nimport densevit\n\npredict = densevit.load("hf:OWNER/NAME")\nmaps = predict("photo.jpg")\n```\n\n'
         f"Predicts:\n\n{lines}\n\nSource: {card.source}. Licence: {card.licence}. {licence_note(card)}{''.join(notes)}"
-        f"Trained on: {card.trained_on or 'not recorded'}.\n\nScores:\n\n{scores}\n"
+        f"Trained on: {card.trained_on or 'not recorded'}. {card.limitations}".rstrip()
+        + f"\n\nScores:\n\n{scores}\n"
     )
 
 

@@ -31,7 +31,6 @@ from densevit.model_card import HeadSpec
 from densevit.ops.colors import colorize, percentile_range
 from densevit.ops.geometry import field_of_view, focal_length
 from densevit.ops.segments import InstancePrediction, PanopticPrediction, draw_segments
-from densevit.utils.network import PACKAGED, PUBLISHED
 
 LIMITS = Limits(pixels=100_000)
 
@@ -296,12 +295,11 @@ def test_checkpoints_are_named_by_what_tells_them_apart() -> None:
 
 
 def test_two_lines_say_what_a_model_is(model: AppModel) -> None:
-    what, limits = AppModel(PACKAGED, model.predictor).about()
-    assert what.startswith("densevit:rooms: metric depth, classes of pixels, surface normals, 0.1 million parameters")
-    assert limits.endswith(
-        f"Expect the coarse shape of a room; for photos take published weights: densevit app {PUBLISHED}"
-    )
-    assert PUBLISHED not in model.about()[1]
+    limited = model.predictor.with_options(card=replace(model.predictor.card, limitations="Rooms only."))
+    what, limits = AppModel("rooms", limited).about()
+    assert what.startswith("rooms: metric depth, classes of pixels, surface normals, 0.1 million parameters")
+    assert limits == "Trained on unknown data; licence: unknown. Rooms only."
+    assert model.about()[1] == "Trained on unknown data; licence: unknown."
 
 
 def test_the_command_names_the_extra_before_it_reads_the_checkpoint(

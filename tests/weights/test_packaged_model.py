@@ -10,7 +10,7 @@ from toy_room_model import write_toy
 import densevit
 from densevit.cli.main import main
 from densevit.errors import ConfigError
-from densevit.utils.network import PACKAGED
+from densevit.utils.network import PACKAGED, PUBLISHED
 from densevit.weights import checkpoint, hub
 
 
@@ -47,6 +47,7 @@ def test_the_weights_of_the_package_are_small_and_give_metres() -> None:
     file = hub.PACKAGED_FOLDER / checkpoint.WEIGHTS
     assert file.stat().st_size < 8_000_000
     card = checkpoint.read_card(file)
+    assert "does not replace published weights" in card.limitations and PUBLISHED in card.limitations
     assert card.licence == "Apache-2.0" and card.config == {} and set(card.outputs) == {"depth", "normals", "labels"}
     image = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)
     metres = densevit.load(precision="fp32")(image)

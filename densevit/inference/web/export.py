@@ -138,6 +138,8 @@ def describe(card: ModelCard, size: Size, title: str, model_bytes: int) -> dict[
         "densevit": __version__,
         "source": card.source,
         "licence": card.licence,
+        "trainedOn": card.trained_on,
+        "limitations": card.limitations,
         "size": size,
         "modelBytes": model_bytes,
         "needsFocal": card.needs_camera,

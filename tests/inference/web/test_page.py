@@ -41,6 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_model(folder / "model")
     command = ["export", str(folder / "model"), str(folder / "site"), "--image-size", "64,80"]
     assert main([*command, "--title", "Rooms", "--web-runtime", str(runtime_package(folder))]) == 0
+    settings = folder / "site/model.json"
+    settings.write_text(settings.read_text().replace('"limitations": ""', '"limitations": "Rooms only."'))
     return folder
 
 
@@ -100,6 +102,7 @@ def saved(page: Any, button: str) -> Path:
 
 
 def test_values_and_pictures_are_those_of_python(page: Any, predictor: Predictor, tmp_path: Path) -> None:
+    assert page.inner_text("#limitations") == "Rooms only."
     image = photo(tmp_path / "photo.png")
     assert choose(page, tmp_path / "photo.png").startswith("photo.png: ")
     expected = predictor.predict_all(image)

@@ -46,6 +46,8 @@ function describe() {
   const [height, width] = settings.size;
   $("about").textContent = `Predicts ${heads}; sees images at ${width} x ${height} pixels and gives maps at theirs, in this browser: images stay on this device. `
     + `The model and what runs it are ${(settings.download / 1e6).toFixed(0)} MB.`;
+  const { trainedOn, limitations } = settings;
+  $("limitations").textContent = `${trainedOn && `Trained on ${trainedOn}. `}${limitations}`;
   $("footer").textContent = `densevit ${settings.densevit}; weights: ${settings.source}, licence ${settings.licence}; `
     + "computed by ONNX Runtime Web (MIT licence).";
   for (const { name } of settings.outputs) $("head").append(new Option(name));
