@@ -195,8 +195,8 @@ def calibrate(
         options: of `densevit.load`.
     """
     from densevit import api
-    from densevit.api import calibration
     from densevit.api.data_arguments import scored_spec
+    from densevit.scorers import calibration
 
     if points is not None and (data is not None or target != "scale"):
         raise ConfigError("--points: is for --target scale, in place of --data.")

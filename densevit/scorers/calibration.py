@@ -7,12 +7,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float64
 
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.index.manifest import read_table
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.depth_corrections import Calibration, Interval
@@ -28,6 +29,7 @@ from densevit.ops.calibration import FORMS, calibrate, fit_calibration
 from densevit.ops.points import sample
 from densevit.scorers.base import input_of
 from densevit.structures import Row
+from densevit.utils.atomic_io import check_can_create
 from densevit.utils.output import tqdm
 
 log = logging.getLogger(__name__)
@@ -195,7 +197,7 @@ def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, sourc
     return replace(card, outputs={**card.outputs, head: replace(card.outputs[head], calibration=calibration)})
 
 
-def calibrate_intervals(
+def fit_intervals(
     predictor: Predictor, data: Dataset, *, level: float = 0.9, head: str | None = None, name: str = ""
 ) -> tuple[str, Interval]:
     """Return the head and its interval that holds `level` of the pixels of `data`. `head`: of a model that has several
@@ -222,3 +224,51 @@ def calibrate_intervals(
     if warning := interval.warning():
         log.warning("%s", warning)
     return head_name, interval
+
+
+def check_output(folder: Path) -> Path:
+    """Raise ConfigError if the folder exists; StorageError if it cannot be made."""
+    if folder.exists():
+        raise ConfigError(f"--output: {folder} exists already; a calibration is written into a new folder.")
+    check_can_create(folder)
+    return folder
+
+
+def data_name(spec: dict[str, Any]) -> str:
+    """Return the name of a data set for the card."""
+    return " ".join(str(spec[key]) for key in ("type", "root", "split") if spec.get(key))
+
+
+def calibrate_intervals(
+    predictor: Predictor, folder: Path, spec: dict[str, Any], level: float, head: str | None
+) -> str:
+    """Calibrate the depth intervals of a head by the images of a data set."""
+    name, outputs = data_name(spec), predictor.card.outputs
+    head, interval = fit_intervals(predictor, open_dataset(spec), level=level, head=head, name=name)
+    calibrated = {**outputs, head: replace(outputs[head], interval=interval)}
+    predictor.with_options(card=replace(predictor.card, outputs=calibrated)).save_pretrained(folder)
+    return "\n".join([
+        f"head {head}: intervals of {interval.level:.0%}, calibrated on {interval.images} images of {name}",
+        "depth in metres   " + "".join(f"{depth:8.2f}" for depth in interval.depths),
+        "factor of b       " + "".join(f"{factor:8.2f}" for factor in interval.factors),
+        f"written: {folder}",
+    ])  # fmt: skip
+
+
+def calibrate_scale(
+    predictor: Predictor, folder: Path, spec: dict[str, Any], points: str | Path | None, head: str | None
+) -> str:
+    """Correct the metres of a head by the images of a data set, or by `points`."""
+    selected = predictor.card.head_for(("metric",), [head] if head else (), "calibrate")
+    if predictor.card.outputs[selected].calibration is not None:
+        raise ConfigError(f"calibrate: head '{selected}' is calibrated already; take the checkpoint that it came from.")
+    if points is not None:
+        measured, source = list(measure_points(predictor, Path(points), selected)), str(points)
+    else:
+        data = open_dataset(spec)
+        measured = list(measure(predictor, data, selected))
+        source = f"{data_name(spec)} ({len(data)} images)"
+    result = choose_calibration(measured)
+    card = calibrated_card(predictor.card, selected, result, source)
+    predictor.with_options(card=card).save_pretrained(folder)
+    return f"{result}\nwritten: {folder}"
