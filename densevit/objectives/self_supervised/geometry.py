@@ -58,14 +58,6 @@ def rigid(rotation: Float[Tensor, "n 3 3"], translation: Float[Tensor, "n 3"]) -
     return torch.cat([torch.cat([rotation, translation[..., None]], -1), last], 1)
 
 
-def rotation_of(vector: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3 3"]:
-    """Return rotations by axis times angle in radians (Rodrigues)."""
-    zero = torch.zeros_like(vector[:, 0])
-    x, y, z = vector.unbind(1)
-    cross = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], 1).view(-1, 3, 3)
-    return torch.matrix_exp(cross)
-
-
 def scaled(intrinsics: Float[Tensor, "n 3 3"], factor: float) -> Float[Tensor, "n 3 3"]:
     """Return the cameras of images resized by a factor, borders to borders."""
     zoomed = intrinsics.clone()
