@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ASKED = [signal.SIGTERM]
-
 
 def before(owner: Any, name: str, act: Callable[[int], object]) -> None:
     """From now on `owner.name` first calls `act` with the number of the call, from 1."""
