@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 
 from densevit.app.inputs import GivenImage
 from densevit.errors import ConfigError
-from densevit.inference.attention import compute_attention, overlay
+from densevit.inference.attention import compute_attention, overlay_on
 from densevit.inference.camera import focal_of_matrix
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
@@ -133,4 +133,5 @@ class AppModel:
         caption = (
             f"Attention of the {seen.query}, layer {index + 1} of {layers}, {shown}; up to {maps[shown].max():.3f}."
         )
-        return ShownAttention(overlay(seen, maps[shown], ATTENTION_SIDE), caption, layers, heads)
+        pixels = overlay_on(given.image, seen, maps[shown], ATTENTION_SIDE, self.predictor.card.resize)
+        return ShownAttention(pixels, caption, layers, heads)

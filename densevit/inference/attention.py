@@ -23,7 +23,8 @@ from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
 from densevit.ops.colors import colorize
-from densevit.ops.resize import pad_to_multiple
+from densevit.ops.resize import crop_below, pad_to_multiple
+from densevit.preprocess_config import PreprocessConfig
 from densevit.reporting.figures import jpeg
 from densevit.reporting.html_page import write_page
 from densevit.structures import Size
@@ -191,12 +192,33 @@ def named_maps(attention: Attention, layer: int) -> Iterator[NamedMap]:
 def overlay(attention: Attention, map_: Float32[np.ndarray, "gh gw"], side: int) -> UInt8[np.ndarray, "height width 3"]:
     """Return the image in grey under the map's colours, each square one patch; the map's largest value is the
     brightest."""
+    return blend(scale_to(attention.image, side), scale_to(patch_shares(attention, map_), side))
+
+
+def overlay_on(
+    image: UInt8[np.ndarray, "height width 3"],
+    attention: Attention,
+    map_: Float32[np.ndarray, "gh gw"],
+    side: int,
+    config: PreprocessConfig,
+) -> UInt8[np.ndarray, "_ _ 3"]:
+    """Return `overlay` in the shape of the image that `config` made the network's input from."""
+    shares = torch.from_numpy(patch_shares(attention, map_))[None, None]
+    shown, (h, w) = scale_to(image, side), image.shape[:2]
+    of_image = crop_below(shares, (h, w), config)[0, 0].numpy()
+    return blend(shown, cv2.resize(of_image, shown.shape[1::-1], interpolation=cv2.INTER_NEAREST))
+
+
+def patch_shares(attention: Attention, map_: Float32[np.ndarray, "gh gw"]) -> Float32[np.ndarray, "h w"]:
+    """Return the map as a share of its largest value, by pixel of the network's input."""
     top, left, h, w = attention.window
     patches = map_.repeat(attention.patch_size, 0).repeat(attention.patch_size, 1)[top : top + h, left : left + w]
-    share = scale_to(patches / max(float(map_.max()), 1e-12), side)
-    grey = cv2.cvtColor(scale_to(attention.image, side), cv2.COLOR_RGB2GRAY)[..., None]
-    mixed = 0.45 * grey + 0.55 * colorize(share, 0.0, 1.0, CMAP)
-    return np.rint(mixed).astype(np.uint8)
+    return np.asarray(patches / max(float(map_.max()), 1e-12))
+
+
+def blend(image: UInt8[np.ndarray, "_ _ 3"], shares: np.ndarray) -> UInt8[np.ndarray, "_ _ 3"]:
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None]
+    return np.rint(0.45 * grey + 0.55 * colorize(shares, 0.0, 1.0, CMAP)).astype(np.uint8)
 
 
 def scale_to(pixels: np.ndarray, side: int) -> np.ndarray:

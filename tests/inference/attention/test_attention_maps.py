@@ -13,9 +13,17 @@ from toy_models import fp32, toy_network
 
 from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
-from densevit.inference.attention import Attention, compute_attention, named_maps, overlay, write_attention_page
+from densevit.inference.attention import (
+    Attention,
+    compute_attention,
+    named_maps,
+    overlay,
+    overlay_on,
+    write_attention_page,
+)
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
+from densevit.preprocess_config import PreprocessConfig
 from densevit.weights import checkpoint
 
 OURS = {"type": "vit", "dim": 32, "depth": 3, "heads": 2, "image_size": 48, "out_indices": 1}
@@ -154,6 +162,16 @@ def test_an_overlay_is_bright_where_the_weight_is_and_as_large_as_the_picture() 
     # Columns 16 to 31 of the padded picture are 14 to 27 of the picture itself; rows 0 to 15 are 0 to 11.
     bright = shown > shown.min()
     assert bright[:12, 14:].all() and bright.sum() == 12 * 14
+
+
+def test_an_overlay_on_a_photo_has_its_shape_without_what_was_padded() -> None:
+    seen, photo = example(), np.full((96, 56, 3), 100, np.uint8)
+    shown = overlay_on(photo, seen, seen.weights[0, 0], 96, PreprocessConfig(mode="fixed", size=(24, 28)))
+    bright = shown.astype(int).sum(-1) > shown.astype(int).sum(-1).min()
+    assert shown.shape == photo.shape
+    assert bright[:48, 28:].all() and bright.sum() == 48 * 28
+    padded = overlay_on(photo, seen, seen.weights[0, 0], 96, PreprocessConfig(mode="padded", size=(24, 28)))
+    assert padded.shape == photo.shape and (padded == padded[0, 0]).all()  # the bright half is padding
 
 
 def test_the_page_holds_every_map_and_fetches_nothing(tmp_path: Path) -> None:
