@@ -306,7 +306,6 @@ class Viewer(SurfaceWriter):
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         surface = self.surface(frame)
-        h, w = surface.valid.shape
         stride = max(1, int(np.ceil((np.count_nonzero(surface.valid) / MAX_POINTS) ** 0.5)))
         some = np.s_[::stride, ::stride]
         valid = surface.valid[some]
@@ -321,8 +320,6 @@ class Viewer(SurfaceWriter):
             "unit": self.unit,
             "low": low.tolist(),
             "scale": scale.tolist(),
-            "focal": float(surface.camera[0, 0]) / w,
-            "aspect": h / w,
             "spacing": stride / float(surface.camera[0, 0]),
             "middle": float(np.median(points[:, 2])) if len(points) else 1.0,
             "points": base64.b64encode(stored.tobytes()).decode(),
