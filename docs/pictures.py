@@ -12,7 +12,7 @@ import densevit
 from densevit.ops.colors import colorize, overlay, palette_for, percentile_range
 from densevit.utils.network import PACKAGED
 
-EXAMPLES = ("corridor", "desk", "shelf")
+EXAMPLES = ("lounge", "desk", "shelf")
 SIZE = (240, 320)  # of a cell
 GAP = 6
 TURNED, VIEWS, SWING = "desk", 40, 0.45  # the example of the cloud, frames of a round, and radians to each side

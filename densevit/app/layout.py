@@ -12,7 +12,7 @@ from densevit.output_kinds import DEPTH_KINDS
 
 WAITING = "<p>Drop an image or a clip, or choose one.</p>"
 KEPT = ["download"]  # of Gradio's buttons on a picture: another one uploads it to a public host
-EXAMPLES = sorted(Path(str(files("densevit.app") / "examples")).glob("*.jpg"))
+EXAMPLES = [Path(str(files("densevit.app") / f"examples/{name}.jpg")) for name in ("lounge", "tables", "desk", "shelf")]
 LAYERS = 48  # of the slider, until a click tells how many there are; the last is shown at first
 
 
@@ -53,7 +53,6 @@ class Layout:
             layout="gallery",
             elem_id="examples",
         )
-        self.clip = gradio.Video(label="The clip", visible=False, buttons=KEPT, elem_id="clip")
         self.status = gradio.HTML(WAITING, elem_id="status")
         self.head = gradio.Dropdown(
             heads, value="depth" if "depth" in heads else heads[0], label="Map", visible=len(heads) > 1, elem_id="head"
@@ -86,9 +85,10 @@ class Layout:
         self.views, self.clips, self.attentions = [], [], []
         with gradio.Tab("Maps"):
             with gradio.Row():
+                with gradio.Column(min_width=250, visible=False) as self.clip_column:
+                    self.clip = gradio.Video(label="The clip", buttons=KEPT, elem_id="clip")
                 for i, model in enumerate(self.models):
                     with gradio.Column(min_width=250):
-                        self.views.append(gradio.HTML(js_on_load=script, elem_id=f"view-{i}"))
                         self.clips.append(
                             gradio.Video(
                                 label=model.name,
@@ -99,6 +99,7 @@ class Layout:
                                 elem_id=f"clip-{i}",
                             )
                         )
+                        self.views.append(gradio.HTML(js_on_load=script, elem_id=f"view-{i}"))
                         self.attentions.append(gradio.Image(visible=False, buttons=KEPT, elem_id=f"attention-{i}"))
             with gradio.Row(visible=False) as self.attention_controls:
                 self.layer = gradio.Slider(1, LAYERS, value=LAYERS, step=1, label="Layer", elem_id="layer")
@@ -133,7 +134,7 @@ class Layout:
 
     @property
     def pictures(self) -> list[Any]:
-        shown = [self.colours, self.clip, *self.views, *self.clips, *self.attentions]
+        shown = [self.colours, self.clip, self.clip_column, *self.views, *self.clips, *self.attentions]
         return [*shown, self.attention_controls, self.again]
 
 

@@ -157,7 +157,7 @@ class Page:
 
         ui = self.ui
         gone = f" The result of {before.given.path.name} was cleared." if before else ""
-        parts = [ui.clip, *ui.clips, *ui.attentions, ui.attention_controls, ui.again]
+        parts = [ui.clip_column, *ui.clips, *ui.attentions, ui.attention_controls, ui.again]
         return {
             **{part: gradio.update(visible=False) for part in parts},
             **dict.fromkeys([*ui.views, *ui.clouds], WAITING),
@@ -191,7 +191,7 @@ class Page:
             f"{given.path.name}, {w} x {h} pixels: {', '.join(times)}. {given.note}",
             self.describe_lens(given, options),
         ]
-        hidden = [self.ui.clip, *self.ui.clips, *self.ui.attentions, self.ui.attention_controls, self.ui.again]
+        hidden = [self.ui.clip_column, *self.ui.clips, *self.ui.attentions, self.ui.attention_controls, self.ui.again]
         return {
             self.ui.status: paragraphs(lines),
             **self.views(visit, options),
@@ -221,7 +221,7 @@ class Page:
                     f"These are its first {visit.ends[-1]:.1f} s: the rest would take {model.name} longer than "
                     f"{self.limits.seconds:g} s (--time-limit)."
                 )
-        updates[ui.clip] = gradio.update(value=str(given.path), visible=True)
+        updates |= {ui.clip: str(given.path), ui.clip_column: gradio.update(visible=True)}
         return {**updates, ui.status: paragraphs(lines), ui.again: gradio.update(visible=True)}
 
     def views(self, visit: Visit, options: ViewOptions) -> Updates:

@@ -46,6 +46,18 @@ PIXELS = """async () => {
 }"""
 
 
+SHOWN = """(canvas) => {
+  const [w, h, ratio] = [canvas.width, canvas.height, canvas.height / innerHeight];
+  const { data } = canvas.getContext("2d").getImageData(0, 0, w, h), rows = [], columns = [];
+  for (let i = 0; i < w * h; i++) {
+    if (data[4 * i] === 0x14 && data[4 * i + 1] === 0x18 && data[4 * i + 2] === 0x1f) continue;
+    rows.push(Math.floor(i / w)); columns.push(i % w);
+  }
+  const ends = (places) => [Math.min(...new Set(places)), Math.max(...new Set(places))];
+  return { rows: ends(rows), columns: ends(columns), bottom: document.getElementById("panel").offsetTop * ratio, w };
+}"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from skimage import data
@@ -195,9 +207,9 @@ def test_values_and_attention_are_there_for_the_keyboard(page: Any, folder: Path
 
 def test_an_example_is_shown_at_first_and_at_a_click(page: Any, folder: Path) -> None:
     page.reload()
-    playwright.expect(page.locator("#status")).to_contain_text("corridor.jpg, 640 x 480 pixels")
+    playwright.expect(page.locator("#status")).to_contain_text("lounge.jpg, 640 x 480 pixels")
     page.locator("#examples button").nth(1).click()
-    playwright.expect(page.locator("#status")).to_contain_text("desk.jpg, 640 x 480 pixels")
+    playwright.expect(page.locator("#status")).to_contain_text("tables.jpg, 640 x 480 pixels")
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
 
 
@@ -212,6 +224,9 @@ def test_the_point_cloud_turns(page: Any) -> None:
     view = page.frame_locator("#cloud-0 iframe")
     playwright.expect(view.locator("h1")).to_have_text("photo")
     canvas = view.locator("canvas")
+    seen = canvas.evaluate(SHOWN)  # all of the cloud, above the panel
+    assert 0 < seen["rows"][0] < seen["rows"][1] < seen["bottom"]
+    assert 0 < seen["columns"][0] < seen["columns"][1] < seen["w"] - 1
     before = canvas.screenshot()
     page.wait_for_timeout(1000)
     assert canvas.screenshot() != before  # by itself, until it is taken
@@ -248,6 +263,11 @@ def test_a_clip_plays(page: Any, folder: Path, tmp_path: Path) -> None:
     video = page.locator("#clip-0 video")
     playwright.expect(video).to_be_visible()
     page.wait_for_function("document.querySelector('#clip-0 video').videoWidth === 80")
+    clip, depth = page.locator("#clip").bounding_box(), page.locator("#clip-0").bounding_box()
+    assert clip["y"] == depth["y"] and clip["x"] + clip["width"] < depth["x"]
+    page.set_viewport_size({"width": 390, "height": 800})
+    clip, depth = page.locator("#clip").bounding_box(), page.locator("#clip-0").bounding_box()
+    assert clip["x"] == depth["x"] and 0 <= depth["y"] - clip["y"] - clip["height"] < 40
 
 
 @pytest.mark.parametrize("width", [1300, 390])
