@@ -108,7 +108,8 @@ class Page:
             on(changed, self.recolour, chosen, [ui.colours, *ui.views])
         lens = [event for text in (ui.fov, ui.near, ui.far) for event in (text.submit, text.blur)]
         for changed in (ui.head.change, *lens):
-            on(changed, self.refresh, chosen, [*ui.pictures, *ui.clouds, *offered])
+            done = on(changed, self.refresh, chosen, [*ui.pictures, *offered])
+            on(done.then, self.cloud, chosen, ui.clouds)
         looked = [*ui.attentions, ui.attention_controls, ui.layer, ui.query]
         for view in ui.views:
             on(view.click, click, [self.visit, ui.layer, ui.query], looked)
@@ -157,14 +158,16 @@ class Page:
 
         ui = self.ui
         gone = f" The result of {before.given.path.name} was cleared." if before else ""
+        told = f'<p class="warning">{html.escape(why + gone)}</p>'
         parts = [ui.clip_column, *ui.clips, *ui.attentions, ui.attention_controls, ui.again]
         return {
             **{part: gradio.update(visible=False) for part in parts},
             **dict.fromkeys([*ui.views, *ui.clouds], WAITING),
+            ui.views[0]: told,  # on phones the status is far below
             ui.formats: gradio.update(choices=[], value=[]),
             ui.written: None,
             self.visit: None,
-            ui.status: f'<p class="warning">{html.escape(why + gone)}</p>',
+            ui.status: told,
         }
 
     def predict(self, visit: Visit | None, *choices: Any) -> Updates:
@@ -241,17 +244,15 @@ class Page:
         return self.views(visit, options_from(*choices))
 
     def refresh(self, visit: Visit | None, *choices: Any) -> Updates:
-        """Renew the views after a change that may concern predictions and clouds, too."""
+        """Renew the views after a change that may concern predictions, too."""
         if visit is None or isinstance(visit.given, GivenClip):
             return {}
         options = options_from(*choices)
         needs = any(model.predictor.card.needs_camera for model in self.models)
         if needs and options.fov != visit.fov:
-            updates = self.predict(visit, *choices)
-        else:
-            lens = {self.ui.status: paragraphs([visit.given.path.name, self.describe_lens(visit.given, options)])}
-            updates = {**self.views(visit, options), **self.offer(visit, self.models[0].name, *choices), **lens}
-        return updates | self.cloud(visit, *choices)
+            return self.predict(visit, *choices)
+        lens = {self.ui.status: paragraphs([visit.given.path.name, self.describe_lens(visit.given, options)])}
+        return {**self.views(visit, options), **self.offer(visit, self.models[0].name, *choices), **lens}
 
     def cloud(self, visit: Visit | None, *choices: Any) -> Updates:
         if visit is None:

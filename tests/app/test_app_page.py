@@ -146,6 +146,7 @@ def test_a_refused_file_is_named_and_clears_the_page_and_a_large_one_is_reduced(
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
     drop(page, tmp_path / "notes.pdf", "notes.pdf: is PDF; images may be.*The result of photo.png was cleared")
     assert page.locator("#view-0 .stack").count() == 0
+    assert page.inner_text("#view-0").startswith("notes.pdf: is PDF")
     drop(page, tmp_path / "huge.png", "huge.png, 1118 x 894 pixels.*Reduced from 5000 x 4000 pixels")
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
 
