@@ -185,6 +185,7 @@ def main() -> int:
         title="densevit demo",
         subtitle="A small ViT trained from scratch on synthetic rooms, for depth and for the class of each pixel, "
         "and scored on rooms it has not seen.",
+        cards=[*ours.cards(), *classes.cards()[:1]],
         baseline=constant.mean,
         curves=curves(run),
         figures=list(depth_figures(predicted, ours)),

@@ -91,6 +91,18 @@ def test_the_page_on_scale_has_what_its_script_counts(
     assert "left out" in capsys.readouterr().err  # a folder's classes are not known before it is there
 
 
+@pytest.mark.slow
+def test_the_pictures_of_the_readme_are_drawn_by_their_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = script(DOCS / "pictures.py")
+    monkeypatch.setattr(pictures, "PHOTOS", 20)
+    monkeypatch.setattr(pictures, "SHOWN", 0)
+    pictures.main(str(tmp_path), "2")
+    shown = re.findall(r"docs/images/([\w.]+)", (DOCS.parent / "README.md").read_text())
+    assert len(shown) == 7 and sorted(shown) == sorted(path.name for path in tmp_path.iterdir())
+    for name in shown:
+        assert (DOCS / "images" / name).stat().st_size < (2_000_000 if name.endswith(".gif") else 150_000)
+
+
 def test_links_are_words_and_not_paths_of_the_repository() -> None:
     for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md"):
         words = re.findall(r"\[`?([^\]\[`]+)`?\]\([^)\s]+\)", page.read_text())

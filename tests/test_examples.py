@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +50,8 @@ def test_the_demo_makes_a_report_of_all_its_parts(tmp_path: Path, monkeypatch, c
     ):
         assert word in page
     assert page.count("data:image") >= 24
+    cards = re.findall('<div class="card"><span>(.*?)</span>', page)
+    assert cards == ["AbsRel", "δ &lt; 1.25", "RMSE", "mIoU"]
     made = {path.name for path in (tmp_path / "maps").iterdir()}
     assert made >= {"rgb_00.png", "rgb_00.ply", "rgb_00.labels.png", "rgb_00.overlay.png", "legend.png"}
 

@@ -53,12 +53,15 @@ def between(protocol: Protocol) -> str:
 def clamping(protocol: Protocol) -> str:
     if protocol.limits is None:
         return (
-            "It is not clamped; NaN, infinity and what is not over 0 are counted, and scored as the end of the range, "
-            "or 1 mm."
+            "It is not clamped; NaN, infinity and values that are not positive are counted, and scored as the end of "
+            "the range, or 1 mm."
         )
     near, far = (f"{metres:g} m" for metres in protocol.limits)
     when = " before it is resized" if protocol.clamp_first else ""
-    return f"It is clamped to {near} and {far}{when}, NaN to {near}; NaN, infinity and what is not over 0 are counted."
+    return (
+        f"It is clamped to {near} and {far}{when}, NaN to {near}; NaN, infinity and values that are not positive are "
+        "counted."
+    )
 
 
 RESIZED = {"corners": "corners aligned", "borders": "borders aligned", "opencv": "borders aligned, by OpenCV"}
@@ -74,7 +77,7 @@ RESIZING = {
 }
 
 ALIGNMENT_TEXT = {
-    None: "The prediction is taken for metres.",
+    None: "The prediction is scored as it is, in metres.",
     "median": "The prediction is scaled by median(depth) / median(prediction), per image.",
     "median_lower": (
         "The prediction is scaled by median(depth) / median(prediction), per image; of an even count the lower of the "

@@ -93,9 +93,9 @@ class DepthScores(Scores):
 
     def cards(self) -> Cards:
         return [
-            ("AbsRel", f"{self.mean['abs_rel']:.4f}", "of the model"),
-            ("δ < 1.25", f"{self.mean['d1']:.1%}", "of the pixels"),
-            ("RMSE", f"{self.mean['rmse']:.3f} m", "of the model"),
+            ("AbsRel", f"{self.mean['abs_rel']:.4f}", "mean relative error, lower is better"),
+            ("δ < 1.25", f"{self.mean['d1']:.1%}", "of the pixels are within 25% of the truth"),
+            ("RMSE", f"{self.mean['rmse']:.3f} m", "root mean square error, lower is better"),
         ]
 
     def entries(self) -> dict[str, Any]:

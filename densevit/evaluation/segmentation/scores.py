@@ -32,10 +32,10 @@ from densevit.reporting.tables import confusion_csv, finite, rows_csv
 from densevit.structures import Row
 
 CARDS = {
-    "miou": "mIoU",
-    "pixel_accuracy": "pixel accuracy",
-    "mean_accuracy": "mean accuracy",
-    "boundary_iou": "boundary IoU",
+    "miou": ("mIoU", "intersection over union, mean over classes"),
+    "pixel_accuracy": ("pixel accuracy", "share of all pixels with the right class"),
+    "mean_accuracy": ("mean accuracy", "share of a class's pixels, mean over classes"),
+    "boundary_iou": ("boundary IoU", "of pixels near boundaries, mean over classes"),
 }
 COUNTS_FILE = "counts.npz"  # pixels of each image by class, for `densevit compare`
 SHOWN = 60  # classes in the table that is printed
@@ -114,9 +114,7 @@ class SegScores(PooledScores):
         }
 
     def cards(self) -> Cards:
-        return [
-            (title, f"{self.mean[name]:.4f}", "over all images") for name, title in CARDS.items() if name in self.mean
-        ]
+        return [(title, f"{self.mean[name]:.4f}", note) for name, (title, note) in CARDS.items() if name in self.mean]
 
     def summary_sentence(self) -> str:
         images = len(self.names) + len(self.skipped)
