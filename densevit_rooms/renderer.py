@@ -353,7 +353,8 @@ def simulate_sensor(
         top, bottom, left, right = (rng.uniform(0.005, 0.03, 4) * (h, h, w, w)).round().astype(int)
         white = rng.random() < 0.7
         inside = image[top : h - bottom, left : w - right]
-        image = cv2.copyMakeBorder(inside, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(255.0 * white,) * 3)
+        framed = cv2.copyMakeBorder(inside, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(255.0 * white,) * 3)
+        return np.asarray(framed, dtype=np.uint8)
     return image
 
 
