@@ -18,7 +18,6 @@ from densevit_rooms.variety import Sensor
 PREVIEW_WIDTH = 24  # rays across, that rate a camera pose
 BASELINE = (0.3, 1.2)  # metres between the camera poses of one place
 AIMED = (0.25, 4.0)  # metres from a camera to the thing that it looks at
-LOW = (0.08, 0.5)  # metres over the floor of a camera near it
 OVERLAP = 0.5  # share of a further view that the first one shows, too, from which on it is good
 IGNORE = 255
 TRIES = 12
@@ -96,17 +95,8 @@ def sample_camera(
         camera = aim(rng, scene, draw()[1])
         return rate_view(scene, camera, near=0.2, far=0.4, furniture=0.02, largest=0.8), camera
 
-    def draw_low() -> tuple[float, Camera]:
-        _, camera = draw()
-        forward = camera.axes[:, 2]
-        yaw, pitch, roll = float(np.arctan2(forward[1], forward[0])), rng.normal(0, 0.12), rng.normal(0, mount.roll)
-        position = np.array([*camera.position[:2], rng.uniform(*LOW)])
-        camera = replace(camera, position=position, axes=look_direction(yaw, float(pitch), float(roll)))
-        return rate_view(scene, camera, near=0.2), camera
-
-    if scene.variety.aimed and rng.random() < scene.variety.aimed:
-        return best_of(draw_aimed)
-    return best_of(draw_low if scene.variety.low and rng.random() < scene.variety.low else draw)
+    aimed = scene.variety.aimed and rng.random() < scene.variety.aimed
+    return best_of(draw_aimed if aimed else draw)
 
 
 def aim(rng: np.random.Generator, scene: Scene, camera: Camera) -> Camera:
@@ -348,14 +338,7 @@ def simulate_sensor(
     steep = look.uniform(*sensor.curve) if sensor.curve else 1.6
     film = 1 - np.exp(-steep * np.maximum(noisy, 0))
     srgb = (film / (1 - np.exp(-steep * 1.8))) ** (1 / 2.2)
-    image = np.asarray((255 * srgb).clip(0, 255), dtype=np.uint8)
-    if sensor.border and rng.random() < sensor.border:
-        top, bottom, left, right = (rng.uniform(0.005, 0.03, 4) * (h, h, w, w)).round().astype(int)
-        white = rng.random() < 0.7
-        inside = image[top : h - bottom, left : w - right]
-        framed = cv2.copyMakeBorder(inside, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(255.0 * white,) * 3)
-        return np.asarray(framed, dtype=np.uint8)
-    return image
+    return np.asarray((255 * srgb).clip(0, 255), dtype=np.uint8)
 
 
 def streak(rng: np.random.Generator, most: float) -> Float32[np.ndarray, "s s"]:

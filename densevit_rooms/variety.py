@@ -24,7 +24,6 @@ class Sensor:
     blur: Range | None = None  # sigma in pixels; None: 0.55
     shake: float = 0.0  # pixels that an image is smeared over, at most
     curve: Range | None = None  # steepness of the tone curve; None: 1.6
-    border: float = 0.0  # share of the images with a white or black border, as NYU's have
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Variety:
     occluded_ambient: Range = (0.45, 0.45)  # share of it that is left in corners and inside things
     gloss: float = 0.0  # share of the rooms whose floor reflects
     aimed: float = 0.0  # share of the frames whose camera looks at a thing, from near or far, high or low
-    low: float = 0.0  # share of the other frames whose camera stands near the floor
     sensor: Sensor = Sensor()
 
 
@@ -104,15 +102,8 @@ VARIETIES: dict[str, Variety] = {
         occluded_ambient=(0.05, 0.6),
         gloss=0.5,
         aimed=0.5,
-        low=0.25,
         sensor=Sensor(
-            exposure=0.4,
-            white_balance=0.09,
-            noise=(0.001, 0.04),
-            blur=(0.35, 1.1),
-            shake=5.0,
-            curve=(0.8, 3.0),
-            border=0.12,
+            exposure=0.4, white_balance=0.09, noise=(0.001, 0.04), blur=(0.35, 1.1), shake=5.0, curve=(0.8, 3.0)
         ),
     ),
 }
