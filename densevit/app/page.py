@@ -274,8 +274,11 @@ class Page:
     def describe_lens(self, given: GivenImage, options: ViewOptions) -> str:
         size = (given.image.shape[0], given.image.shape[1])
         lenses = [given.lens(model.predictor, options.fov) for model in self.models]
-        angles = [(field_of_view(size[1], float(lens.matrix(size)[0, 0])), source) for lens, source in lenses]
-        words = dict.fromkeys(f"{angle:.0f} degrees ({source})" for angle, source in angles)
+        angles: dict[str, dict[str, None]] = {}
+        for lens, source in lenses:
+            angle = field_of_view(size[1], float(lens.matrix(size)[0, 0]))
+            angles.setdefault(source, {})[f"{angle:.0f}"] = None
+        words = [f"{' and '.join(each)} degrees ({source})" for source, each in angles.items()]
         return f"Field of view: {', '.join(words)}."
 
     def attend(self, visit: Visit | None, layer: float, shown: str) -> Updates:

@@ -204,7 +204,8 @@ def describe_data(data: Mapping[str, Any]) -> str:
     if "sources" in data:
         return " + ".join(describe_data(source["data"]) for source in data["sources"])
     root = Path(data["root"]).name if data.get("root") else ""
-    name = data.get("name") if data["type"] == OBJECT else f"{data['type']} {root}".strip()
+    kind = " ".join(filter(None, dict.fromkeys((data["type"], root))))
+    name = data.get("name") if data["type"] == OBJECT else kind
     return f"{name}, split {data['split']}" if data.get("split") else str(name)
 
 
