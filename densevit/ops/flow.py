@@ -4,7 +4,6 @@ A flow from `a` to `b` moves pixel x of a to x + flow(x) in b, so `sample(b, flo
 """
 
 from functools import cache
-from typing import Any
 
 import cv2
 import numpy as np
@@ -21,12 +20,9 @@ LARGEST_CHANGE = 32.0  # of the brightness of a point from one frame to the next
 def dense_flow(first: Gray, second: Gray) -> Flow:
     """Return the flow from `first` to `second` by dense inverse search (Kroeger et al. 2016), OpenCV's DIS, preset
     medium."""
-    return np.asarray(_dis().calc(first, second, None))
-
-
-@cache
-def _dis() -> Any:
-    return cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # type: ignore[attr-defined]
+    # An object that has seen small frames keeps their coarsest scale, and then misses large motion in larger frames.
+    dis = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # type: ignore[attr-defined]
+    return np.asarray(dis.calc(first, second, None))
 
 
 def sample(values: Float32[np.ndarray, "h w *c"], flow: Flow) -> Float32[np.ndarray, "h w *c"]:
