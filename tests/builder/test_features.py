@@ -118,10 +118,10 @@ def test_a_full_disk_is_one_error_before_and_while_it_is_written(
     assert not list(tmp_path.glob("features/*/*"))
     monkeypatch.undo()
 
-    def full(path: Path, write: Any) -> str:
+    def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(feature_cache.atomic_io, "_fsync", lambda path: full(path, None))
+    monkeypatch.setattr(feature_cache.atomic_io, "_fsync", full)
     assert train(tmp_path, "full", *cached(tmp_path)) == 2
     assert "no room" in capsys.readouterr().err
     assert not [path for path in tmp_path.glob("features/*/*") if path.suffix in (".bin", ".json")]
@@ -162,18 +162,18 @@ def test_damaged_features_are_made_anew(
     folder: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(folder / "whole", tmp_path / "features")
-    name = "views-*.json" if damage == "views_cut" else "shard-*.bin" if damage == "values" else "shard-*.json"
+    name = "views-*.json" if damage == "views cut" else "shard-*.bin" if damage == "values" else "shard-*.json"
     file = next(tmp_path.glob(f"features/*/{name}"))
     before = file.read_bytes()
     if damage == "values":
         file.write_bytes(before[:100] + bytes([before[100] ^ 1]) + before[101:])
-    elif damage == "no_checksum":
+    elif damage == "no checksum":
         file.write_text(json.dumps({k: v for k, v in json.loads(before).items() if k != "sha256"}))
     else:
-        file.write_bytes(b"[" * 100_000 if damage == "shard_nested" else before[:50])
+        file.write_bytes(b"[" * 100_000 if damage == "shard nested" else before[:50])
     capsys.readouterr()
     assert train(folder, damage, *cached(tmp_path, *FP32)) == 0
-    assert ("is damaged; its features are made anew" in capsys.readouterr().err) == (damage != "views_cut")
+    assert ("is damaged; its features are made anew" in capsys.readouterr().err) == (damage != "views cut")
     assert file.read_bytes() == before
     one, other = weights(folder / "cached"), weights(folder / damage)
     assert all(torch.equal(one[name], other[name]) for name in one)
