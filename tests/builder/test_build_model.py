@@ -1,11 +1,11 @@
 """Components that do not keep to their interface, and what a run is warned of before its first step."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from opened import WORLD
+from shell import Shell
 from small import small_config
 from torch import nn
 
@@ -14,9 +14,7 @@ from densevit.builder.model import build_model
 from densevit.builder.plan import describe_data, load_plan
 from densevit.builder.sanity_checks import run_sanity_checks
 from densevit.builder.training import build_trainer
-from densevit.cli.main import main
-from densevit.engine.distributed import DistributedContext
-from densevit.errors import CheckpointError, ConfigError, DataError
+from densevit.errors import CheckpointError, ConfigError
 from densevit.models.decoders.base import DECODERS
 
 MODEL = {
@@ -27,9 +25,8 @@ MODEL = {
 
 
 @pytest.fixture
-def mine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DECODERS, "components", dict(DECODERS.components))
-    yield
 
 
 @pytest.mark.parametrize(
@@ -57,24 +54,20 @@ def test_components_that_nobody_registered_are_named_without_a_guess() -> None:
 
 
 def test_a_batch_larger_than_the_data_is_warned_of(tmp_path: Path) -> None:
-    config, world = small_config(tmp_path), DistributedContext(torch.device("cpu"))
+    config = small_config(tmp_path)
     for size, warned in ((6, False), (7, True)):
         plan = load_plan(config, [f"batch_size={size}", "data.val=null"]).open()
-        trainer = build_trainer(plan, world)
+        trainer = build_trainer(plan, WORLD)
         warnings = run_sanity_checks(plan, trainer.card, trainer.tasks)
         assert any(f"batch_size: {size} images a step, where data.train has 6" in text for text in warnings) is warned
 
 
-def test_a_training_without_valid_ground_truth_is_refused(tmp_path: Path) -> None:
+def test_a_training_without_valid_ground_truth_is_refused(tmp_path: Path, shell: Shell) -> None:
     config = small_config(tmp_path)
     for path in (tmp_path / "data/depths").iterdir():
         np.save(path.with_suffix(".npy"), np.full((60, 80), np.nan, np.float32))
         path.unlink()
-    assert main(["train", str(config)]) == 2
-    with pytest.raises(DataError, match="nothing to learn from: none of all 6 samples"):
-        plan = load_plan(config).open()
-        trainer = build_trainer(plan, DistributedContext(torch.device("cpu")))
-        run_sanity_checks(plan, trainer.card, trainer.tasks)
+    assert "nothing to learn from: none of all 6 samples" in shell.refused("train", config)
 
 
 def test_no_run_is_written_among_the_files_of_its_data(tmp_path: Path) -> None:

@@ -65,7 +65,6 @@ def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureF
     ("words", "message"),
     [
         (["tarin"], "no command 'tarin'. Did you mean 'train'?"),
-        (["calibrat"], "Did you mean 'calibrate'?"),
         (["qqq"], "`densevit --help` lists them."),
         ([], "name a command"),
         (["eval", "--dat", "nyu"], "unrecognized arguments: --dat. Did you mean --data"),
@@ -233,10 +232,8 @@ def test_a_command_of_one_process_runs_once_under_torchrun(
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("data.train.root=/nowhere", "no data at /nowhere"),
         ("data.train.depth_scale=null", "depth_scale"),
         ("model.init_from=/nowhere.safetensors", "no such file"),
-        ("model.encoder={type: timm, name: vit_smal_patch16_224}", "Nearest: vit_small_patch16_224"),
         ("device=cuda:99", "cuda:99"),
         ("plugins=[mine.py]", "plugins: no such file"),
     ],

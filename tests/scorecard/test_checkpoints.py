@@ -6,16 +6,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 from forked import ForkServer
+from scorecard.killing import CARD, STATE, WEIGHTS
 from small import small_config
 
 import densevit
 from densevit.cli.main import main
 from densevit.errors import DensevitError
+from densevit.utils import atomic_io
 from densevit.weights import checkpoint
 
 HERE = Path(__file__).parent
@@ -41,11 +44,7 @@ def test_twenty_kills_in_the_middle_of_saving_lose_nothing(folder: Path) -> None
     assert done.stdout == "held 20\n", done.stderr
 
 
-def test_a_kill_between_the_two_renames_of_a_replacement_is_mended(tmp_path: Path, monkeypatch) -> None:
-    from scorecard.killing import CARD, STATE, WEIGHTS
-
-    from densevit.utils import atomic_io
-
+def test_a_kill_between_the_two_renames_of_a_replacement_is_mended(tmp_path: Path) -> None:
     step = tmp_path / "step-00000001"
     checkpoint.write(step, WEIGHTS, CARD, "", STATE, checkpoint.Manifest(step=1, samples=1))
     dead = subprocess.Popen(["true"])
@@ -79,8 +78,6 @@ def test_a_full_disk_keeps_what_was_saved_and_names_path_and_bytes(
 
 
 def test_too_small_a_disk_is_told_before_anything_is_written(tmp_path: Path, monkeypatch) -> None:
-    from scorecard.killing import CARD, STATE, WEIGHTS
-
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(DensevitError, match=r"no room for 5,000,000 bytes \(1,000 bytes free\)"):
@@ -157,7 +154,7 @@ class Payload:
         return os.system, ("touch sentinel",)
 
 
-@pytest.mark.parametrize("suffix", [".pt", ".pth", ".ckpt", ".npz"])
+@pytest.mark.parametrize("suffix", [".pth", ".npz"])
 @pytest.mark.parametrize("entry", ["resume", "init", "eval", "predict", "export"])
 def test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in(
     tmp_path: Path, trained: Path, monkeypatch, capfd, entry: str, suffix: str
@@ -191,18 +188,14 @@ def test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in(
 
 
 def test_a_pickle_inside_a_checkpoint_of_ours_is_refused_although_its_sum_is_right(
-    tmp_path: Path, trained: Path, monkeypatch, fork_server: ForkServer
+    tmp_path: Path, trained: Path, fork_server: ForkServer
 ) -> None:
-    import json
-    from dataclasses import asdict
-
     shutil.copytree(trained / "run", tmp_path / "run", symlinks=True)
     step = tmp_path / "run/checkpoints/step-00000004"
     manifest = checkpoint.verify(step)
     torch.save({"optimizer": Payload()}, step / checkpoint.STATE)
-    hashes = {**manifest.files, checkpoint.STATE: densevit.utils.atomic_io.sha256(step / checkpoint.STATE)}
+    hashes = {**manifest.files, checkpoint.STATE: atomic_io.sha256(step / checkpoint.STATE)}
     (step / checkpoint.MANIFEST).write_text(checkpoint.with_checksum({**asdict(manifest), "files": hashes}))
-    assert json.loads((step / checkpoint.MANIFEST).read_text())["files"] == hashes
     words = ["train", trained / "small.yaml", f"output={tmp_path / 'run'}", "--resume", "ema=0.9"]
     text = fork_server.run(*words, code=2)
     assert "posix.system" in text, text
