@@ -4,14 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small import contents
 
 import densevit
 from densevit.cli.main import main
 from densevit.errors import ConfigError, PartialError
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_a_path_and_a_predictor_write_the_bytes_of_the_command(small_run: Path, tmp_path: Path) -> None:
@@ -23,7 +20,7 @@ def test_a_path_and_a_predictor_write_the_bytes_of_the_command(small_run: Path, 
     assert summary.done == 6 and "6 images in" in str(summary)
     predictor = densevit.load(small_run / "run", precision="fp32")
     densevit.predict(predictor, [images], tmp_path / "predictor", formats=formats, fov=60)
-    assert content(tmp_path / "path") == content(tmp_path / "predictor") == content(tmp_path / "command")
+    assert contents(tmp_path / "path") == contents(tmp_path / "predictor") == contents(tmp_path / "command")
 
 
 def test_what_is_there_stays_and_what_fails_is_named(small_run: Path, tmp_path: Path) -> None:

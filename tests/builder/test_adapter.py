@@ -24,11 +24,12 @@ def train(config: Path, output: Path, *words: str) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`plain` was trained in full, `lora` from it with updates."""
+    """`plain` was trained in full, `lora` from it with updates, which `adapter.safetensors` holds."""
     folder = tmp_path_factory.mktemp("adapter")
     config = small_config(folder)
     train(config, folder / "plain")
     train(config, folder / "lora", *LORA, f"model.init_from={folder / 'plain'}")
+    assert main(["convert", str(folder / "lora"), str(folder / "adapter.safetensors"), "--to", "adapter"]) == 0
     return folder
 
 
@@ -51,8 +52,7 @@ def test_a_loaded_model_is_merged_and_predicts_as_the_training_did(folder: Path)
 
 
 def test_an_adapter_file_is_small_and_predicts_the_same(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "adapter.safetensors"
-    assert main(["convert", str(folder / "lora"), str(path), "--to", "adapter"]) == 0
+    path = folder / "adapter.safetensors"
     kept = load_file(path)
     assert {name for name in kept if name.startswith("encoder.") and not is_update(name)} == {
         "encoder.mean",
@@ -67,19 +67,16 @@ def test_an_adapter_file_is_small_and_predicts_the_same(folder: Path, tmp_path: 
 
 
 def test_an_adapter_goes_on_learning_by_init_from(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "adapter.safetensors"
-    assert main(["convert", str(folder / "lora"), str(path), "--to", "adapter"]) == 0
-    again = train(folder / "small.yaml", tmp_path / "again", f"model.init_from={path}", "model.encoder=null")
+    start = f"model.init_from={folder / 'adapter.safetensors'}"
+    again = train(folder / "small.yaml", tmp_path / "again", start, "model.encoder=null")
     assert [name for name in open_checkpoint(again).tensors if is_update(name)]
-    full = train(folder / "small.yaml", tmp_path / "full", f"model.init_from={path}")  # its encoder has no updates
+    full = train(folder / "small.yaml", tmp_path / "full", start)  # its encoder has no updates
     assert not [name for name in open_checkpoint(full).tensors if is_update(name)]
 
 
 def test_an_adapter_without_its_encoder_says_what_to_name(folder: Path, tmp_path: Path, shell: Shell) -> None:
     other = train(folder / "small.yaml", tmp_path / "other", "seed=1")
-    path = tmp_path / "adapter.safetensors"
-    assert main(["convert", str(folder / "lora"), str(path), "--to", "adapter"]) == 0
-    place = folder / "plain"
+    path, place = folder / "adapter.safetensors", folder / "plain"
     place.rename(folder / "moved")
     try:
         told = shell.refused("convert", path, tmp_path / "a.safetensors", "--to", "densevit")

@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from shell import Shell
 from small import small_folder
 
 from densevit.cli.main import main
@@ -141,13 +142,10 @@ def test_the_report_has_intervals_images_and_charts(data: Path, saved: Path, tmp
         assert len(list(csv.DictReader(file))) == COUNT
 
 
-def test_protocols_are_listed_and_explained(capsys) -> None:
-    assert main(["list", "protocols"]) == 0
-    assert "nyu_dinov3" in capsys.readouterr().out
-    assert main(["list", "protocols", "kitti_eigen_garg_kb", "--size", "375x1242"]) == 0
-    assert "rows 166:372" in capsys.readouterr().out
-    assert main(["list", "protocols", "nyu"]) == 2
-    assert "no protocol 'nyu'" in capsys.readouterr().err
+def test_protocols_are_listed_and_explained(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nyu_dinov3" in shell("list", "protocols").out
+    assert "rows 166:372" in shell("list", "protocols", "kitti_eigen_garg_kb", "--size", "375x1242").out
+    assert "no protocol 'nyu'" in shell.refused("list", "protocols", "nyu")
     with pytest.raises(SystemExit):
         main(["list", "protocols", "plain", "--size", "big"])
     assert "height and width in pixels, as 480,640; got 'big'" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from shell import Shell
 from small_scenes import small_scenes
 
 from densevit.cli.main import main
@@ -20,9 +21,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_scenes(tmp_path_factory.mktemp("scenes") / "data", 5, without=[(i, "depths") for i in range(5)])
 
 
-def evaluate(root: Path, folder: Path, *more: object) -> int:
+def command(root: Path, folder: Path, *more: object) -> list[str]:
     words = ["--predictions", folder, "--data", "folder", "--root", root, *more]
-    return main(["eval", "--task", "segmentation", *map(str, words)])
+    return ["eval", "--task", "segmentation", *map(str, words)]
 
 
 def positions(root: Path) -> dict[str, np.ndarray]:
@@ -55,7 +56,7 @@ ENCODINGS: dict[str, Callable[[Path, np.ndarray], None]] = {
 
 
 def score(root: Path, folder: Path, *more: object) -> dict[str, float]:
-    assert evaluate(root, folder, "--output", folder / "out", *more) == 0
+    assert main(command(root, folder, "--output", folder / "out", *more)) == 0
     return json.loads((folder / "out/metrics.json").read_text())["metrics"]
 
 
@@ -120,32 +121,27 @@ def test_pixels_of_no_class_are_counted_and_reported(
     assert json.loads((tmp_path / "out/metrics.json").read_text())["counts"]["unclassified_pixels"] > 0
 
 
-def refuse(root: Path, folder: Path, capsys: pytest.CaptureFixture[str], *more: object) -> str:
-    assert evaluate(root, folder, *more) == 2
-    told = capsys.readouterr()
+def refuse(root: Path, folder: Path, shell: Shell, *more: object) -> str:
+    told = shell(*command(root, folder, *more), code=2)
     assert "miou" not in told.out
     return told.err
 
 
-def test_what_does_not_fit_is_reported_before_anything_is_scored(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_fit_is_reported_before_anything_is_scored(root: Path, tmp_path: Path, shell: Shell) -> None:
     maps = positions(root)
     for name, ids in list(maps.items())[:-1]:
         save_gray(tmp_path / name, ids)
-    assert "no map for 1 of 5 images" in refuse(root, tmp_path, capsys)
+    assert "no map for 1 of 5 images" in refuse(root, tmp_path, shell)
     save_gray(tmp_path / "004", maps["004"][:-1])
-    assert "004: a label map of 59x80 cannot be scored against labels of 60x80" in refuse(root, tmp_path, capsys)
+    assert "004: a label map of 59x80 cannot be scored against labels of 60x80" in refuse(root, tmp_path, shell)
     (tmp_path / "other.json").write_text('["wall", "floor", "sky"]')
-    printed = refuse(root, tmp_path, capsys, "--label-encoding", tmp_path / "other.json")
+    printed = refuse(root, tmp_path, shell, "--label-encoding", tmp_path / "other.json")
     assert "the first that differs is 'sky', not 'box'" in printed
-    assert "give either a MODEL or --predictions" in refuse(root, tmp_path, capsys, "checkpoint")
+    assert "give either a MODEL or --predictions" in refuse(root, tmp_path, shell, "checkpoint")
     save_gray(tmp_path / "004", maps["004"])
     (tmp_path / "file").touch()
-    assert "cannot be made" in refuse(root, tmp_path, capsys, "--output", tmp_path / "file")
-    data = ["--data", "middlebury_motorcycle"]
-    assert main(["eval", "--task", "segmentation", "--predictions", str(tmp_path), *data]) == 2
-    assert "names no classes" in capsys.readouterr().err
-    words = ["--data", "folder", "--root", str(root), "--scales", "0,1"]
-    assert main(["eval", "x", "--task", "segmentation", *words]) == 2
-    assert "numbers over 0 and up to 8" in capsys.readouterr().err
+    assert "cannot be made" in refuse(root, tmp_path, shell, "--output", tmp_path / "file")
+    words = ["--predictions", tmp_path, "--data", "middlebury_motorcycle"]
+    assert "names no classes" in shell.refused("eval", "--task", "segmentation", *words)
+    words = ["--data", "folder", "--root", root, "--scales", "0,1"]
+    assert "numbers over 0 and up to 8" in shell.refused("eval", "x", "--task", "segmentation", *words)

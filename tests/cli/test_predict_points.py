@@ -8,39 +8,30 @@ import pytest
 import torch
 from jaxtyping import Float
 from PIL import Image
-from torch import Tensor, nn
-from toy_models import toy_predictor
+from shell import Shell
+from toy_models import MeanColour, toy_predictor
 
 from densevit import api
-from densevit.cli.main import main
 from densevit.errors import DataError
 from densevit.inference.predict.point_files import read_ply_points
 
 H, W = 24, 32
 
 
-class Light(nn.Module):
-    """Disparity is the red channel."""
-
-    def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-        return {"depth": image[:, :1]}
-
-
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(api, "load", lambda path, **options: toy_predictor(Light(), "disparity"))
+    """Images whose brightness is the disparity that the model gives."""
+    monkeypatch.setattr(api, "load", lambda path, **options: toy_predictor(MeanColour(nearest=0.0), "disparity"))
     (tmp_path / "in").mkdir()
     for name in "ab":
-        pixels = np.zeros((H, W, 3), np.uint8)
-        pixels[..., 0] = np.linspace(50, 250, W).astype(np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"in/{name}.png")
+        Image.fromarray(np.tile(np.linspace(50, 250, W).astype(np.uint8), (H, 1))).save(tmp_path / f"in/{name}.png")
     return tmp_path
 
 
 def truth() -> Float[np.ndarray, "h w"]:
-    """Depth of which the image shows the disparity: 1 / (0.5 red + 0.1)."""
-    red = np.linspace(50, 250, W).astype(np.uint8) / 255
-    return np.broadcast_to(1 / (0.5 * red + 0.1), (H, W)).copy()
+    """Depth of which the image shows the disparity: 1 / (0.5 brightness + 0.1)."""
+    brightness = np.linspace(50, 250, W).astype(np.uint8) / 255
+    return np.broadcast_to(1 / (0.5 * brightness + 0.1), (H, W)).copy()
 
 
 def some(count: int = 30) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -67,31 +58,31 @@ def ply(path: Path, points: np.ndarray, binary: bool = True) -> None:
     path.write_bytes(head.encode() + (table.tobytes() if binary else text))
 
 
-def export(photos: Path, *words: str) -> int:
-    return main(["predict", "checkpoint", *words, "--formats", "npy", "--output", str(photos / "out")])
+def command(photos: Path, *words: object) -> list[object]:
+    return ["predict", "checkpoint", *words, "--formats", "npy", "--output", photos / "out"]
 
 
-def test_a_relative_map_becomes_metres_by_a_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_relative_map_becomes_metres_by_a_table(photos: Path, shell: Shell) -> None:
     (photos / "p.csv").write_text("u,v,depth\n" + rows())
-    assert export(photos, str(photos / "in/a.png"), "--points", str(photos / "p.csv")) == 0
+    said = shell(*command(photos, photos / "in/a.png", "--points", photos / "p.csv")).out
     np.testing.assert_allclose(np.load(photos / "out/a.npy"), truth(), rtol=1e-3)
-    assert "points an image; off by 0.0% at points that are left out" in capsys.readouterr().out
+    assert "points an image; off by 0.0% at points that are left out" in said
 
 
-def test_of_few_points_no_error_is_claimed(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_few_points_no_error_is_claimed(photos: Path, shell: Shell) -> None:
     (photos / "p.csv").write_text("u,v,depth\n" + "".join(rows().splitlines(keepends=True)[:4]))
-    assert export(photos, str(photos / "in/a.png"), "--points", str(photos / "p.csv")) == 0
-    assert "4 points an image, too few to tell how far off the maps are" in capsys.readouterr().out
+    said = shell(*command(photos, photos / "in/a.png", "--points", photos / "p.csv")).out
+    assert "4 points an image, too few to tell how far off the maps are" in said
 
 
-def test_one_table_serves_several_images_by_path_or_name(photos: Path) -> None:
+def test_one_table_serves_several_images_by_path_or_name(photos: Path, shell: Shell) -> None:
     (photos / "p.csv").write_text("image,name,u,v,depth\n" + rows("in/a.png,,") + rows(",b,"))
-    assert export(photos, str(photos / "in"), "--points", str(photos / "p.csv")) == 0
+    shell(*command(photos, photos / "in", "--points", photos / "p.csv"))
     for name in "ab":
         np.testing.assert_allclose(np.load(photos / f"out/{name}.npy"), truth(), rtol=1e-3)
 
 
-def test_a_folder_holds_lidar_maps_and_clouds(photos: Path) -> None:
+def test_a_folder_holds_lidar_maps_and_clouds(photos: Path, shell: Shell) -> None:
     u, v, depth = some()
     lidar = np.zeros((H, W), np.uint16)
     lidar[v, u] = np.round(depth * 5000)
@@ -106,8 +97,8 @@ def test_a_folder_holds_lidar_maps_and_clouds(photos: Path) -> None:
     hidden = seen * 1.5  # on the same rays, further away
     cloud = np.linalg.inv(pose) @ np.concatenate([np.concatenate([seen, behind, hidden], 1), np.ones((1, 63))])
     ply(photos / "points/b.ply", cloud[:3].T)
-    words = ["--points", str(photos / "points"), "--points-scale", "5000", "--points-pose", str(photos / "pose.txt")]
-    assert export(photos, str(photos / "in"), *words, "--intrinsics", "30,30,15.5,11.5") == 0
+    words = ["--points", photos / "points", "--points-scale", 5000, "--points-pose", photos / "pose.txt"]
+    shell(*command(photos, photos / "in", *words, "--intrinsics", "30,30,15.5,11.5"))
     for name in "ab":
         np.testing.assert_allclose(np.load(photos / f"out/{name}.npy"), truth(), rtol=5e-3)
 
@@ -136,26 +127,25 @@ def test_points_of_a_ply_file_are_read_whatever_else_it_holds(tmp_path: Path, bi
     ],
 )
 def test_points_that_cannot_be_are_refused_before_anything_is_written(
-    photos: Path, table: str, fault: str, capsys: pytest.CaptureFixture[str]
+    photos: Path, table: str, fault: str, shell: Shell
 ) -> None:
     (photos / "p.csv").write_text(table)
-    assert export(photos, str(photos / "in/a.png"), "--points", str(photos / "p.csv")) == 2
-    assert fault in capsys.readouterr().err and not (photos / "out").exists()
+    assert fault in shell.refused(*command(photos, photos / "in/a.png", "--points", photos / "p.csv"))
+    assert not (photos / "out").exists()
 
 
-def test_missing_files_and_cameras_are_named(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    image = str(photos / "in/a.png")
-    assert export(photos, image, "--points", str(photos / "no.csv")) == 2
-    assert "no.csv: no such file" in capsys.readouterr().err
-    assert export(photos, image, "--points-scale", "1000") == 2
-    assert "belong to --points" in capsys.readouterr().err
-    assert export(photos, image, "--points", str(photos / "in" / "..")) == 2
-    assert "a.png: no points; looked for" in capsys.readouterr().err
+def test_missing_files_and_cameras_are_named(photos: Path, shell: Shell) -> None:
+    def refused(*words: object) -> str:
+        return shell.refused(*command(photos, *words))
+
+    image = photos / "in/a.png"
+    assert "no.csv: no such file" in refused(image, "--points", photos / "no.csv")
+    assert "belong to --points" in refused(image, "--points-scale", 1000)
+    assert "a.png: no points; looked for" in refused(image, "--points", photos / "in" / "..")
     (photos / "in/p.csv").write_text("name,u,v,depth\nb,1,2,1\n")
-    (photos / "in/c.png").write_bytes((photos / "in/a.png").read_bytes())
-    assert export(photos, str(photos / "in"), "--points", str(photos / "in/p.csv")) == 2
-    assert "a.png. Its rows are of b. A row has an `image`, as a path" in capsys.readouterr().err
+    (photos / "in/c.png").write_bytes(image.read_bytes())
+    told = refused(photos / "in", "--points", photos / "in/p.csv")
+    assert "a.png. Its rows are of b. A row has an `image`, as a path" in told
     ply(photos / "p.ply", np.ones((3, 3)))
-    assert export(photos, image, "--points", str(photos / "p.ply")) == 2
-    assert "points of a cloud need the camera" in capsys.readouterr().err
+    assert "points of a cloud need the camera" in refused(image, "--points", photos / "p.ply")
     assert not (photos / "out").exists() and torch.is_grad_enabled()

@@ -73,13 +73,10 @@ def test_intervals_that_were_not_calibrated_are_not_written(run: Path, tmp_path:
     assert not (tmp_path / "maps").exists()
 
 
-def test_what_cannot_be_calibrated_is_said_and_nothing_written(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_calibrated_is_said_and_nothing_written(run: Path, tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "out"
-    command = ["calibrate", "--target", "uncertainty", str(run / "run"), *data(run), "--output", str(out)]
-    for more, says in ((["--level", "0.95"], "need 19 or more"), (["--level", "2"], "a share between 0 and 1")):
-        assert main([*command, *more]) == 2
-        assert says in capsys.readouterr().err and not out.exists()
+    command = ["calibrate", "--target", "uncertainty", run / "run", *data(run), "--output", out]
+    for level, says in ((0.95, "need 19 or more"), (2, "a share between 0 and 1")):
+        assert says in shell.refused(*command, "--level", level) and not out.exists()
     out.mkdir()
-    assert main(command) == 2 and "exists already" in capsys.readouterr().err
+    assert "exists already" in shell.refused(*command)

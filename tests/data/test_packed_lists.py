@@ -1,7 +1,6 @@
 """Long lists of samples: packed in arrays, and kept in the user's cache as long as their folder stays as it was."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from densevit.errors import DataError
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that was left alone for a minute."""
     monkeypatch.setattr(packed, "PACKED_FROM", 1)
     monkeypatch.setenv("DENSEVIT_CACHE", str(tmp_path / "cache"))
-    yield rested(small_folder(tmp_path / "data"))
+    return rested(small_folder(tmp_path / "data"))
 
 
 def rested(root: Path) -> Path:
@@ -126,7 +125,6 @@ def test_what_changes_at_the_moment_or_is_being_checked_is_not_taken_from_the_ca
 
 
 def test_the_headers_of_shards_are_read_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "PACKED_FROM", 1)
     (root := tmp_path / "tar").mkdir()
     for shard, names in enumerate((["000", "001"], ["002"])):
         files = {f"a/{n}.JPG": (data / f"images/{n}.jpg").read_bytes() for n in names}

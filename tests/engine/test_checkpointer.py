@@ -16,8 +16,8 @@ from densevit.weights.checkpoint import Manifest
 CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
 
 
-def save(checkpoints: CheckpointFolder, step: int, score: float) -> None:
-    manifest = Manifest(step=step, samples=step, scores={"abs_rel": score})
+def save(checkpoints: CheckpointFolder, step: int, score: float, metric: str = "abs_rel") -> None:
+    manifest = Manifest(step=step, samples=step, scores={metric: score})
     checkpoints.save({"w": torch.full((2,), float(step))}, CARD, "", {}, manifest)
 
 
@@ -39,8 +39,7 @@ def test_nan_never_is_the_best_and_a_tie_keeps_the_older(tmp_path: Path) -> None
     checkpoints = CheckpointFolder(tmp_path, ("d1", "max"), 9)
     bests = []
     for step, score in enumerate([math.nan, 0.5, 0.5, math.nan], start=1):
-        manifest = Manifest(step=step, samples=step, scores={"d1": score})
-        checkpoints.save({"w": torch.zeros(1)}, CARD, "", {}, manifest)
+        save(checkpoints, step, score, "d1")
         best = checkpoints.best()
         bests.append(None if best is None else checkpoint.step_of(best))
     assert bests == [None, 2, 2, 2]

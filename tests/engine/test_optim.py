@@ -117,8 +117,7 @@ def test_the_average_is_the_weighted_sum_of_the_past() -> None:
 def test_sgd_is_momentum_over_the_gradient_with_its_decay() -> None:
     weight = nn.Parameter(torch.tensor([[2.0]]))
     optim = Optim(type="sgd", lr=0.1, momentum=0.5, weight_decay=0.1)
-    (group,) = [{"params": [weight], "scale": 1.0, "weight_decay": optim.weight_decay}]
-    optimizer = build_optimizer([group], optim)
+    optimizer = build_optimizer([{"params": [weight], "scale": 1.0, "weight_decay": 0.1}], optim)
     expected, velocity = 2.0, 0.0
     for gradient in (1.0, -3.0, 0.5):
         weight.grad = torch.tensor([[gradient]])

@@ -1,6 +1,7 @@
 """Checkpoints of which every process writes the tensors that it holds, while training goes on."""
 
 import json
+import shutil
 import signal
 from multiprocessing import get_context
 from pathlib import Path
@@ -101,16 +102,14 @@ def test_it_is_loaded_evaluated_and_converted_to_one_file_as_any_other(saved: Pa
 
 def test_a_damaged_shard_is_named(saved: Path, tmp_path: Path) -> None:
     step = checkpoint.locate(saved / "run")
-    copy = tmp_path / step.name
-    copy.mkdir()
-    for file in step.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    content = bytearray((copy / "shard-00000.safetensors").read_bytes())
+    copy = shutil.copytree(step, tmp_path / step.name)
+    shard = copy / "shard-00000.safetensors"
+    content = bytearray(shard.read_bytes())
     content[-1] ^= 1
-    (copy / "shard-00000.safetensors").write_bytes(content)
+    shard.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"shard-00000\.safetensors: damaged"):
         checkpoint.read(copy)
-    (copy / "shard-00000.safetensors").unlink()
+    shard.unlink()
     with pytest.raises(CheckpointError, match=r"shard-00000\.safetensors: missing"):
         checkpoint.verify(copy)
 

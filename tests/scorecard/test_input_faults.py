@@ -25,7 +25,6 @@ from small import contents, small_config
 from toy_models import toy_predictor
 
 from densevit.cli.main import main
-from densevit.data.datasets.base import Dataset
 from densevit.data.io.readers import read_depth
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.predictions import SavedMaps
@@ -125,13 +124,9 @@ def test_an_image_size_that_no_patches_fill_is_padded(tmp_path: Path) -> None:
     assert main(["train", str(small_config(tmp_path)), "model.encoder.image_size=65", "steps=1"]) == 0
 
 
-def open_folder(root: Path, **options: object) -> Dataset:
-    return opened("folder", root, **{"require_depth": False, **options})
-
-
 def test_training_evaluation_and_prediction_see_the_same_pixels(tmp_path: Path) -> None:
     folder = zoo.fill(tmp_path / "images", readable=True)
-    data, predictor = open_folder(tmp_path), toy_predictor()
+    data, predictor = opened("folder", tmp_path, require_depth=False), toy_predictor()
     assert len(data) == 18
     training = TrainLoader(data, compose([]), seed=0, batch_size=1)
     trained = {batch.names[0]: batch.to(CPU).image for batch, _ in zip(training, range(18), strict=False)}

@@ -19,8 +19,7 @@ from densevit.weights.readers import read_tensors
 
 @pytest.fixture
 def v2(tmp_path: Path) -> Path:
-    torch.save(seeded.read("depth_anything_v2").state(), tmp_path / "v2.pth")
-    return tmp_path / "v2.pth"
+    return seeded.saved("depth_anything_v2", tmp_path)
 
 
 def same(one: Path, other: Path) -> bool:

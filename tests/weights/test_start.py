@@ -26,8 +26,7 @@ METRIC = {"type": "metric", "activation": "log", "max_depth": 10, "align_corners
 
 @pytest.fixture
 def relative(tmp_path: Path) -> Path:
-    torch.save(seeded.read("depth_anything_v2").state(), tmp_path / "relative.pth")
-    return tmp_path / "relative.pth"
+    return seeded.saved("depth_anything_v2", tmp_path)
 
 
 def config(folder: Path, **model: Any) -> Path:

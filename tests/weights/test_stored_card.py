@@ -26,11 +26,6 @@ TREE = json.loads(json.dumps(asdict(CARD)))
 BRACKETS = "[" * 100_000
 
 
-def load_with(card: str, path: Path) -> None:
-    safetensors.torch.save_file(NETWORK.state_dict(), path, {"densevit": card})
-    restore(path)
-
-
 @pytest.mark.parametrize(
     "card",
     [
@@ -40,8 +35,9 @@ def load_with(card: str, path: Path) -> None:
     ],
 )
 def test_a_bad_card_is_one_error(card: str, tmp_path: Path) -> None:
+    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", {"densevit": card})
     with pytest.raises(CheckpointError, match="its card cannot be read"):
-        load_with(card, tmp_path / "model.safetensors")
+        restore(tmp_path / "model.safetensors")
 
 
 def test_weights_that_are_nan_are_refused(tmp_path: Path, shell: Shell) -> None:

@@ -12,7 +12,7 @@ import pytest
 from layouts.encoders import DEPTH_WRITERS, png
 from orientations import TURNS, oriented
 from photo_samples import photo, sample, small
-from PIL import Image, PngImagePlugin
+from PIL import Image, ImageFile, PngImagePlugin
 from scorecard import fuzzing
 
 from densevit.data.io.readers import image_size, read_depth, read_image, read_labels
@@ -284,13 +284,10 @@ def test_damaged_bytes_give_an_array_or_a_data_error_and_no_truncated_file_is_wh
 
 
 def test_decoding_leaves_the_libraries_as_they_were(tmp_path: Path) -> None:
-    from PIL import Image as PillowImage
-    from PIL import ImageFile
-
-    before = (PillowImage.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, cv2.getNumThreads())
+    before = (Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, cv2.getNumThreads())
     (tmp_path / "a.png").write_bytes(encode(".png", sample("a").image))
     read_image(tmp_path / "a.png")
-    assert (PillowImage.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, cv2.getNumThreads()) == before
+    assert (Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, cv2.getNumThreads()) == before
 
 
 def gray16(pixels: np.ndarray, extra: list[tuple[bytes, bytes]], *, interlaced: bool) -> bytes:

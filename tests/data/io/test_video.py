@@ -10,7 +10,7 @@ import pytest
 from films import frame, write_film, write_frames
 
 from densevit.data.io.depth_video import Coding, DepthVideoWriter, join_depth_videos, read_depth_video
-from densevit.data.io.video import FrameFolder, LiveCamera, Span, VideoFile, open_video
+from densevit.data.io.video import FrameFolder, LiveCamera, Span, VideoFile, open_video, upright
 from densevit.errors import ConfigError, DataError
 
 FRAMES = [frame(3 * i) for i in range(20)]
@@ -44,11 +44,9 @@ def test_ten_bits_are_read(tmp_path: Path) -> None:
     assert np.abs(FRAMES[0].astype(int) - found[0].image).mean() < 6
 
 
-def test_a_frame_is_turned_upright_as_its_file_says(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from densevit.data.io import video
-
+def test_a_frame_is_turned_upright_as_its_file_says() -> None:
     picture = SimpleNamespace(rotation=90, to_ndarray=lambda format: FRAMES[0])
-    np.testing.assert_array_equal(video.upright(picture), np.rot90(FRAMES[0]))
+    np.testing.assert_array_equal(upright(picture), np.rot90(FRAMES[0]))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import yaml
 from photo_samples import sample
 
 from densevit.cli.main import main
-from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.labels.class_frequencies import METHODS, ClassCounts, count_classes, pixel_counts
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
@@ -34,19 +33,15 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def opened(root: Path) -> Dataset:
-    return DATASETS.check({"type": "folder", "root": str(root)}, "data").build()
-
-
 def test_pixels_and_images_of_each_class_are_counted_and_ignored_ones_apart(root: Path) -> None:
-    counts = count_classes(opened(root), threads=2)
+    counts = count_classes(layouts.opened("folder", root), threads=2)
     assert counts.pixels.tolist() == [90, 60, 30, 0] and counts.images.tolist() == [2, 2, 1, 0]
     assert counts.present.tolist() == [180, 180, 90, 0] and (counts.ignored, counts.total) == (60, 2)
     np.testing.assert_allclose(counts.shares, [1 / 2, 1 / 3, 1 / 6, 0])
 
 
 def test_weights_are_those_of_the_papers_formulas(root: Path) -> None:
-    counts = count_classes(opened(root))
+    counts = count_classes(layouts.opened("folder", root))
     # shares 1/2, 1/3, 1/6 of three classes that occur; frequencies 90/180, 60/180, 30/90 with the median 1/3
     expected = {
         "inverse": [2 / 3, 1, 2, 0],
@@ -75,21 +70,21 @@ def test_counting_agrees_with_numpy_for_any_ids() -> None:
 
 def test_images_without_labels_are_passed_over_and_data_without_any_refused(root: Path) -> None:
     layouts.write_folder(root, [replace(sample("c", 12, 10), labels=None, depth=None, valid=None)])
-    data = DATASETS.check({"type": "folder", "root": str(root), "require_labels": False}, "data").build()
+    data = layouts.opened("folder", root, require_labels=False)
     assert len(data) == 3 and count_classes(data).total == 2
     (root / "images/c.jpg").unlink()
     (root / "classes.json").write_text('[{"id": 0, "name": "a", "ignore": true}, {"id": 9, "name": "b"}]')
     with pytest.raises(DataError, match=r"a\.png: id 1 in 30 pixels"):
-        count_classes(opened(root))
+        count_classes(layouts.opened("folder", root))
     (root / "classes.json").write_text(
         '[{"id": 9, "name": "b"}, {"id": 0, "name": "x", "ignore": true}, '
         '{"id": 1, "name": "y", "ignore": true}, {"id": 2, "name": "z", "ignore": true}]'
     )
     with pytest.raises(DataError, match="none of the 2 samples has a label"):
-        count_classes(opened(root))
+        count_classes(layouts.opened("folder", root))
     (root / "classes.json").unlink()
     with pytest.raises(DataError, match="names no classes"):
-        count_classes(opened(root))
+        count_classes(layouts.opened("folder", root))
 
 
 def test_the_command_prints_a_table_and_a_line_that_a_config_takes(

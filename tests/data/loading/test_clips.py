@@ -11,6 +11,7 @@ from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.loading.clips import Clips, videos, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.transforms.affine import Transform
+from densevit.data.transforms.photometric import compose
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
 
@@ -36,14 +37,9 @@ class Noise(Transform):
         return Sample(name=sample.name, image=sample.image + np.uint8(rng.integers(100)))
 
 
-class Same(Transform):
-    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        return sample
-
-
 def take(data: Dataset, count: int, clips: Clips, transform: Transform | None = None, **options: object) -> list[Batch]:
     given = {"seed": 5, "batch_size": 2 * clips.length, **options}
-    loader = TrainLoader(data, transform or Same(), clips=clips, **given)  # type: ignore[arg-type]
+    loader = TrainLoader(data, transform or compose([]), clips=clips, **given)  # type: ignore[arg-type]
     found = list(islice(loader, count))
     loader.close()
     return found
@@ -110,7 +106,7 @@ def test_a_mixture_draws_clips_by_its_shares() -> None:
     data.sources = [MixtureSource("one", one, 0.75), MixtureSource("two", two, 0.25)]
     clips = Clips(data, 2)
     assert clips.by_source == [9, 5]
-    loader = TrainLoader(data, Same(), seed=0, batch_size=8, clips=clips)
+    loader = TrainLoader(data, compose([]), seed=0, batch_size=8, clips=clips)
     indices = [i for batch in islice(loader, 100) for i in batch.indices[::2]]
     assert np.mean(np.array(indices) < 10) == pytest.approx(0.75, abs=0.06)
     assert loader.drawn(800) == {"one": 2 * sum(i < 10 for i in indices), "two": 2 * sum(i >= 10 for i in indices)}

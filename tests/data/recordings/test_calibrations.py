@@ -229,7 +229,7 @@ def test_json_beside_the_images_that_is_no_calibration_is_passed_over(tmp_path: 
     assert (camera_file(tmp_path) or (0, ""))[1] == "calibration.json"
 
 
-def room(matrix: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def room(rays: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Image, depth and classes of a smooth wall, z = 2 + 0.3 x + 0.2 y, in the directions `rays`, h w 2."""
     x, y = rays[..., 0], rays[..., 1]
     depth = 2 / (1 - 0.3 * x - 0.2 * y)
@@ -245,7 +245,7 @@ def write_walk(root: Path, lens: Distortion | None, size: tuple[int, int], depth
         u, v = np.meshgrid(np.arange(w), np.arange(h))
         seen = np.stack([(u - ((30 + 0.5) * s - 0.5)) / (50 * s), (v - ((25 + 0.5) * s - 0.5)) / (51 * s)], -1)
         rays = seen if lens is None else lens.undistort(seen.reshape(-1, 2)).reshape(seen.shape)
-        image, depth, labels = room(np.eye(3), rays)
+        image, depth, labels = room(rays)
         parts = {"images": image, "labels": labels, "depths": np.rint(depth * 10000).astype(np.uint16)}
         for kind in kinds.split():
             (root / kind).mkdir(parents=True, exist_ok=True)
@@ -264,7 +264,7 @@ def test_a_distorted_room_is_the_room_again(lens: Distortion, depth_size: tuple[
     data = Recording(root=tmp_path, depth_scale=10000)
     sample = data.read(0)
     assert sample.depth is not None and sample.intrinsics is not None and sample.valid is not None
-    image, depth, _ = room(np.eye(3), backproject(np.ones((h, w)), sample.intrinsics)[..., :2])
+    image, depth, _ = room(backproject(np.ones((h, w)), sample.intrinsics)[..., :2])
     error = abs(sample.image.astype(int) - image)
     assert np.percentile(error, 99) <= 2 and sample.valid.all()
     step = 0.03 * w / depth_size[1]  # of the depth between neighbouring pixels
@@ -284,7 +284,7 @@ def test_labels_depth_maps_and_check_data_follow_the_lens(tmp_path: Path) -> Non
     data = Folder(root=tmp_path, depth_scale=10000, intrinsics="ros.yaml")
     sample = data.read(0)
     assert sample.labels is not None and sample.intrinsics is not None
-    _, _, labels = room(np.eye(3), backproject(np.ones((240, 320)), sample.intrinsics)[..., :2])
+    _, _, labels = room(backproject(np.ones((240, 320)), sample.intrinsics)[..., :2])
     assert (sample.labels != labels).mean() < 0.002 < (plain.read(0).labels != labels).mean()
     np.testing.assert_array_equal(data.label_map(0), sample.labels)
     np.testing.assert_array_equal(data.depth_map(0), sample.depth)
@@ -302,7 +302,7 @@ def test_depth_of_a_camera_of_its_own_is_found_in_the_undistorted_image(tmp_path
     own = (125.0, 127.5, 75.75, 63.25)
     sample = Recording(root=tmp_path, depth_scale=10000, depth_camera=own).read(0)
     assert sample.depth is not None and sample.intrinsics is not None
-    _, depth, _ = room(np.eye(3), backproject(np.ones((240, 320)), sample.intrinsics)[..., :2])
+    _, depth, _ = room(backproject(np.ones((240, 320)), sample.intrinsics)[..., :2])
     inside = sample.depth > 0
     assert inside.mean() > 0.8 and abs(sample.depth - depth)[inside].max() < 0.06
 

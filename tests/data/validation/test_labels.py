@@ -15,10 +15,11 @@ from orientations import oriented
 from photo_samples import sample
 from PIL import Image
 from shell import Shell
+from test_validation import found
 
 from densevit.cli.main import main
 from densevit.data.io.writers import encode
-from densevit.data.validation import SplitToValidate, ValidationReport, format_text, validate
+from densevit.data.validation import SplitToValidate, format_text, validate
 from densevit.structures import IGNORE, Sample
 
 NAMES = ("wall", "floor", "bed", "chair")
@@ -36,14 +37,6 @@ def frames(*names: str) -> list[Sample]:
 
 def folder_split(root: Path, type_: str = "folder", cache: Path | None = None, **options: Any) -> SplitToValidate:
     return SplitToValidate("train", partial(layouts.opened, type_, root, **options), cache)
-
-
-def found(report: ValidationReport) -> dict[str, set[str]]:
-    """Type of issue -> the names of the files."""
-    kinds: dict[str, set[str]] = {}
-    for issue in report.issues:
-        kinds.setdefault(issue.type, set()).add(Path(issue.path).name)
-    return kinds
 
 
 def test_every_planted_error_is_found_by_its_file(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from orientations import oriented
 from photo_samples import photo, sample
 from PIL import Image
 from scipy.stats import spearmanr
+from shell import Shell
 from small import small_folder
 
-from densevit.cli.main import main
 from densevit.data.datasets.base import Dataset
 from densevit.data.io.writers import encode, encode_depth
 from densevit.data.validation import ISSUE_TYPES, SplitToValidate, ValidationReport, format_text, validate
@@ -393,10 +393,8 @@ def test_depth_statistics_are_those_of_the_map() -> None:
     assert stats.depth_median == pytest.approx(np.median(measured), rel=0.02)  # of every 16th pixel
 
 
-def command(capsys: pytest.CaptureFixture[str], *words: str, code: int) -> str:
-    assert main(["check-data", *words]) == code
-    out = capsys.readouterr()
-    return out.out + out.err
+def command(shell: Shell, *words: object, code: int) -> str:
+    return "".join(shell("check-data", *words, code=code))
 
 
 @pytest.fixture
@@ -406,11 +404,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_command_validates_a_folder_and_writes_its_report(
-    broken: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    broken: Path, tmp_path: Path, cache: Path, shell: Shell
 ) -> None:
     out = tmp_path / "report"
     words = ["--data-options", "depth_scale=1000", "--data-options", "depth_range=[0.1, 10]", "--classes", "4"]
-    said = command(capsys, str(broken), *words, "--output", str(out), code=2)
+    said = command(shell, str(broken), *words, "--output", str(out), code=2)
     assert "error: files of 0 bytes (1)" in said and "Training or scores would suffer" in said
     tree = json.loads((out / "report.json").read_text())
     assert len({f["type"] for f in tree["issues"] if f["level"] == "error"}) == 12 and not tree["ok"]
@@ -421,25 +419,25 @@ def test_the_command_validates_a_folder_and_writes_its_report(
     assert ".issues td { display: block; }" in narrow and ".issues td { overflow-wrap: anywhere" in html
     assert html.count('class="issues"') >= 12 and '<meta name="viewport"' in html
     assert list(cache.rglob("*.json"))
-    again = command(capsys, "--data", "folder", "--root", str(broken), *words, code=2)
+    again = command(shell, "--data", "folder", "--root", str(broken), *words, code=2)
     assert again.splitlines()[:-1] == said.splitlines()[:-2]  # the last line tells the time, and where it is written
 
 
 @pytest.mark.parametrize("split", ["", "train"])
 def test_a_folder_needs_no_option_but_the_unit_and_is_told_which_whatever_its_folders_are_called(
-    split: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    split: str, tmp_path: Path, cache: Path, shell: Shell
 ) -> None:
     root = small_folder(tmp_path / "mine" / split)
     (root / "images").rename(root / "rgb")
     (root / "depths").rename(root / "depth")
-    printed = command(capsys, str(tmp_path / "mine"), code=2)
+    printed = command(shell, str(tmp_path / "mine"), code=2)
     assert printed.count("Say how many units are a metre: --data-options depth_scale=1000") == 1
     assert "depth of no known unit (6)" in printed and "--data-options depth_scale=1000" in printed
-    assert "\n0 errors" in command(capsys, str(tmp_path / "mine"), "--data-options", "depth_scale=1000", code=0)
+    assert "\n0 errors" in command(shell, str(tmp_path / "mine"), "--data-options", "depth_scale=1000", code=0)
 
 
 def test_the_command_takes_a_config_and_looks_before_anything_is_built(
-    broken: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    broken: Path, tmp_path: Path, cache: Path, shell: Shell
 ) -> None:
     layouts.write_folder(tmp_path / "val", frames("z0", "z1", "z2"))
     for name in ("z0", "z1", "z2"):  # no picture of the training set
@@ -453,10 +451,10 @@ def test_the_command_takes_a_config_and_looks_before_anything_is_built(
         f"  val: {{type: folder, root: {tmp_path / 'val'}, depth_scale: 1000}}\n"
         "tasks: {depth: {losses: [{type: silog}], protocol: plain}}\n"
     )
-    said = command(capsys, str(config), code=2)
+    said = command(shell, str(config), code=2)
     assert "val: 3 of 3 samples" in said and "[train]" in said and "[val]" not in said
     assert "Good to go" in command(
-        capsys, str(config), f"data.train.root={tmp_path / 'val'}", "--ignore", "leaked_image", code=0
+        shell, config, f"data.train.root={tmp_path / 'val'}", "--ignore", "leaked_image", code=0
     )
 
 
@@ -472,19 +470,19 @@ def test_the_command_takes_a_config_and_looks_before_anything_is_built(
     ],
 )
 def test_what_cannot_be_validated_ends_with_2_and_a_message(
-    words: list[str], reason: str, cache: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], reason: str, cache: Path, shell: Shell
 ) -> None:
-    said = command(capsys, *words, code=2)
+    said = command(shell, *words, code=2)
     assert reason in said and "samples are readable" not in said
 
 
-def test_a_damaged_cache_is_written_again(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_cache_is_written_again(tmp_path: Path, cache: Path, shell: Shell) -> None:
     layouts.write_folder(tmp_path / "d", frames("a", "b"))
     words = [str(tmp_path / "d"), "--data-options", "depth_scale=1000"]
-    command(capsys, *words, code=0)
+    command(shell, *words, code=0)
     (kept,) = cache.rglob("*.json")
     kept.write_text(json.dumps({key: {"size": None} for key in json.loads(kept.read_text())}))
-    assert "2 of 2 samples are readable" in command(capsys, *words, code=0)
+    assert "2 of 2 samples are readable" in command(shell, *words, code=0)
 
 
 def test_every_type_of_issue_has_a_title_and_a_remedy() -> None:

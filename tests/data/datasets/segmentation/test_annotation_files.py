@@ -117,6 +117,7 @@ def test_yolo_files_that_are_no_outlines_or_say_too_little_are_refused(
 
 
 CATEGORIES = [{"id": 18, "name": "dog", "color": [0, 80, 100]}, {"id": 1, "name": "person", "color": [220, 20, 60]}]
+SQUARE = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
 PERSON, DOG, CROWD = blob(2, 3, 30, 20), blob(10, 25, 38, 55), blob(0, 40, 8, 58)
 
 
@@ -176,8 +177,7 @@ def test_coco_segments_are_classes_in_the_order_of_their_ids(tmp_path: Path, mak
 
 
 def test_coco_polygons_are_filled(tmp_path: Path) -> None:
-    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
-    root = coco(tmp_path, [square], "a_val2017")
+    root = coco(tmp_path, [SQUARE], "a_val2017")
     labels = opened("coco", root, annotations="annotations/a_val2017.json").read(0).labels
     assert (labels[6:24, 11:29] == 1).all() and (labels[:4] == IGNORE).all()
 
@@ -310,8 +310,7 @@ def test_coco_and_yolo_have_segments_with_crowds_and_things(tmp_path: Path) -> N
     ],
 )
 def test_a_wrong_coco_annotation_is_one_sentence(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
-    root = coco(tmp_path, [square | change], "a_val2017")
+    root = coco(tmp_path, [SQUARE | change], "a_val2017")
     with pytest.raises(DataError, match=message):
         data = opened("coco", root, annotations="annotations/a_val2017.json")
         data.read(0)
@@ -326,8 +325,7 @@ def twice(tree: Any) -> None:
 
 def changed_coco(folder: Path, change: Callable[[Any], object]) -> Path:
     """A file of one square, changed, with a byte order mark."""
-    square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
-    root = coco(folder, [square], "a_val2017")
+    root = coco(folder, [SQUARE], "a_val2017")
     path = root / "annotations/a_val2017.json"
     change(tree := json.loads(path.read_text()))
     path.write_text("\ufeff" + json.dumps(tree), encoding="utf-8")
