@@ -1,11 +1,9 @@
 """Models that know the lens, from training to ONNX: focal lengths, and what they do to metres."""
 
-import importlib.util
 import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import cv2
@@ -16,6 +14,7 @@ from jaxtyping import Float
 from PIL import Image
 from shell import Shell
 from small import add_cameras, small_config
+from test_examples import example
 from torch import Tensor, nn
 
 import densevit
@@ -363,14 +362,6 @@ def test_an_evaluation_warns_of_a_lens_far_from_the_models_training(
         text = "images looked at have a field of view of"
         assert (text in capsys.readouterr().out) == (text in caplog.text) == warned
         assert (text in (root / "scores/report.html").read_text()) == warned
-
-
-def example(name: str) -> ModuleType:
-    path = Path(__file__).parents[1] / f"examples/{name}.py"
-    spec = importlib.util.spec_from_file_location(f"example_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @of_one_kind

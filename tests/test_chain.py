@@ -60,21 +60,8 @@ def test_a_report_that_cannot_be_written_or_has_no_images_is_a_warning(run: Path
 
 def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path) -> None:
     """scikit-image's stereo pair: a real photograph with real metric depth."""
-    assert (
-        main(
-            [
-                "eval",
-                "--task",
-                "depth",
-                str(run / "run"),
-                "--data",
-                "middlebury_motorcycle",
-                "--output",
-                str(tmp_path / "eval"),
-            ]
-        )
-        == 0
-    )
+    data = ["--task", "depth", "--data", "middlebury_motorcycle", "--output"]
+    assert main(["eval", str(run / "run"), *data, str(tmp_path / "eval")]) == 0
     scores = metrics(tmp_path / "eval")
     assert 0 < scores["abs_rel"] < 2 and scores["silog"] > 0
     from skimage.data import stereo_motorcycle
@@ -82,8 +69,7 @@ def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path
     Image.fromarray(stereo_motorcycle()[0]).save(tmp_path / "motorcycle.png")
     words = [str(tmp_path / "motorcycle.png"), "--output", str(tmp_path / "maps"), "--precision", "fp32"]
     assert main(["predict", str(run / "run"), *words]) == 0
-    saved = ["--predictions", str(tmp_path / "maps"), "--output", str(tmp_path / "saved")]
-    assert main(["eval", "--task", "depth", "--data", "middlebury_motorcycle", *saved]) == 0
+    assert main(["eval", "--predictions", str(tmp_path / "maps"), *data, str(tmp_path / "saved")]) == 0
     assert metrics(tmp_path / "saved")["abs_rel"] == pytest.approx(scores["abs_rel"], abs=1e-3)
 
 

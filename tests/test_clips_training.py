@@ -24,16 +24,13 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def image_model(config: Path) -> Path:
-    run(config, "image", decoder=DPT, steps=2)
+    run(config, "image")
     return config.parent / "image"
 
 
-def run(config: Path, name: str, *, decoder: Any = None, steps: int = 2, **more: Any) -> None:
-    output = config.parent / name
-    overrides = {"output": str(output), "steps": steps, "validate_every": steps, **more}
-    if decoder:
-        overrides["model.decoder"] = decoder
-    densevit.train(config, **overrides)
+def run(config: Path, name: str, *, decoder: Any = DPT, **more: Any) -> None:
+    output = str(config.parent / name)
+    densevit.train(config, output=output, steps=2, validate_every=2, **{"model.decoder": decoder, **more})
 
 
 def clips(image_model: Path, **more: Any) -> dict[str, Any]:
@@ -45,7 +42,7 @@ def clips(image_model: Path, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def video_model(config: Path, image_model: Path) -> Path:
-    run(config, "video", decoder=DPT, **clips(image_model))
+    run(config, "video", **clips(image_model))
     return config.parent / "video"
 
 
@@ -68,7 +65,7 @@ def test_inspect_names_the_motion_blocks(video_model: Path, shell: Shell) -> Non
 def test_motion_blocks_start_from_those_of_a_checkpoint(
     config: Path, video_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(config, "more", decoder=DPT, **{**clips(video_model), "model.conditioning": {}, "data.clip": 4})
+    run(config, "more", **{**clips(video_model), "model.conditioning": {}, "data.clip": 4})
     said = capsys.readouterr().err
     assert "conditioning.motion (88 tensors" in said and "nothing is new" in said
     _, card = restore(config.parent / "more")
@@ -82,12 +79,12 @@ def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path
         ({"parallel": "fsdp"}, r"model\.conditioning\.motion: needs parallel ddp"),
     ):
         with pytest.raises(ConfigError, match=why):
-            run(config, "refused", decoder=DPT, **{**clips(image_model), **changes})
+            run(config, "refused", **{**clips(image_model), **changes})
     with pytest.raises(ConfigError, match=r"model\.conditioning\.motion: model\.decoder has no levels"):
         run(config, "refused", decoder={"type": "linear"}, **{"model.conditioning": {"motion": {}}, "data.clip": 2})
     with pytest.raises(DataError, match=r"data\.clip: a clip of 4 frames, 3 apart, spans 10 frames, and the longest"):
-        run(config, "refused", decoder=DPT, **clips(image_model, **{"data.clip": 4, "data.clip_stride": 3}))
+        run(config, "refused", **clips(image_model, **{"data.clip": 4, "data.clip_stride": 3}))
     train = {**parser.read(config)[0].data.train, "val_fraction": 0.5}
     with pytest.raises(DataError, match=r"data\.clip: clips need frames that follow one another.* Folder do not"):
-        run(config, "refused", decoder=DPT, **clips(image_model, **{"data.train": train}))
+        run(config, "refused", **clips(image_model, **{"data.train": train}))
     assert not (config.parent / "refused").exists()

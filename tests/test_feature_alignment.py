@@ -13,6 +13,7 @@ from densevit.builder import plan as planning
 from densevit.cli.main import main
 from densevit.objectives.feature_alignment import feature_alignment
 
+ALIGN = "objective.align_features"
 ENCODER = "{type: vit, dim: 32, depth: 1, heads: 2, patch_size: 8, image_size: 64, out_indices: 1}"
 
 
@@ -31,12 +32,8 @@ def test_cells_beyond_the_margin_count_as_0_in_the_mean() -> None:
 
 
 def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
-    words = [
-        f"objective.align_features.encoder={ENCODER}",
-        "objective.align_features.sources=[web]",
-        "objective.align_features.weight=2",
-    ]
-    trainer, batch = with_first_batch(config, *words, "objective.align_features.margin=1")
+    words = [f"{ALIGN}.encoder={ENCODER}", f"{ALIGN}.sources=[web]", f"{ALIGN}.weight=2", f"{ALIGN}.margin=1"]
+    trainer, batch = with_first_batch(config, *words)
     rows = [row for row, source in enumerate(batch.sources) if source == "web"]
     loss = trainer.objective.losses(batch, 0)["align_features"]
     alignment = trainer.objective.alignment
@@ -55,7 +52,7 @@ def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
 
 
 def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -> None:
-    words = ["steps=2", f"output={tmp_path / 'run'}", "validate_every=9", f"objective.align_features.encoder={ENCODER}"]
+    words = ["steps=2", f"output={tmp_path / 'run'}", "validate_every=9", f"{ALIGN}.encoder={ENCODER}"]
     assert main(["train", str(config), *words]) == 0
     assert "align_features" in (tmp_path / "run/train.csv").read_text().splitlines()[0].split(",")
     again = planning.load_plan(tmp_path / "run/config.yaml")
@@ -65,27 +62,12 @@ def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([f"objective.align_features.encoder={ENCODER.replace('32', '48')}"], "has 48 channels at stride 8, that of"),
-        (
-            ["objective.align_features.encoder={type: vitt}"],
-            "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'",
-        ),
-        (
-            [f"objective.align_features.encoder={ENCODER}", "model.freeze_encoder=true"],
-            "needs a trained encoder",
-        ),
-        (
-            [f"objective.align_features.encoder={ENCODER}", "compile=true"],
-            "needs a trained encoder, and neither",
-        ),
-        (
-            [f"objective.align_features.encoder={ENCODER}", "objective.align_features.sources=[wep]"],
-            "no source 'wep' in data.train",
-        ),
-        (
-            ["objective.align_features.encoder={type: vit, weights: none.pth}"],
-            "align_features.encoder.weights: no such file",
-        ),
+        ([f"{ALIGN}.encoder={ENCODER.replace('32', '48')}"], "has 48 channels at stride 8, that of"),
+        ([f"{ALIGN}.encoder={{type: vitt}}"], "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'"),
+        ([f"{ALIGN}.encoder={ENCODER}", "model.freeze_encoder=true"], "needs a trained encoder"),
+        ([f"{ALIGN}.encoder={ENCODER}", "compile=true"], "needs a trained encoder, and neither"),
+        ([f"{ALIGN}.encoder={ENCODER}", f"{ALIGN}.sources=[wep]"], "no source 'wep' in data.train"),
+        ([f"{ALIGN}.encoder={{type: vit, weights: none.pth}}"], "align_features.encoder.weights: no such file"),
     ],
 )
 def test_what_does_not_fit_is_told_before_training(

@@ -167,10 +167,6 @@ def has_learned(run: Run, tensor: str) -> bool:
     return bool(found) and all(x.any() for x in found)
 
 
-def draws_both(run: Run) -> bool:
-    return all(run.train_log[-1][f"{name}/samples"] > 0 for name in "ab")
-
-
 DONE: dict[str, Callable[[Run], bool]] = {
     "clips": partial(has_learned, tensor="proj_out.weight"),
     "points": partial(has_learned, tensor="points.blocks.0.out.weight"),
@@ -178,7 +174,7 @@ DONE: dict[str, Callable[[Run], bool]] = {
     "canonical": lambda run: checkpoint.read(run.last)[1].outputs["depth"].focal == FOCAL,
     "consistency": lambda run: min(losses(run, "web/silog")) > 0,
     "lora": partial(has_learned, tensor="lora_b"),
-    "mixture": draws_both,
+    "mixture": lambda run: all(run.train_log[-1][f"{name}/samples"] > 0 for name in "ab"),
     "pretraining": lambda run: min(losses(run, "mae")) > 0 and (run.output / "encoder.safetensors").is_file(),
 }
 """What shows in a run that a feature took part."""

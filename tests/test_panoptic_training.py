@@ -65,8 +65,7 @@ def predictor(run: Path) -> Predictor:
 
 
 def test_what_was_learned_is_scored_and_predicted_beside_depth(run: Path, predictor: Predictor) -> None:
-    last = dict(zip(*((run / "val.csv").read_text().splitlines()[i].split(",") for i in (0, -1)), strict=True))
-    assert float(last["panoptic/pq_stuff"]) > 0.5
+    assert densevit.Run(run).val_log[-1]["panoptic/pq_stuff"] > 0.5
     spec = predictor.card.outputs["panoptic"]
     assert (spec.classes, spec.things, spec.threshold) == (CLASSES, (2,), 0.5)
     sample = Squares().read(2)

@@ -132,8 +132,8 @@ def test_a_run_resumes_bit_for_bit_and_its_weights_learn(run: Path) -> None:
 
 def test_evaluation_gives_it_to_the_model_as_validation_did(run: Path, predictor: Predictor) -> None:
     data = {"type": "tilted", "root": str(run.parent / "data"), "depth_scale": 1000}
-    last = dict(zip(*((run / "val.csv").read_text().splitlines()[i].split(",") for i in (0, -1)), strict=True))
-    assert densevit.evaluate(predictor, data).scores["abs_rel"] == pytest.approx(float(last["abs_rel"]), rel=1e-4)
+    last = densevit.Run(run).val_log[-1]
+    assert densevit.evaluate(predictor, data).scores["abs_rel"] == pytest.approx(last["abs_rel"], rel=1e-4)
 
 
 def test_prediction_follows_it_through_the_mirror_image_and_tiles(predictor: Predictor) -> None:

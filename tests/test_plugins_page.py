@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import safetensors.torch
 
 import densevit
 from densevit.cli.main import main
+from densevit.data.datasets.base import DATASETS
 from densevit.errors import CheckpointError
+from densevit.losses.depth import DEPTH_LOSSES
 from densevit.models.decoders.base import DECODERS
 from densevit.weights.readers import read_safetensors
 
@@ -40,11 +43,6 @@ def test_the_page_shows_the_decoder_of_the_example_and_names_every_registry() ->
 @pytest.fixture
 def unregistered(monkeypatch: pytest.MonkeyPatch, run: Path) -> Path:
     """The run as a process sees it that has not read the plugin."""
-    import sys
-
-    from densevit.data.datasets.base import DATASETS
-    from densevit.losses.depth import DEPTH_LOSSES
-
     for registry, name in ((DECODERS, "weighted_sum"), (DATASETS, "ramps"), (DEPTH_LOSSES, "charbonnier")):
         monkeypatch.delitem(registry.components, name)
     monkeypatch.delitem(sys.modules, "densevit_plugin_plugin")

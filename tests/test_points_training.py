@@ -26,7 +26,6 @@ from densevit.ops.points import MeasuredPoints
 
 DPT = {"type": "dpt", "channels": 8}
 DRAW = {"type": "sparse_depth", "count": [20, 400]}
-SIZE = (60, 80)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +113,7 @@ def test_points_are_taken_in_three_forms_and_follow_mirror_image_window_and_scal
 def test_points_that_cannot_be_are_refused_and_tiles_too(config: Path, predictor: Predictor) -> None:
     image, depth = photo(config)
     for points, why in (
-        (np.zeros(SIZE), "there are no points"),
+        (np.zeros((60, 80)), "there are no points"),
         (np.full((1, 3), np.nan), "u nan, v nan"),
         (np.array([[80.0, 3.0, 2.0]]), r"u 80, v 3, depth 2; a point lies in the image of 60x80"),
         (np.zeros((4, 5)), r"an array of \(4, 5\); points are n 3"),

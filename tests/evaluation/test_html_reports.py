@@ -85,12 +85,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text()
 
 
-def pixels(source: str) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
-
-
 def panel(shown: Figure, place: int) -> np.ndarray:
-    return pixels(shown.panels[place][1])
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(shown.panels[place][1].partition(",")[2]))))
 
 
 def test_the_page_nests_and_holds_all_it_shows(page: str) -> None:

@@ -62,23 +62,6 @@ def test_generators_and_stacked_arrays_are_several_pictures() -> None:
     assert predict([]) == []
 
 
-def test_a_batch_gives_what_single_pictures_give() -> None:
-    torch.manual_seed(0)
-
-    class Conv(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 1, 5, padding=2)
-
-        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
-            return {"depth": self.conv(image)}
-
-    model, images = Conv(), [picture(33, 47, seed) for seed in range(4)]
-    together = predictor(model, batch_size=4)(images)
-    alone = [predictor(model)(image) for image in images]
-    np.testing.assert_allclose(together, alone, atol=1e-6)
-
-
 def test_heads_are_chosen_by_name_and_depth_is_the_default() -> None:
     spec = HeadSpec(kind="metric")
     card = ModelCard(outputs={"depth": spec, "other": spec}, multiple=1)

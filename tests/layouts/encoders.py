@@ -23,9 +23,9 @@ def encode_colours(ids: Int64[np.ndarray, "h w"], palette: Palette) -> bytes:
     return encode(".png", colours[ids])
 
 
-def _npy(metres: Float32[np.ndarray, "h w"]) -> bytes:
+def npy(array: np.ndarray) -> bytes:
     file = BytesIO()
-    np.save(file, metres, allow_pickle=False)
+    np.save(file, array, allow_pickle=False)
     return file.getvalue()
 
 
@@ -48,7 +48,7 @@ def _h5(metres: Float32[np.ndarray, "h w"]) -> bytes:
 
 DEPTH_WRITERS: Mapping[DepthFormat, Callable[[Float32[np.ndarray, "h w"], float], bytes]] = {
     ".png": encode_depth,
-    ".npy": lambda metres, scale: _npy(metres),
+    ".npy": lambda metres, scale: npy(metres),
     ".npz": lambda metres, scale: _npz(metres),
     ".tiff": lambda metres, scale: encode(".tiff", metres),
     ".pfm": lambda metres, scale: encode_pfm(metres),

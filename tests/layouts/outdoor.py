@@ -13,7 +13,7 @@ from densevit.data.datasets.depth import sintel, vkitti2
 from densevit.data.io.writers import encode
 from densevit.structures import Sample
 from layouts.common import matrix_text, measured, number, parted, put
-from layouts.encoders import DEPTH_WRITERS
+from layouts.encoders import npy
 
 
 def write_diode(
@@ -25,8 +25,8 @@ def write_diode(
         name = f"00019_00183_{part}_{number(sample.name, i):03d}_000"
         depth = measured(sample)
         put(home / f"{name}.png", encode(".png", sample.image))
-        put(home / f"{name}_depth.npy", _npy(depth[..., None]))
-        put(home / f"{name}_depth_mask.npy", _npy((depth > 0).astype(np.float64)))
+        put(home / f"{name}_depth.npy", npy(depth[..., None]))
+        put(home / f"{name}_depth_mask.npy", npy((depth > 0).astype(np.float64)))
 
 
 def write_eth3d(root: Path, samples: Iterable[Sample]) -> None:
@@ -59,7 +59,7 @@ def write_ddad(root: Path, samples: Iterable[Sample]) -> None:
     """`NAME_rgb.png`, `NAME_depth.npy` and `NAME_intrinsics.txt`."""
     for sample in samples:
         put(root / f"{sample.name}_rgb.png", encode(".png", sample.image))
-        put(root / f"{sample.name}_depth.npy", DEPTH_WRITERS[".npy"](measured(sample), 1.0))
+        put(root / f"{sample.name}_depth.npy", npy(measured(sample)))
         if sample.intrinsics is not None:
             put(root / f"{sample.name}_intrinsics.txt", matrix_text(sample))
 
@@ -89,9 +89,3 @@ def write_make3d(root: Path, samples: Iterable[Sample], split: Literal["train", 
         scipy.io.savemat(content, {"Position3DGrid": grid})
         put(root / images / f"img-{file}.jpg", encode(".jpg", sample.image))
         put(root / depths / f"depth_sph_corr-{file}.mat", content.getvalue())
-
-
-def _npy(array: np.ndarray) -> bytes:
-    file = BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getvalue()

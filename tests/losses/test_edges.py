@@ -27,22 +27,13 @@ def _with(change: Callable[[Tensor, Tensor, Tensor], object]) -> Maps:
     return pred, target, valid
 
 
-def _one_pixel(pred: Tensor, target: Tensor, valid: Tensor) -> None:
-    valid.fill_(False)
-    valid[:, :, 3, 4] = True
-
-
-def _perfect(pred: Tensor, target: Tensor, valid: Tensor) -> None:
-    pred.copy_(target)
-
-
 # Each of these makes at least one published log loss, or its gradient, NaN.
 EDGES: dict[str, Maps] = {
     "ordinary": ordinary(),
     "empty mask": _with(lambda p, t, v: v.fill_(False)),
     "one image empty": _with(lambda p, t, v: v[0].fill_(False)),
-    "one pixel": _with(_one_pixel),
-    "perfect": _with(_perfect),
+    "one pixel": _with(lambda p, t, v: (v.fill_(False), v[:, :, 3, 4].fill_(True))),
+    "perfect": _with(lambda p, t, v: p.copy_(t)),
     "constant": _with(lambda p, t, v: (p.fill_(2.7), t.fill_(3.1))),
     "pred has zeros": _with(lambda p, t, v: p[..., :3].fill_(0)),
     "pred is negative": _with(lambda p, t, v: p[..., :3].fill_(-0.5)),

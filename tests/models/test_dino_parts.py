@@ -3,15 +3,14 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from toy_models import toy_features
+from toy_models import toy_features, toy_specs
 
 from densevit.models.decoders.base import DecoderOutput
 from densevit.models.decoders.dpt import DPT
 from densevit.models.heads.bins import BinsHead
 from densevit.models.heads.sky import SkyDepthHead, fill_sky
-from densevit.structures import FeatureSpec
 
-SPECS = [FeatureSpec(16, 16)] * 4
+SPECS = toy_specs(4)
 
 
 def test_doubling_fusions_end_at_sixteen_times_the_deepest_level() -> None:

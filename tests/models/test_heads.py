@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from toy_models import toy_features, toy_specs
 
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
@@ -22,7 +23,6 @@ from densevit.models.heads.segmentation import LabelsHead
 from densevit.models.layers import ConvHead
 from densevit.preprocess_config import PreprocessConfig
 from densevit.registry import ComponentConfig
-from densevit.structures import EncoderOutput, FeatureSpec
 
 METRIC = ["sigmoid", "log", "exp", "softplus"]
 
@@ -214,27 +214,22 @@ def test_without_unit_the_error_is_that_after_alignment(kind: str) -> None:
     assert off > perfect
 
 
-def features(prefix: int = 2) -> EncoderOutput:
-    torch.manual_seed(0)
-    return EncoderOutput((torch.randn(3, 8, 4, 5), torch.randn(3, 8, 4, 5)), (torch.randn(3, prefix, 8),) * 2, (64, 80))
-
-
 def pool(how: str, prefix: int = 2) -> PoolTokens:
-    return PoolTokens([FeatureSpec(8, 16)] * 2, prefix, pool=how)  # type: ignore[arg-type]
+    return PoolTokens(toy_specs(2, 8), prefix, pool=how)  # type: ignore[arg-type]
 
 
 def test_pooling_takes_the_class_tokens_of_all_levels_the_mean_of_the_patches_or_both() -> None:
-    f, decoder = features(), pool("token")
+    f, decoder = toy_features(2, 8, prefix=2), pool("token")
     tokens, mean = torch.cat([f.prefix[0][:, 0], f.prefix[1][:, 0]], 1), f.maps[0].flatten(2).mean(2)
-    assert decoder(f).shape == (3, decoder.output.channels, 1, 1) == (3, 16, 1, 1)
+    assert decoder(f).shape == (2, decoder.output.channels, 1, 1) == (2, 16, 1, 1)
     assert torch.equal(decoder(f)[:, :, 0, 0], tokens)
     torch.testing.assert_close(pool("average")(f)[:, :8, 0, 0], mean)
     both = pool("both")(f)[:, :, 0, 0]
-    assert both.shape == (3, 32)
+    assert both.shape == (2, 32)
     torch.testing.assert_close(both[:, :16], torch.cat([f.prefix[0][:, 0], mean], 1))
     with pytest.raises(ConfigError, match="use 'average'"):
         pool("token", prefix=0)
-    assert pool("average", prefix=0)(features(0)).shape == (3, 16, 1, 1)
+    assert pool("average", prefix=0)(toy_features(2, 8, prefix=0)).shape == (2, 16, 1, 1)
 
 
 def test_the_classifier_is_linear_in_the_mean_of_the_map() -> None:

@@ -133,7 +133,6 @@ def test_dinov2s_original_file_loads() -> None:
 NO_TOKENS = "not a plain grid of tokens; use a ViT: DINOv2"
 WRONG = [
     ({"name": "swin_tiny_patch4_window7_224"}, NO_TOKENS),
-    ({"name": "convnext_atto"}, NO_TOKENS),
     ({"name": "samvit_base_patch16"}, NO_TOKENS),
     ({"name": "vit_smal_patch14_dinov2"}, "Nearest: vit_small_patch14_dinov2"),
     ({"name": "vit_tiny_patch16_224.nope"}, r"no weights 'nope'\. Known: .*augreg_in21k"),

@@ -135,12 +135,18 @@ def test_sines_and_cosines_tell_cells_apart_and_neighbours_alike() -> None:
 
 
 def test_numbers_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ConfigError, match="not a multiple of heads"):
-        ViTEncoder(dim=32, heads=3, depth=1)
-    with pytest.raises(ConfigError, match="holds no patch"):
-        ViTEncoder(dim=32, heads=2, depth=1, image_size=(224, 8))
-    with pytest.raises(ConfigError, match="multiple of 4"):
-        ViTEncoder(dim=30, heads=2, depth=1, positions="sincos")
+    for build, says in (
+        (lambda: ViTEncoder(dim=32, heads=3, depth=1), "not a multiple of heads"),
+        (lambda: ViTEncoder(dim=32, heads=2, depth=1, image_size=(224, 8)), "holds no patch"),
+        (lambda: ViTEncoder(dim=30, heads=2, depth=1, positions="sincos"), "multiple of 4"),
+        (lambda: VisionTransformer(10, 1, 3, 4), "10 channels are not divisible by 3 heads"),
+        (
+            lambda: VisionTransformer(10, 1, 2, 4, mlp="swiglu_packed", mlp_ratio=1.5),
+            "even number of hidden channels, not 15",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            build()
 
 
 def test_timm_weights_of_another_size_load_by_name() -> None:
@@ -187,10 +193,3 @@ def test_every_option_of_a_block_reaches_the_encoders_blocks() -> None:
     assert block.mlp.fc1.out_features == 2 * block.mlp.fc2.in_features == 96
     assert {block.norm1.eps, block.attn.q_norm.eps, encoder.vit.norm.eps, encoder.vit.norm_pre.eps} == {1e-5}
     assert encoder.vit.patch_embed.proj.bias is None
-
-
-def test_shapes_that_cannot_be_shared_out_are_refused() -> None:
-    with pytest.raises(ConfigError, match="10 channels are not divisible by 3 heads"):
-        VisionTransformer(10, 1, 3, 4)
-    with pytest.raises(ConfigError, match="even number of hidden channels, not 15"):
-        VisionTransformer(10, 1, 2, 4, mlp="swiglu_packed", mlp_ratio=1.5)

@@ -31,12 +31,6 @@ def test_no_block_after_the_last_that_is_asked_for_runs(vit: Any) -> None:
     torch.testing.assert_close(torch.cat([output.prefix, output.patches], dim=1), expected)
 
 
-def test_an_output_is_rows_of_patches_and_the_prefix(vit: Any) -> None:
-    (output,) = vit.block_outputs(IMAGE, [3], norm=True)
-    assert (output.patches.shape, output.prefix.shape) == ((1, 16, 24), (1, 3, 24))
-    torch.testing.assert_close(torch.cat([output.prefix, output.patches], dim=1), vit(IMAGE))
-
-
 def test_layer_decay_groups_are_timms() -> None:
     theirs = timm.models.VisionTransformer(
         img_size=8, patch_size=4, embed_dim=16, depth=3, num_heads=2, num_classes=0, pre_norm=True, reg_tokens=1

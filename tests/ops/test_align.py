@@ -50,16 +50,10 @@ def test_median_scale_by_hand() -> None:
     np.testing.assert_array_equal(ALIGNMENTS["median"](x, np.array([6.0, 6.0, 1.0]), 80.0)(x), [3, 6, 27])
 
 
-def fitted(x: np.ndarray, depth: np.ndarray) -> np.ndarray:
-    return ALIGNMENTS["lstsq_disparity"](x, depth, 80.0)(x)
-
-
-def test_disparity_is_inverted_and_floored_at_the_furthest_depth() -> None:
-    depth = np.array([1.0, 2.0, 4.0, 8.0])
-    np.testing.assert_allclose(fitted(7 / depth - 3, depth), depth)
-    np.testing.assert_allclose(fitted(-1 / depth, depth), depth)  # the fit may turn it around
-    inverse = ALIGNMENTS["lstsq_disparity"](1 / depth, depth, 80.0)
-    assert inverse(np.array([-9.0, 0.001, 0.5])) == pytest.approx([80, 80, 2])
+def test_disparity_may_be_turned_around_and_is_floored_at_the_furthest_depth() -> None:
+    fit, depth = ALIGNMENTS["lstsq_disparity"], np.array([1.0, 2.0, 4.0, 8.0])
+    np.testing.assert_allclose(fit(-1 / depth, depth, 80.0)(-1 / depth), depth)
+    assert fit(1 / depth, depth, 80.0)(np.array([-9.0, 0.001, 0.5])) == pytest.approx([80, 80, 2])
 
 
 @pytest.mark.parametrize("fit", ALIGNMENTS.values(), ids=ALIGNMENTS)

@@ -12,11 +12,9 @@ from densevit.ops import geometry
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.structures import EncoderOutput, FeatureSpec
 
-VALUES = (310.0, 290.0, 170.0, 110.0)
-
 
 def camera() -> Camera:
-    return Camera(torch.tensor([VALUES]))
+    return Camera(torch.tensor([[310.0, 290.0, 170.0, 110.0]]))
 
 
 def matrix(camera: Camera) -> np.ndarray:

@@ -21,7 +21,6 @@ from densevit.structures import Size
     [
         # Depth Anything V2's own Resize.
         ("lower_bound", (518, 518), 14, (480, 640), (518, 686)),
-        ("lower_bound", (518, 518), 14, (300, 400), (518, 686)),
         ("lower_bound", (518, 518), 14, (300, 600), (518, 1036)),
         ("lower_bound", (518, 518), 14, (518, 518), (518, 518)),
         ("lower_bound", (520, 520), 14, (100, 100), (532, 532)),  # 37.14 patches: the nearest, 518, is too small

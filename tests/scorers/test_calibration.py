@@ -152,18 +152,15 @@ def test_a_calibration_is_part_of_the_card_and_of_every_prediction(run: Path) ->
     np.testing.assert_allclose(half(image), plain(image) / 2, rtol=1e-5)
 
 
-def test_the_command_writes_a_new_checkpoint_whose_errors_are_smaller(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_a_new_checkpoint_whose_errors_are_smaller(run: Path, tmp_path: Path, shell: Shell) -> None:
     # Weights that are wrong by about a factor, as after a change of the camera.
     predictor = densevit.load(run / "run", precision="fp32")
     with torch.no_grad():
         last = predictor.model.heads["depth"].projection.last
         last.bias.sub_(1.0)  # under the sigmoid: smaller depth everywhere
     predictor.save_pretrained(tmp_path / "off")
-    words = ["calibrate", str(tmp_path / "off"), *options(run), "--output", str(tmp_path / "mended")]
-    assert main(words) == 0
-    said = capsys.readouterr().out
+    words = ["calibrate", *options(run), "--output"]
+    said = shell(*words, tmp_path / "mended", tmp_path / "off").out
     assert re.search(r"identity +0\.[3-9].*\n(.*\n)+6 images", said), said
     mended = densevit.load(tmp_path / "mended", precision="fp32")
     kept = mended.card.outputs["depth"].calibration
@@ -172,9 +169,8 @@ def test_the_command_writes_a_new_checkpoint_whose_errors_are_smaller(
     sample = data.read(0)
     error = np.abs(mended(sample.image) - sample.depth) / sample.depth
     assert float(error.mean()) == pytest.approx(kept.abs_rel[1], abs=0.1)
-    assert main(words) == 2 and "exists already" in capsys.readouterr().err
-    assert main([*words[:1], str(tmp_path / "mended"), *options(run), "--output", str(tmp_path / "again")]) == 2
-    assert "is calibrated already" in capsys.readouterr().err
+    assert "exists already" in shell.refused(*words, tmp_path / "mended", tmp_path / "off")
+    assert "is calibrated already" in shell.refused(*words, tmp_path / "again", tmp_path / "mended")
 
 
 def test_points_with_a_tape_measure_serve_as_well(run: Path, tmp_path: Path, shell: Shell) -> None:

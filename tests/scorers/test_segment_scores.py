@@ -105,10 +105,6 @@ def test_saved_results_have_the_average_precision_of_their_masks(tmp_path: Path)
     assert list(open_dataset(spec).names) == [f"{i:03d}" for i in range(7)]  # as pycocotools breaks ties of scores
 
 
-def without_png(folder: Path) -> None:
-    (folder / "found/003.png").unlink()
-
-
 def change(key: str, value: Any) -> Callable[[Path], None]:
     def apply(folder: Path) -> None:
         tree = json.loads((folder / "found.json").read_text())
@@ -121,7 +117,7 @@ def change(key: str, value: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (without_png, "found/003.png: no such file"),
+        (lambda folder: (folder / "found/003.png").unlink(), "found/003.png: no such file"),
         (change("image_id", 3), "image_id 3 is no image of the data, whose first is '000'"),
         (change("segments_info", [{"id": 1000, "category_id": 3}]), "000.png: segment 2000 is not in found.json"),
         (change("segments_info", [{"id": 1000, "category_id": 4}]), "'000' has category 4, which the data does not"),

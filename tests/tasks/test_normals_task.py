@@ -8,7 +8,6 @@ import torch
 from shell import Shell
 from small import CONFIG, small_folder
 
-from densevit.cli.main import main
 from densevit.data.loading.collate import collate
 from densevit.evaluation import normals as metrics
 from densevit.losses.normals import NORMAL_LOSSES
@@ -82,35 +81,19 @@ def normals_config(folder: Path, camera: bool) -> Path:
     return path
 
 
-def test_a_config_trains_normals_beside_depth_and_eval_normals_scores_both(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", str(normals_config(tmp_path, camera=True))]) == 0
+def test_a_config_trains_normals_beside_depth_and_eval_normals_scores_both(tmp_path: Path, shell: Shell) -> None:
+    shell("train", normals_config(tmp_path, camera=True))
     table = (tmp_path / "run/val.csv").read_text()
     assert "normals/mean" in table and "normals/within_11.25" in table
-    capsys.readouterr()
+    command = ["eval", "--task", "normals", "--protocol", "marigold", "--output"]
     for head in ("normals", "depth"):
         out = tmp_path / f"scores_{head}"
-        command = ["eval", "--task", "normals", str(tmp_path / "run"), "--head", head, "--output", str(out)]
-        assert main([*command, "--protocol", "marigold"]) == 0
+        assert "within_11.25" in shell(*command, out, tmp_path / "run", "--head", head).out
         assert {path.name for path in out.iterdir()} == {"metrics.json", "per_image.csv", "report.html"}
-        assert "within_11.25" in capsys.readouterr().out
-    images = str(tmp_path / "data/images")
-    export = ["predict", str(tmp_path / "run"), images, "--formats", "normals", "--output"]
-    assert main([*export, str(tmp_path / "maps")]) == 0
-    saved = [
-        "eval",
-        "--task",
-        "normals",
-        "--predictions",
-        str(tmp_path / "maps"),
-        "--data",
-        "folder",
-        "--suffix",
-        ".normals.png",
-    ]
-    root = ["--root", str(tmp_path / "data"), "--data-options", "depth_scale=1000", "--protocol", "marigold"]
-    assert main([*saved, *root, "--output", str(tmp_path / "scores_saved")]) == 0
+    shell("predict", tmp_path / "run", tmp_path / "data/images", "--formats", "normals", "--output", tmp_path / "maps")
+    saved = ["--predictions", tmp_path / "maps", "--suffix", ".normals.png", "--data", "folder"]
+    root = ["--root", tmp_path / "data", "--data-options", "depth_scale=1000"]
+    shell(*command, tmp_path / "scores_saved", *saved, *root)
     scores = [(tmp_path / f"scores_{name}/per_image.csv").read_text().splitlines()[1:] for name in ("normals", "saved")]
     for ours, theirs in zip(*scores, strict=True):
         assert float(ours.split(",")[1]) == pytest.approx(float(theirs.split(",")[1]), abs=0.01)

@@ -19,15 +19,10 @@ def task(**options: object) -> SegmentationTask:
     return SegmentationTask("labels", output, losses, metrics.as_row, metrics.pooled_scores)
 
 
-def sample(name: str, labels: list[list[int]] | None) -> Sample:
-    image = np.full((2, 3, 3), 100, np.uint8)
-    return Sample(name=name, image=image, labels=None if labels is None else np.array(labels))
-
-
 def batch(*labels: list[list[int]] | None) -> Batch:
-    return collate([sample(str(i), given) for i, given in enumerate(labels)], range(len(labels))).to(
-        torch.device("cpu")
-    )
+    image, maps = np.full((2, 3, 3), 100, np.uint8), [None if ids is None else np.array(ids) for ids in labels]
+    samples = [Sample(name=str(i), image=image, labels=ids) for i, ids in enumerate(maps)]
+    return collate(samples, range(len(samples))).to(torch.device("cpu"))
 
 
 TRUTH = [[0, 0, 1], [1, 2, IGNORE]]

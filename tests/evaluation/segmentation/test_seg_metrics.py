@@ -1,4 +1,4 @@
-"""Scores of segmentation: by hand, by obvious definitions on random maps, and against torchmetrics and scikit-learn."""
+"""Scores of segmentation: by hand, by obvious definitions on random maps, and against scikit-learn."""
 
 from collections.abc import Sequence
 
@@ -34,10 +34,6 @@ def random_maps(images: int = 4, classes: int = 6, size: tuple[int, int] = (23, 
     return found
 
 
-def total(pairs: Pairs, classes: int = 6) -> np.ndarray:
-    return np.sum([confusion(p, t, classes) for p, t in pairs], axis=0)
-
-
 def reference(pairs: Pairs) -> dict[str, float]:
     """scikit-learn's scores of all pixels at once."""
     sklearn = pytest.importorskip("sklearn.metrics", reason="comes with the extra `test`")
@@ -68,7 +64,7 @@ def test_scores_by_hand() -> None:
     np.testing.assert_allclose(iou(areas(counts)), [2 / 3, 1 / 3, 0, np.nan])
 
 
-def test_pixels_are_pooled_so_that_batches_do_not_matter() -> None:
+def test_pixels_are_pooled_as_by_scikit_learn_so_that_batches_do_not_matter() -> None:
     pairs = [*random_maps(), *random_maps(1, size=(90, 120))]
     rows = [as_row(p, t, 6) for p, t in pairs]
     together = pooled_scores(rows)
@@ -93,11 +89,6 @@ def test_what_cannot_be_scored_is_told() -> None:
         confusion(np.zeros((2, 3), int), np.zeros((3, 2), int), 2)
     with pytest.raises(DataError, match="label 7 is not among the 2 classes; the one to ignore is 255"):
         confusion(np.zeros((1, 2), int), np.array([[7, 0]]), 2)
-
-
-def test_scores_equal_scikit_learns() -> None:
-    found = scores(areas(total(random_maps())))
-    assert {name: float(value) for name, value in found.items()} == pytest.approx(reference(random_maps()), abs=1e-9)
 
 
 def published_boundary(mask: np.ndarray) -> np.ndarray:
@@ -146,4 +137,4 @@ def test_boundary_iou_is_1_for_the_truth_whatever_is_ignored() -> None:
 
 
 def test_every_score_has_its_formula() -> None:
-    assert set(metrics.FORMULAE) == {*scores(areas(total(random_maps()))), "boundary_iou"}
+    assert set(metrics.FORMULAE) == {*scores(np.ones((3, 1), np.int64)), "boundary_iou"}

@@ -11,7 +11,6 @@ import torch
 from shell import Shell
 from toy_models import fp32, toy_network
 
-from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
 from densevit.inference.attention import (
     Attention,
@@ -19,6 +18,7 @@ from densevit.inference.attention import (
     named_maps,
     overlay,
     overlay_on,
+    visit_attention_weights,
     write_attention_page,
 )
 from densevit.inference.predictor import Predictor
@@ -111,8 +111,6 @@ def test_the_query_may_be_the_patch_at_a_pixel(kind: dict[str, Any]) -> None:
     x = torch.nn.functional.pad((p.to_tensor(picture(40, 70)[None]) - encoder.mean) / encoder.std, (5, 5, 4, 4))
     with torch.inference_mode():
         if kind is TIMM:
-            from densevit.inference.attention import visit_attention_weights
-
             visit_attention_weights(encoder.vit, x, layers.append)
         else:
             layers.extend(encoder.vit.attention(x))
@@ -191,9 +189,9 @@ def test_the_command_shows_a_checkpoint(tmp_path: Path, shell: Shell) -> None:
     model, card = model_and_card(OURS)
     checkpoint.write_weights(tmp_path / "model.safetensors", model.state_dict(), card)
     cv2.imwrite(str(tmp_path / "a.png"), picture())
-    words = [str(tmp_path / "model.safetensors"), "--output", str(tmp_path / "out"), "--attention"]
+    words = [tmp_path / "model.safetensors", "--output", tmp_path / "out", "--attention"]
     assert "16 pictures" not in shell("inspect", *words, tmp_path / "a.png", "--device", "cpu").out
     assert len(list((tmp_path / "out").iterdir())) == 1 + 1 + 3 * (2 + 2)  # page, picture, layers x (two and the heads)
-    assert main(["inspect", *words, str(tmp_path / "a.png"), "--device", "cpu", "--at", "69,39"]) == 0
+    shell("inspect", *words, tmp_path / "a.png", "--device", "cpu", "--at", "69,39")
     assert "Attention of the patch in row 2, column 4 to" in (tmp_path / "out" / "attention.html").read_text()
-    assert main(["inspect", *words, str(tmp_path / "gone.png")]) == 2
+    shell.refused("inspect", *words, tmp_path / "gone.png")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toy_models import SMALL_DPT, fp32, toy_network
+from toy_models import DEPTH_AND_LABELS, SMALL_DPT, fp32, toy_network
 
 from densevit import api
 from densevit.errors import ConfigError
@@ -24,11 +24,9 @@ from densevit.preprocess_config import PreprocessConfig
 from densevit.utils import packages
 from densevit.utils.device import autocast
 
-HEADS = {"depth": {"type": "metric", "max_depth": 10.0}, "labels": {"type": "segmentation", "classes": 3}}
-
 
 def network(rule: PreprocessConfig | None = None, **decoder: Any) -> tuple[DenseModel, ModelCard]:
-    return toy_network(HEADS, {**SMALL_DPT, **decoder}, rule, std=0.2, classes=("a", "b", "c"))
+    return toy_network(DEPTH_AND_LABELS, {**SMALL_DPT, **decoder}, rule, std=0.2, classes=("a", "b", "c"))
 
 
 @pytest.fixture(scope="module")

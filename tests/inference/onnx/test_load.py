@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from PIL import Image
-from toy_models import fp32, toy_network
+from shell import Shell
+from test_onnx_export import SIZE, noise
+from toy_models import DEPTH_AND_LABELS, fp32, toy_network
 
 import densevit
-from densevit.cli.main import main
 from densevit.depth_corrections import Calibration
 from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
@@ -22,22 +23,13 @@ from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.preprocess_config import PreprocessConfig
 
-SIZE = (40, 52)
 # OpenVINO has no antialiased bicubic Resize, which images and position embeddings ask for here.
 RULE = PreprocessConfig(mode="lower_bound", size=(42, 42), antialias=True)
-HEADS = {
-    "depth": {"type": "metric"},
-    "labels": {"type": "segmentation", "classes": 3},
-    "class": {"type": "classifier", "classes": 4},
-}
+HEADS = {**DEPTH_AND_LABELS, "class": {"type": "classifier", "classes": 4}}
 
 
 def network(heads: Any = HEADS) -> tuple[DenseModel, ModelCard]:
     return toy_network(heads, None, RULE, encoder={"image_size": 42})
-
-
-def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:
-    return np.random.default_rng(3).integers(0, 256, (count, *size, 3), dtype=np.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +124,10 @@ def test_a_file_that_does_not_open_in_bf16_is_computed_in_fp32_unless_bf16_was_a
         densevit.load(files / "two.onnx", runtime="openvino", precision="bf16")
 
 
-def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path) -> None:
+def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path, shell: Shell) -> None:
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
-    command = ["pseudo-label", str(files / "any.onnx"), str(tmp_path / "a.png"), "--runtime", "onnxruntime"]
-    assert main([*command, "--output", str(tmp_path / "maps")]) == 0
+    words = [files / "any.onnx", tmp_path / "a.png", "--runtime", "onnxruntime", "--output", tmp_path / "maps"]
+    shell("pseudo-label", *words)
     expected = fp32(calibrated(), flip=True)(noise(1)[0], head="depth")
     found = np.load(tmp_path / "maps/a.depth.npz")["depth"]
     np.testing.assert_allclose(found.astype(np.float32), expected, rtol=2e-3)
@@ -172,19 +164,11 @@ def test_what_needs_weights_is_refused(files: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "saved").exists()
 
 
-def test_export_depth_takes_a_file_and_resumes_only_the_same(
-    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_depth_takes_a_file_and_resumes_only_the_same(files: Path, tmp_path: Path, shell: Shell) -> None:
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
-    command = ["predict", "", str(tmp_path / "a.png"), "--output", str(tmp_path / "maps"), "--formats", "npy"]
-
-    def run(file: str, *more: str) -> int:
-        command[1] = str(files / file)
-        return main([*command, "--heads", "depth", "--precision", "fp32", *more])
-
-    assert run("any.onnx", "--runtime", "openvino") == 0
-    assert "1 images on cpu in fp32 by openvino" in capsys.readouterr().err
+    words = [tmp_path / "a.png", "--output", tmp_path / "maps", "--formats", "npy", "--heads", "depth"]
+    words += ["--precision", "fp32", "--runtime", "openvino"]
+    assert "1 images on cpu in fp32 by openvino" in shell("predict", files / "any.onnx", *words).err
     expected = fp32(calibrated())(noise(1)[0], head="depth")
     np.testing.assert_allclose(np.load(tmp_path / "maps/a.npy"), expected, rtol=1e-3)
-    assert run("two.onnx", "--runtime", "openvino", "--resume") == 2
-    assert "weights" in capsys.readouterr().err
+    assert "weights" in shell.refused("predict", files / "two.onnx", *words, "--resume")

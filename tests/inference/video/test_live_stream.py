@@ -23,13 +23,7 @@ def test_a_stream_goes_on_after_bad_frames_where_asked(stabilize: bool, caplog: 
         list(predict_frames(predictor, frames, stabilize=stabilize))
     with caplog.at_level(logging.WARNING):
         maps = list(predict_frames(predictor, frames, stabilize=stabilize, skip_bad=True))
-    assert len(maps) == 3 and [f"frame {i} is left out" in caplog.text for i in range(5)] == [
-        True,
-        False,
-        False,
-        True,
-        False,
-    ]
+    assert len(maps) == 3 and [i for i in range(5) if f"frame {i} is left out" in caplog.text] == [0, 3]
     if not stabilize:
         for depth, frame in zip(maps, GOOD, strict=True):
             np.testing.assert_array_equal(depth, predictor(frame))

@@ -1,5 +1,6 @@
 """The stabiliser on known scenes: a textured plane that a camera pans over or walks towards, and maps that flicker."""
 
+import cv2
 import numpy as np
 import pytest
 from films import frame
@@ -20,8 +21,6 @@ def pan() -> list[tuple[np.ndarray, np.ndarray]]:
 
 def approach() -> list[tuple[np.ndarray, np.ndarray]]:
     """A wall that comes nearer by 2% a frame: its picture grows as its depth falls."""
-    import cv2
-
     wall, found = frame(0, (400, 540)), []
     for i in range(COUNT):
         depth = 4.0 * 0.98**i
@@ -95,8 +94,6 @@ def test_the_first_frame_behind_a_cut_takes_nothing_from_before() -> None:
 
 
 def test_fusing_averages_noise_of_places_that_are_seen_again() -> None:
-    import cv2
-
     draw = np.random.default_rng(1)
     given = pan()
     blobs = [cv2.GaussianBlur(draw.normal(0, 1, SIZE).astype(np.float32), (0, 0), 8) for _ in given]

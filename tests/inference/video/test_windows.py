@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from films import frame, write_frames
+from shell import Shell
 from toy_models import fp32, toy_network
 
-from densevit.cli.main import main
 from densevit.errors import ConfigError, Preempted
 from densevit.inference.forward import forward
 from densevit.inference.predict.output_plan import Existing
@@ -192,18 +192,16 @@ def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
     assert len(expected) == 11 and np.array_equal(found, expected)
 
 
-def test_commands_use_the_windows(predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_use_the_windows(predictor: Predictor, tmp_path: Path, shell: Shell) -> None:
     images = [frame(2 * i, SIZE) for i in range(9)]
     film = write_frames(tmp_path / "film", images)
     predictor.save_pretrained(tmp_path / "model")
-    words = [str(tmp_path / "model"), str(film), "--formats", "npz_clip", "--device", "cpu", "--precision", "fp32"]
-    assert main(["predict", *words, "--output", str(tmp_path / "maps")]) == 0
+    words = [tmp_path / "model", "--device", "cpu", "--precision", "fp32"]
+    shell("predict", *words, film, "--formats", "npz_clip", "--output", tmp_path / "maps")
     written = np.load(tmp_path / "maps/film.depth.npz")["depth"]
     images = [np.asarray(frame.image) for frame in predict_video(predictor, film)]
     streamed = np.stack(list(predict_frames(predictor, images, lookahead=1)))
     np.testing.assert_allclose(written, streamed, rtol=1e-4)
-    words = [str(tmp_path / "model"), "--videos", str(film), "--device", "cpu", "--precision", "fp32"]
     for more in ([], ["--lookahead", "0"]):
-        assert main(["eval", "--task", "video", *words, *more]) == 0
-    assert "flicker" in capsys.readouterr().out
+        assert "flicker" in shell("eval", "--task", "video", *words, "--videos", film, *more).out
     assert checkpoint.has_card(tmp_path / "model/model.safetensors")

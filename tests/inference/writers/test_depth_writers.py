@@ -155,8 +155,6 @@ def test_wrong_options_are_named() -> None:
 
 
 OF_SEGMENTS = {"panoptic", "instances"}
-
-
 FORMATS = {name for name, writer in DEPTH_FORMATS.components.items() if not OF_SEGMENTS & {*writer.kinds}}
 CLASSES = HeadSpec(kind="labels", unit="", classes=("wall", "floor", "box"))
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from test_depth_writers import output
 
-from densevit.api.prediction import build_writer
 from densevit.data.labels.class_lists import read_classes
 from densevit.errors import ConfigError, DataError
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import MapWriter, PredictedMap
+from densevit.inference.writers import PredictedMap
 from densevit.inference.writers.labels import CLASSES, LEGEND
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.colors import BACKGROUND, usual_palette
@@ -22,10 +22,6 @@ from densevit.structures import IGNORE
 NAMES = ("wall", "floor", "box")
 SPEC = HeadSpec(kind="labels", unit="", classes=NAMES)
 IDS = np.array([[0, 1, 1, 2], [2, 2, 0, 1]])
-
-
-def output(name: str, **options: object) -> MapWriter:
-    return build_writer(name, options)
 
 
 def frame(ids: np.ndarray = IDS, spec: HeadSpec = SPEC) -> PredictedMap:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import trimesh
 from PIL import Image
+from test_depth_writers import output
 
-from densevit.api.prediction import build_writer
 from densevit.errors import ConfigError
 from densevit.inference.camera import Intrinsics
-from densevit.inference.writers import MapWriter, PredictedMap
+from densevit.inference.writers import PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.geometry import backproject, pinhole
 
@@ -25,10 +25,6 @@ CAMERA = Intrinsics(30.0, 31.0, 15.0, 12.0)
 K = pinhole(30.0, 31.0, 15.0, 12.0)
 NORMAL = np.array([0.3, -0.2, -1]) / np.linalg.norm([0.3, -0.2, -1])
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def output(name: str, **options: object) -> MapWriter:
-    return build_writer(name, options)
 
 
 def frame(kind: str = "metric") -> PredictedMap:

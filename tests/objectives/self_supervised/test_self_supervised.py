@@ -25,8 +25,6 @@ from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
 from densevit.weights import checkpoint
 
-MATCHES = {"objective": {"type": "self_supervised", "motion": "matches"}}
-
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,7 +39,7 @@ def run(config: Path, name: str, **changes: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(config: Path) -> Path:
-    return run(config, "whole", **MATCHES, ema=0.9)
+    return run(config, "whole", objective={"type": "self_supervised", "motion": "matches"}, ema=0.9)
 
 
 def objective_of(trainer: Trainer) -> SelfSupervised:
@@ -201,12 +199,10 @@ def test_a_disparity_head_learns_up_to_a_scale(config: Path) -> None:
         with_first_batch(config, "model.heads.depth={type: affine}")
 
 
-@pytest.mark.parametrize(("step", "turn"), [((0, 0, 0), 0), ((0, 0, 0), 1.5)], ids=["stands", "turns"])
-def test_a_camera_that_stands_or_only_turns_is_refused(
-    config: Path, tmp_path: Path, step: tuple[float, float, float], turn: float
-) -> None:
+@pytest.mark.parametrize("turn", [0, 1.5], ids=["stands", "turns"])
+def test_a_camera_that_stands_or_only_turns_is_refused(config: Path, tmp_path: Path, turn: float) -> None:
     for columns in ("camera pose", "camera"):
-        root = small_video(tmp_path / columns.replace(" ", "_"), step=step, turn=turn, columns=columns)
+        root = small_video(tmp_path / columns.replace(" ", "_"), step=(0, 0, 0), turn=turn, columns=columns)
         data = {"type": "folder", "root": str(root), "manifest": "manifest.csv", "require_depth": False}
         changes = {
             "data.train": data,
