@@ -154,7 +154,7 @@ class Payload:
         return os.system, ("touch sentinel",)
 
 
-@pytest.mark.parametrize("suffix", [".pth", ".npz"])
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".ckpt", ".npz"])
 @pytest.mark.parametrize("entry", ["resume", "init", "eval", "predict", "export"])
 def test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in(
     tmp_path: Path, trained: Path, monkeypatch, capfd, entry: str, suffix: str
