@@ -20,6 +20,7 @@ import densevit
 from densevit.data.datasets.base import open_dataset
 from densevit.data.datasets.rooms import CLASSES
 from densevit.data.io.writers import encode, encode_depth
+from densevit.model_card import Palette
 from densevit.ops.colors import colorize, colorize_normals, overlay, palette_for, percentile_range
 from densevit.reporting.html_page import line_chart
 from densevit.utils.network import PACKAGED
@@ -40,12 +41,10 @@ stroke: #2563c4; stroke-width: 2; } polyline.raw { stroke: #98a3b3; } circle { f
 EDGE, COLOURS = 0.05, 96  # change of log depth in a pixel, above which it lies on an edge; colours of the GIF
 
 
-def row(predictor: densevit.Predictor, photo: Path) -> Sequence[np.ndarray]:
-    maps = predictor.predict_all(photo)
-    image = np.asarray(Image.open(photo).convert("RGB"))
-    low, high = percentile_range(maps["depth"])
-    classes = overlay(image, maps["labels"].argmax(0), palette_for(predictor.card.outputs["labels"]))
-    return [image, colorize(maps["depth"], low, high, "turbo"), classes]
+def drawn(image: np.ndarray, maps: Mapping[str, np.ndarray], palette: Palette) -> dict[str, np.ndarray]:
+    """Return an image, its predicted depth in a scale of its own, and its predicted classes."""
+    depth = colorize(maps["depth"], *percentile_range(maps["depth"]), "turbo")
+    return {"image": image, "depth": depth, "classes": overlay(image, maps["labels"].argmax(0), palette)}
 
 
 def turning_cloud(predictor: densevit.Predictor, photo: Path) -> list[Image.Image]:
@@ -128,15 +127,11 @@ def section_pictures(bundled: densevit.Predictor, steps: int) -> dict[str, Image
         colorize(depth, *ends, "turbo") for depth in (measured, before["depth"], after["depth"])
     )
     error = colorize(np.abs(after["depth"] - measured) / measured, 0, WORST, "magma")
-    first_depth = colorize(before["depth"], *percentile_range(before["depth"]), "turbo")
-    first_normals = colorize_normals(before["normals"].transpose(1, 2, 0))
-    first_classes, classes, true_classes = (
-        overlay(image, labels, palette)
-        for labels in (before["labels"].argmax(0), after["labels"].argmax(0), sample.labels)
-    )
+    first, normals = drawn(image, before, palette), colorize_normals(before["normals"].transpose(1, 2, 0))
+    classes, true_classes = (overlay(image, labels, palette) for labels in (after["labels"].argmax(0), sample.labels))
     return {
         "predict.jpg": strip({
-            "image": image, "depth": first_depth, "normals": first_normals, "classes": first_classes,
+            "image": image, "depth": first["depth"], "normals": normals, "classes": first["classes"],
         }),
         "train.jpg": strip({
             "image": image, "measured depth": truth, "the bundled model": at_first, "after training": trained,
@@ -152,11 +147,13 @@ def section_pictures(bundled: densevit.Predictor, steps: int) -> dict[str, Image
 def main(folder: str = "docs/images", steps: str = "200") -> None:
     predictor = densevit.load(PACKAGED, precision="fp32")
     output, cloud = Path(folder, "room_model.jpg"), Path(folder, "room_cloud.gif")
-    h, w = SIZE
+    (h, w), palette = SIZE, palette_for(predictor.card.outputs["labels"])
     sheet = Image.new("RGB", (3 * (w + GAP) - GAP, len(EXAMPLES) * (h + GAP) - GAP), "white")
     with as_file(files("densevit.app") / "examples") as examples:
         for i, name in enumerate(EXAMPLES):
-            for j, cell in enumerate(row(predictor, examples / f"{name}.jpg")):
+            photo = examples / f"{name}.jpg"
+            image = np.asarray(Image.open(photo).convert("RGB"))
+            for j, cell in enumerate(drawn(image, predictor.predict_all(photo), palette).values()):
                 sheet.paste(Image.fromarray(np.asarray(cell)).resize((w, h)), (j * (w + GAP), i * (h + GAP)))
         first, *views = turning_cloud(predictor, examples / f"{TURNED}.jpg")
     sheet.save(output, quality=85, optimize=True)

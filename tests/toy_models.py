@@ -90,13 +90,16 @@ class MeanColour(nn.Module):
 def toy_predictor(
     model: nn.Module | None = None,
     kind: Kind = "metric",
-    resize: PreprocessConfig = PreprocessConfig(),  # noqa: B008 - frozen
+    resize: PreprocessConfig | None = None,
     **options: Any,
 ) -> Predictor:
     """Return a predictor of any module of one head `depth`, with `MeanColour` where none is given."""
     metric = kind == "metric"
     head = HeadSpec(kind=kind, unit="m" if metric else "", range=(1e-3, 10.0) if metric else None)
-    return fp32((model or MeanColour(), ModelCard(outputs={"depth": head}, multiple=1, resize=resize)), **options)
+    return fp32(
+        (model or MeanColour(), ModelCard(outputs={"depth": head}, multiple=1, resize=resize or PreprocessConfig())),
+        **options,
+    )
 
 
 def fp32(network: tuple[torch.nn.Module, ModelCard], **options: Any) -> Predictor:

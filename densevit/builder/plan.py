@@ -198,6 +198,8 @@ def describe_data(data: Mapping[str, Any]) -> str:
 
     >>> describe_data({"type": "folder", "root": "/home/me/garden", "split": "train", "depth_scale": 1000})
     'folder garden, split train'
+    >>> describe_data({"type": "rooms", "root": "/home/me/rooms"})
+    'rooms'
     >>> describe_data({"type": "mix", "sources": [{"data": {"type": "nyu"}}, {"data": {"type": "vkitti2"}}]})
     'nyu + vkitti2'
     """

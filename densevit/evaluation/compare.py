@@ -260,15 +260,14 @@ def notes(test: Comparison) -> list[str]:
 
 def write_html(path: Path, test: Comparison, a: Path, b: Path) -> Path:
     """Write the comparison as a page. Raises StorageError if it cannot be written."""
-    binned = [row for row in test.differences if "@" in row.metric]
     return write_page(
         path,
         "comparison.html",
         title=f"{b.name} beside {a.name}",
         subtitle=sentence(test),
         comparison=test,
-        whole=[row for row in test.differences if row not in binned],
-        binned=[row for row in binned if row.difference],
+        whole=[row for row in test.differences if "@" not in row.metric],
+        binned=[row for row in test.differences if "@" in row.metric and row.difference],
         folders={"A": a, "B": b},
         interval=_interval,
         p_text=_p_text,
