@@ -23,8 +23,7 @@ class Layout:
         import gradio
 
         self.models = models
-        lines = [line for model in models for line in model.about()]
-        gradio.HTML(f'<div class="intro"><h1>densevit</h1>{paragraphs(lines)}</div>', elem_id="intro")
+        gradio.HTML(f'<div class="intro"><h1>densevit</h1>{"".join(map(about, models))}</div>', elem_id="intro")
         with gradio.Row():
             with gradio.Column(scale=1, min_width=280, elem_id="controls"):
                 self.build_controls()
@@ -136,6 +135,12 @@ class Layout:
     def pictures(self) -> list[Any]:
         shown = [self.colours, self.clip, self.clip_column, *self.views, *self.clips, *self.attentions]
         return [*shown, self.attention_controls, self.again]
+
+
+def about(model: AppModel) -> str:
+    """Return a line about the model, which unfolds the rest."""
+    line, rest = map(html.escape, model.about())
+    return f"<details><summary>{line}</summary><p>{rest}</p></details>"
 
 
 def paragraphs(lines: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """The checkpoints of a page: what each predicts for an image, its point cloud, and its attention. h x w pixels."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,14 +70,17 @@ class AppModel:
     def heads(self) -> dict[str, HeadSpec]:
         return {name: spec for name, spec in self.predictor.card.outputs.items() if not spec.output_kind.auxiliary}
 
-    def about(self) -> list[str]:
-        """Return what the model is, in two lines: outputs, size and origin; data, licence and limitations."""
+    def about(self) -> tuple[str, str]:
+        """Return what the model is: in one line its name, data and first limitation; then the rest."""
         card = self.predictor.card
         heads = ", ".join(spec.output_kind.meaning for spec in self.heads.values())
         parameters = sum(p.numel() for p in self.predictor.model.parameters())
         size = f", {parameters / 1e6:.1f} million parameters" if parameters else ""
-        trained = f"Trained on {card.trained_on or 'unknown data'}; licence: {card.licence}. {card.limitations}"
-        return [f"{self.name}: {heads}{size}; {card.source}.", trained.rstrip()]
+        first, *others = re.split(r"(?<=[.]) ", card.limitations)
+        data, _, detail = (card.trained_on or "unknown data").partition(" (")
+        line = f"{self.name}: trained on {data}. {first}".rstrip()
+        whole = f"; trained on {card.trained_on}" if detail else ""
+        return line, " ".join([f"Predicts {heads}{size}; {card.source}{whole}; licence: {card.licence}.", *others])
 
     def head(self, wanted: str, kinds: Sequence[str] = ()) -> str | None:
         """Return the wanted head, else `depth`, else the first; of these kinds, if any are given."""

@@ -40,8 +40,11 @@ def serving(
                 max_file_size=limits.megabytes * 1_000_000, footer_links=[], run_history=False, enable_monitoring=False,
                 mcp_server=False, pwa=False, theme=theme, css=(files("densevit.app") / "page.css").read_text("utf-8"),
             )  # fmt: skip
-        except OSError as error:
-            raise ConfigError(f"--host {host} --port {port or 'any'}: no page can be served there ({error}).") from None
+        except OSError:  # Gradio names its own options
+            raise ConfigError(
+                f"--host {host} --port {port or 'any'}: no page can be served there. The port is in use, or the host "
+                "is no address of this machine. Choose another port, or none for the first free one."
+            ) from None
         try:
             yield str(address)
         finally:

@@ -158,7 +158,8 @@ def scale_of_video(path: Path) -> Markup:
     with open_container(path) as container:
         cmap, _, ends = container.metadata.get("comment", "").partition(": ")
     low, _, high = ends.partition(" to ")
-    return render("scale.html", bars=[(low, color_bar(cmap), high)])
+    unit = high.partition(" ")[2]
+    return render("scale.html", bars=[(f"{low} {unit}".rstrip(), color_bar(cmap), high)])
 
 
 def legend_of(ids: np.ndarray, spec: HeadSpec) -> list[tuple[tuple[int, int, int], str]]:

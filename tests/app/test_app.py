@@ -253,7 +253,7 @@ def test_a_clip_becomes_a_video_as_long_as_the_time_limit_allows(model: AppModel
     assert affordable_end(model, clip, ViewOptions(), 1000.0) is None
     assert affordable_end(model, clip, ViewOptions(), 1e-9) == 0.0
     scale = scale_of_video(tmp_path / "frames.color.mp4")
-    assert re.search(r'<span class="scale">[\d.]+<img [^>]*>[\d.]+ m</span>', scale)
+    assert re.search(r'<span class="scale">[\d.]+ m<img [^>]*>[\d.]+ m</span>', scale)
     whole = write_clip_files(model, clip, ["mp4", "npz_clip", "png16"], ViewOptions(), tmp_path / "a", None)
     assert [path.name for path in whole] == ["frames.color.color.mp4", "frames.color.depth.npz", "frames.color.zip"]
     assert len(np.load(whole[1])["depth"]) == 4
@@ -294,12 +294,17 @@ def test_checkpoints_are_named_by_what_tells_them_apart() -> None:
     assert names_of(["runs/a", "runs/a"]) == ["1: runs/a", "2: runs/a"]
 
 
-def test_two_lines_say_what_a_model_is(model: AppModel) -> None:
-    limited = model.predictor.with_options(card=replace(model.predictor.card, limitations="Rooms only."))
-    what, limits = AppModel("rooms", limited).about()
-    assert what.startswith("rooms: metric depth, classes of pixels, surface normals, 0.1 million parameters")
-    assert limits == "Trained on unknown data; licence: unknown. Rooms only."
-    assert model.about()[1] == "Trained on unknown data; licence: unknown."
+def test_a_line_says_what_a_model_cannot_do_and_unfolds_the_rest(model: AppModel) -> None:
+    words = "Small: rooms only. For streets, take another."
+    card = replace(model.predictor.card, trained_on="rooms (v2.0)", limitations=words, licence="MIT", source="runs/a")
+    line, rest = AppModel("rooms", model.predictor.with_options(card=card)).about()
+    assert line == "rooms: trained on rooms. Small: rooms only."
+    assert rest == (
+        "Predicts metric depth, classes of pixels, surface normals, 0.1 million parameters; runs/a; trained on "
+        "rooms (v2.0); licence: MIT. For streets, take another."
+    )
+    line, rest = model.about()
+    assert line == "mine: trained on unknown data." and rest.endswith("; licence: unknown.")
 
 
 def test_the_command_names_the_extra_before_it_reads_the_checkpoint(

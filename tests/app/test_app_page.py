@@ -104,6 +104,13 @@ def page(address: str) -> Iterator[Any]:
     assert [url for url in requests if not url.startswith((address, "blob:", "data:"))] == []
 
 
+def test_a_port_that_is_in_use_is_named(address: str, folder: Path) -> None:
+    port = address.strip("/").split(":")[2]
+    command = [sys.executable, "-m", "densevit", "app", str(folder / "model"), "--port", port]
+    said = subprocess.run(command, capture_output=True, text=True)
+    assert said.returncode == 2 and "The port is in use, or the host" in said.stderr
+
+
 def save_frames(folder: Path, tmp_path: Path) -> Path:
     (tmp_path / "walk").mkdir()
     for i in range(3):
@@ -218,6 +225,8 @@ def test_a_click_shows_the_attention_of_its_patch(page: Any) -> None:
     box = page.locator("#view-0 .stack").bounding_box()
     page.click("#view-0 .stack", position={"x": box["width"] * 0.9, "y": box["height"] * 0.3})
     playwright.expect(page.locator("#attention-0")).to_contain_text("patch in row 1, column 4, layer 1 of 1")
+    caption, picture = (page.locator(f"#attention-0 {part}").bounding_box() for part in ("label", "img"))
+    assert caption["y"] + caption["height"] <= picture["y"]
 
 
 def test_the_point_cloud_turns(page: Any) -> None:
@@ -277,6 +286,13 @@ def test_nothing_is_wider_than_the_window(page: Any, width: int, folder: Path) -
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
     page.wait_for_selector("#view-0 .stack")
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    intro, rest = page.locator("#intro"), page.get_by_text("million parameters")
+    assert intro.bounding_box()["height"] < 140
+    playwright.expect(intro).to_contain_text("model: trained on unknown data.")
+    playwright.expect(rest).to_be_hidden()
+    for shown in (True, False):
+        page.locator("#intro summary").press("Enter")
+        playwright.expect(rest).to_be_visible(visible=shown)
     file, stack = page.locator("#file").bounding_box(), page.locator("#view-0 .stack").bounding_box()
     if width == 390:  # one column: photo and map, then the controls
         assert stack["y"] + stack["height"] <= file["y"]
