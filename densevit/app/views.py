@@ -114,7 +114,7 @@ def segments_view(
         "median distance": ["" if value is None else f"{value:.2f} m" for value in metres],
         "share of the image": [f"{area / found.segments.size:.1%}" for area in areas],
     }
-    if depth is None:
+    if all(value is None for value in metres):
         del columns["median distance"]
     colours = [tuple(colour) for colour in segment_colours(found, spec).round().astype(int).tolist()]
     order = np.argsort(-areas, kind="stable").tolist()

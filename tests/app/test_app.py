@@ -134,6 +134,9 @@ def test_a_view_of_segments_has_a_table_of_them_and_names_those_under_the_pointe
     assert ("wall", "0.90", "") in [row[:3] for row in rows] and len(rows) == 3
     (view,) = map_views([shown], given, [{"panoptic": found}], ViewOptions())
     assert "median distance" not in view and "table 0.80&#34;" in view
+    flat = PanopticPrediction(np.ones(SIZE, np.int32), np.array([0]), scores[:1], np.array([False]))
+    (view,) = map_views([metric], given, [{"panoptic": flat, "depth": depth}], ViewOptions("panoptic"))
+    assert "median distance" not in view  # stuff has none
     masks = np.stack([ids == 2, ids > 1])
     instances = InstancePrediction(masks, np.array([2, 1]), np.array([0.9, 0.6], np.float32))
     flat = shown.reduced("panoptic", instances, given)
