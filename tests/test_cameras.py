@@ -382,3 +382,10 @@ def test_the_examples_end_in_metric_clouds(run: Path, tmp_path: Path, capsys: py
     folder = example("robot_lidar").main(str(run), frames, lidar, [60.0, 60, 39.5, 29.5], None, tmp_path / "clouds")
     assert "40 points an image" in capsys.readouterr().out  # of 50, ten share a pixel with another
     assert np.median(read_ply_points(folder / "a.ply")[:, 2]) == pytest.approx(7, rel=0.2)
+
+
+def test_pseudo_labels_take_the_focal_length_of_exif_as_predictions_do(run: Path, tmp_path: Path, shell: Shell) -> None:
+    path = photo(tmp_path / "in/a.jpg", exif={F35: 26})
+    shell("pseudo-label", run, path.parent, "--output", tmp_path / "out", "--precision", "fp32", "--no-flip")
+    depth = np.load(tmp_path / "out/a.depth.npz")["depth"]
+    np.testing.assert_allclose(depth, densevit.load(run, precision="fp32")(path), rtol=2e-3)

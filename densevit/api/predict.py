@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,7 @@ def pseudo_label(
     from densevit import api
     from densevit.api.prediction import PATIENCE, device_for, existing_rule
     from densevit.engine.distributed import process_group
+    from densevit.inference.predict.cameras import resolve_cameras
     from densevit.inference.predict.inputs import find_items
     from densevit.inference.predict.pseudo_labels import WRITERS, LabelPlan, write_pseudo_labels
     from densevit.utils.process import interruptible
@@ -170,6 +172,7 @@ def pseudo_label(
     plan.check(existing)
     with interruptible() as stop, process_group(device_for(options), patience=PATIENCE) as world:
         predictor = api.load(teacher, **{**options, "flip": flip, "device": str(world.device)})
+        plan = replace(plan, items=resolve_cameras(plan.items, predictor.cameras))
         return write_pseudo_labels(
             predictor, plan, Path(teacher).name, heads, existing, workers=workers or min(8, os.cpu_count() or 1),
             max_pixels=max_pixels, stop=stop, processes=world, progress=True,

@@ -84,6 +84,9 @@ def predict(
     options = {**options}
     fov = options.pop("fov", None)  # a camera of the images, also for a `Predictor`
     camera = camera_of(intrinsics, options.get("focal"), fov)
+    if camera is None and isinstance(model, Predictor):
+        own = model.cameras.override
+        camera = own if isinstance(own, Lens) else camera_of(None, own, None)
     format_options = {name: value for name, value in others.items() if value is not None}
     measured = point_files(points, points_scale, points_pose)
     ready, device = find_model(model, options)
@@ -129,7 +132,10 @@ def camera_of(
     if focal is None and fov is None:
         return Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
     if isinstance(focal, Sequence):
-        return focal if len(focal) == 4 else Lens(focal=focal[0])
+        if len(focal) == 4:
+            return focal
+        along_x, along_y = (make_lens(length) for length in (focal[0], focal[-1]))
+        return replace(along_x, focal_y=None if along_y == along_x else along_y.focal)
     return make_lens(focal, fov)
 
 

@@ -71,10 +71,11 @@ class Intrinsics(CameraModel):
 
 @dataclass(frozen=True)
 class Lens:
-    """A camera of square pixels whose principal point is the middle of the image, by one of two numbers.
+    """A camera whose principal point is the middle of the image, by one of two numbers.
 
     Attributes:
         focal: focal length in pixels.
+        focal_y: that along y, where pixels are not square.
         fov: horizontal field of view in degrees.
         size: (h, w) of the image that it holds for; None for any.
 
@@ -87,6 +88,7 @@ class Lens:
     focal: float | None = None
     fov: float | None = None
     size: Size | None = None
+    focal_y: float | None = None
 
     def __post_init__(self) -> None:
         if not (0 < self.focal < inf if self.focal is not None else self.fov is not None and is_possible_fov(self.fov)):
@@ -103,7 +105,7 @@ class Lens:
         h, w = size
         if self.focal is not None:
             check_fov(self.focal, w)
-            return pinhole(self.focal, self.focal, (w - 1) / 2, (h - 1) / 2)
+            return pinhole(self.focal, self.focal_y or self.focal, (w - 1) / 2, (h - 1) / 2)
         assert self.fov is not None
         return pinhole_from_fov(size, self.fov)
 

@@ -113,7 +113,11 @@ class Predictor(HubMixin):
         """
         if unknown := options.keys() - CHANGEABLE:
             raise TypeError(f"{', '.join(sorted(unknown))}: options that change are {', '.join(CHANGEABLE)}.")
-        other = copy(self)
+        if "scales" in options:
+            options["scales"] = check_scales(options["scales"])
+        if isinstance(options.get("tiling"), int):
+            options["tiling"] = Tiling(options["tiling"])
+        other = self.with_runtime(options.pop("runtime")) if "runtime" in options else copy(self)
         cameras = replace(
             self.cameras,
             card=options.get("card", self.card),

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 from densevit.data.datasets.base import Dataset
 from densevit.data.fields import FIELDS
 from densevit.evaluation.scores import Scores, tables
+from densevit.inference.camera import as_camera
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
+from densevit.ops.geometry import Matrix, pinhole
 from densevit.reporting.figures import Figure
 from densevit.reporting.tables import Interval
 from densevit.structures import Row, Sample
@@ -27,6 +29,13 @@ def input_of(predictor: Predictor, sample: Sample) -> ImageInput:
     names = sample.inputs.keys() & getattr(predictor.model, "input_names", ())
     inputs = {name: FIELDS[name].stack([sample.inputs[name]], size) for name in names}
     return ImageInput(sample.image, predictor.cameras.of_data(sample.intrinsics, size), inputs=inputs)
+
+
+def intrinsics_of(predictor: Predictor, sample: Sample) -> Matrix | None:
+    """Return the camera that the predictor takes for all images, else that of the data."""
+    size = sample.image.shape[:2]
+    focal = predictor.cameras.of_size(size)
+    return sample.intrinsics if focal is None else pinhole(*as_camera(focal, size).values[0].tolist())
 
 
 DrawImage = Callable[[Any, int, str, Row], Figure]

@@ -183,8 +183,8 @@ def interval(blocks: Sequence[Sequence[int]], differences: Values) -> tuple[floa
 
 
 def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, source: str) -> ModelCard:
-    """Return the card with the calibration and where it came from. Raises ConfigError: the calibration does not
-    help."""
+    """Return the card with the calibration and where it came from, without intervals, which are of the depth before.
+    Raises ConfigError: the calibration does not help."""
     form = result.selected.form
     if form == "identity":
         better = [name for name in result.gain if result.gain[name][0] > 0]
@@ -194,7 +194,10 @@ def calibrated_card(card: ModelCard, head: str, result: CalibrationResult, sourc
     calibration = replace(
         result.selected, source=source, images=result.images, abs_rel=(before, after), gain=result.gain[form]
     )
-    return replace(card, outputs={**card.outputs, head: replace(card.outputs[head], calibration=calibration)})
+    spec = replace(card.outputs[head], calibration=calibration, interval=None)
+    if card.outputs[head].interval is not None:
+        log.warning("head %s: its intervals are of the uncorrected depth and are left out; calibrate them anew.", head)
+    return replace(card, outputs={**card.outputs, head: spec})
 
 
 def fit_intervals(

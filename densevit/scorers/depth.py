@@ -124,7 +124,7 @@ def evaluate_depth(
             for protocol, flipped in zip(protocols, flips, strict=True):
                 maps = by_flip[flipped]
                 truth = sample.depth, sample.valid, sample.intrinsics
-                item = (sample.name, maps[name], *truth, maps.get(uncertainty), spec.interval)
+                item = (sample.name, maps[name], *truth, maps.get(uncertainty), spec.interval, spec.kind)
                 row += score_item(item, [protocol], metrics)[1]
             yield sample.name, row
 

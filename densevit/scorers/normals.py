@@ -13,7 +13,7 @@ from densevit.evaluation.normals import PROTOCOLS, NormalsProtocol, NormalsScore
 from densevit.inference.predictor import Predictor
 from densevit.ops.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
-from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
+from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of, predictions_of
 from densevit.structures import Row, Sample
 
 Normals = Float32[np.ndarray, "h w 3"]
@@ -71,10 +71,11 @@ def normals_of(predictions: Predictor | SavedNormals, head: str | None) -> Calla
         values = predictor(input_of(predictor, sample), head=name)
         if predictor.card.outputs[name].kind == "normals":
             return np.asarray(values.transpose(1, 2, 0))
-        if sample.intrinsics is None:
+        intrinsics = intrinsics_of(predictor, sample)
+        if intrinsics is None:
             raise DataError(
                 f"{sample.name}: normals follow from depth with the camera's intrinsics, and none are known."
             )
-        return normals_of_map(values, sample.intrinsics)
+        return normals_of_map(values, intrinsics)
 
     return predict

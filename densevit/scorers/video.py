@@ -1,7 +1,7 @@
 """Video evaluation: a predictor or saved depth maps, the clips of a data set or films -> scores."""
 
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,15 +20,14 @@ from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
 from densevit.evaluation.video.scores import ClipPictures, VideoScores, draw
-from densevit.inference.camera import as_camera
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.predict import predict_frames
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind
-from densevit.ops.geometry import Matrix, pinhole
+from densevit.ops.geometry import Matrix
 from densevit.output_kinds import DEPTH_KINDS
-from densevit.scorers.base import Evaluation, inference_options, input_of
+from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of
 from densevit.structures import Row, Sample
 from densevit.utils.output import tqdm
 
@@ -87,13 +86,14 @@ def evaluate_films(
     problems: dict[str, None] = {}
     protocol = VideoProtocol(name="films", range=(1e-6, float("inf")))
     scorer = ClipScorer(predictor, protocol, "none", head, stabilize, lookahead, pictures, has_truth=False)
+    stems = Counter(Path(film).stem for film in films)
     for film in films:
         source = open_video(film, fps)
         if isinstance(source, LiveCamera):
             raise DataError(f"{film}: a camera's frames cannot be read twice; record a film, and score that.")
         total = source.length() if limit is None else min(limit, source.length() or limit)
         with tqdm(desc=Path(film).stem, unit="frame", total=total, disable=not progress) as bar:
-            scorer.add(Path(film).stem, partial(frames_of, source, limit), bar)
+            scorer.add(Path(film).stem if stems[Path(film).stem] == 1 else film, partial(frames_of, source, limit), bar)
         problems |= dict.fromkeys(f"{film}: {problem}" for problem in source.problems)
     inference = [inference_options(predictor)]
     return Evaluation(results=[scorer.scores()], problems=tuple(problems), inference=inference)
@@ -148,10 +148,9 @@ class ClipScorer:
                 self.shown.append(draw(name, row, predicted, move))
 
     def intrinsics(self, sample: Sample) -> Matrix | None:
-        """Return the camera that the predictor takes for all images, else that of the data."""
-        size = sample.image.shape[:2]
-        focal = self.predictions.cameras.of_size(size) if isinstance(self.predictions, Predictor) else None
-        return sample.intrinsics if focal is None else pinhole(*as_camera(focal, size).values[0].tolist())
+        if isinstance(self.predictions, Predictor):
+            return intrinsics_of(self.predictions, sample)
+        return sample.intrinsics
 
     def maps(self, samples: Iterator[Sample], kind: Kind, bar: tqdm) -> Iterator[Map]:
         """Yield the map of each frame, stabilised where that is asked for."""
@@ -165,7 +164,7 @@ class ClipScorer:
             return (values for _, values in pairs())
         limits = None
         if isinstance(self.predictions, Predictor):
-            limits = self.predictions.card.outputs[self.predictions.card.head(self.head)].range
+            limits = self.predictions.card.outputs[self.predictions.card.head(self.head)].metres
         return stabilize_stream(pairs(), Stabilizer(kind, limits=limits, **self.stabilize))
 
     def scores(self) -> VideoScores:

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from toy_models import MeanColour, fp32
 
 from densevit.errors import ConfigError, DataError
+from densevit.inference.backends.onnx_runtimes import ExternalRuntimeModule
 from densevit.inference.forward import check_box
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
+from densevit.inference.tiling import Tiling
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.preprocess_config import PreprocessConfig
 from densevit.utils.device import autocast, cast_weights, resolve
@@ -229,6 +231,10 @@ def test_a_predictor_does_not_change_and_other_options_make_another_one_on_the_s
     assert other.model is one.model and pickle.loads(pickle.dumps(other)).flip
     with pytest.raises(TypeError, match="focus: options that change are card, flip"):
         one.with_options(focus=1)
+    assert one.with_options(tiling=64).tiling == Tiling(64)
+    with pytest.raises(DataError, match="scales are"):
+        one.with_options(scales=(0.0,))
+    assert isinstance(one.with_options(runtime="onnxruntime").network, ExternalRuntimeModule)
 
 
 def test_repr_says_what_the_predictor_is() -> None:

@@ -178,3 +178,20 @@ def test_a_cloud_tells_its_segments_apart(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         np.stack([rows[axis].reshape(38, 60)[28, 40] for axis in "xyz"]), [0.4, 0.8, 2.0], rtol=1e-6
     )
+
+
+def test_images_that_folders_alone_tell_apart_have_ids_of_their_own(tmp_path: Path) -> None:
+    names = ["a/1", "b/1", "c/2"]
+    for name in names:
+        (tmp_path / name).parent.mkdir()
+    panoptic, coco = ([tmp_path / f"{name}{kind.suffix}" for name in names] for kind in (PanopticPng, CocoResults))
+    for one, other in zip(panoptic, coco, strict=True):
+        PanopticPng().write(one, frame("panoptic"))
+        CocoResults().write(other, frame("instances"))
+    PanopticPng().write_list(tmp_path, frame("panoptic").spec, panoptic)
+    CocoResults().write_list(tmp_path, frame("instances").spec, coco)
+    tree = json.loads((tmp_path / "panoptic.json").read_text())
+    ids = ["a/1", "b/1", 2]
+    assert [one["id"] for one in tree["images"]] == [one["image_id"] for one in tree["annotations"]] == ids
+    rows = json.loads((tmp_path / "instances.json").read_text())
+    assert list(dict.fromkeys(row["image_id"] for row in rows)) == ids

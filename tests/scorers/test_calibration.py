@@ -18,7 +18,7 @@ from densevit.data.datasets.base import open_dataset
 from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.ops.calibration import calibrate, fit_calibration
+from densevit.ops.calibration import calibrate, fit_calibration, laplace_interval
 from densevit.scorers.calibration import Measured, calibrated_card, choose_calibration, stacked
 
 
@@ -49,6 +49,13 @@ def test_the_simplest_form_that_mends_the_error_is_chosen(form: str) -> None:
     kept = ModelCard.from_dict(card.to_dict()).outputs["depth"].calibration
     assert kept is not None and (kept.form, kept.source, kept.images) == (form, "here", 12)
     assert kept.abs_rel == (abs_rel["identity"], abs_rel[form]) and kept.gain == found.gain[form]
+
+
+def test_intervals_of_the_depth_before_a_correction_are_not_those_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    head = HeadSpec(kind="metric", interval=laplace_interval(0.9))
+    found = choose_calibration(measured(lambda d: d / 1.3))
+    card = calibrated_card(ModelCard(outputs={"depth": head}, multiple=1), "depth", found, "here")
+    assert card.outputs["depth"].interval is None and "calibrate them anew" in caplog.text
 
 
 def test_one_that_does_not_help_is_refused_with_its_numbers() -> None:

@@ -48,6 +48,12 @@ def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path)
     assert steadied.per_image[0][1]["flicker"] < 0.5 * jumping.per_image[0][1]["flicker"]
 
 
+def test_films_of_one_name_keep_rows_of_their_own(tmp_path: Path) -> None:
+    films = [str(write_frames(tmp_path / f"{folder}/clip", [frame(0)] * 3)) for folder in "ab"]
+    found = evaluate_films(predictor(0.1), films, pictures=False)
+    assert [name for name, _ in found.per_image] == films
+
+
 def test_the_camera_of_the_predictor_serves_clips_whose_data_name_none() -> None:
     pose = np.eye(4)
     pose[0, 3] = 0.2  # of a wall 2 m away, so all pixels stay in it

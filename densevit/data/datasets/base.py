@@ -322,7 +322,8 @@ class FileDataset(Dataset):
 
     def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
         files = self.samples[index]
-        depth = None if is_distorted(files.intrinsics) else self.decode_depth(files)
+        as_read = is_distorted(files.intrinsics) or files.depth_intrinsics is not None
+        depth = None if as_read else self.decode_depth(files)
         if depth is None or (self.depth_of_any_size and depth.shape != image_size(files.image)):
             return None if files.depth is None else super().depth_map(index)
         return self._cropped(files, depth)
@@ -344,8 +345,11 @@ class FileDataset(Dataset):
         if files.depth is None:
             return None
         depth = self.read_depth_file(files.depth, self.depth_scale)
+        scale = self.depth_scale or 1
         for value in self.invalid:
-            depth[depth == np.float32(value / (self.depth_scale or 1))] = 0
+            # 16 bits are divided in float32, other numbers in float64.
+            for metres in {np.float32(value) / np.float32(scale), np.float32(value / scale)}:
+                depth[depth == metres] = 0
         for path in files.masks:
             depth = np.where(read_mask(path, depth.shape), depth, np.float32(0))
         return depth

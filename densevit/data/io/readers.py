@@ -157,9 +157,8 @@ def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bo
     # In float64 only where something is divided. A tiny value may round to 0 metres, a huge one overflow to inf.
     with np.errstate(over="ignore"):
         exact = stored if scale is None else stored.astype(np.float64) / scale
-        metres = exact.astype(np.float32, copy=False)
+        metres = np.require(exact, np.float32, "W")  # what Pillow hands out is not to be written to
     if not (metres.min() > 0 and metres.max() < np.inf):  # neither holds of NaN
-        metres = np.require(metres, requirements="W")  # what Pillow hands out is not to be written to
         metres[~((metres > 0) & ((metres < np.inf) | infinite))] = 0
     return metres
 

@@ -7,6 +7,7 @@ is applied.
 import hashlib
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -257,7 +258,7 @@ class FrameFolder(VideoSource):
 
     def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
         self.problems.clear()
-        size = None
+        size, stems = None, Counter(path.stem for path in self.files())
         for index, (time, path) in enumerate(self.selected(span)[skip:], skip):
             try:
                 image = read_image(path)
@@ -268,7 +269,7 @@ class FrameFolder(VideoSource):
             if image.shape != size:
                 self.problems.append(size_problem(f"before {path.name}", image, size))
                 return
-            yield VideoFrame(index, time, image, path.stem)
+            yield VideoFrame(index, time, image, path.stem if stems[path.stem] == 1 else path.name)
 
     def length(self, span: Span = Span()) -> int | None:
         return len(self.selected(span))

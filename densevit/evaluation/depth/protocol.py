@@ -144,6 +144,7 @@ class Protocol:
         intrinsics: Float[np.ndarray, "3 3"] | None = None,
         uncertainty: Float[np.ndarray, "_ _"] | None = None,
         interval: Interval | None = None,
+        kind: Kind = "metric",
         *,
         metrics: Sequence[str] = (),
     ) -> Row:
@@ -157,6 +158,7 @@ class Protocol:
             intrinsics: of the frame, in pixels; for point clouds and fields of view.
             uncertainty: the predicted Laplace scale (densevit.models.heads.base), of the prediction's size.
             interval: as calibrated.
+            kind: of the prediction, which says what its uncertainty is a share of.
             metrics: names of further sets (`METRIC_SETS`).
         """
         _check(prediction, depth, valid)
@@ -175,7 +177,7 @@ class Protocol:
             whole = self._finished(move(shown.astype(np.float64)))[0]
             camera = None if intrinsics is None else _shifted(intrinsics, x0, y0)
             fov = None if intrinsics is None else field_of_view(depth.shape[1], float(intrinsics[0, 0]))
-            scale = None if uncertainty is None else self._scale(uncertainty, depth.shape, counted, p)
+            scale = None if uncertainty is None else self._scale(uncertainty, depth.shape, counted, p, kind)
             inputs = MetricInput(
                 p, d, whole, gt.astype(np.float64), counted, camera, self.range, fov=fov, scale=scale, interval=interval
             )
@@ -230,13 +232,14 @@ class Protocol:
         size: tuple[int, ...],
         counted: Bool[np.ndarray, "h w"],
         p: Float64[np.ndarray, " n"],
+        kind: Kind,
     ) -> Float64[np.ndarray, " n"]:
         """Return the scale of the relative error of the pixels that count; `p` is their depth as it is scored."""
         h, w = size
         y0, y1, x0, x1 = self.score_box(h, w)
         frame, _ = paste_or_resize(uncertainty, (h, w), self._window(h, w), self.resize)
         scale = frame[y0:y1, x0:x1][counted].astype(np.float64)
-        if self.align is None:
+        if kind == "metric":
             return np.asarray(scale)
         # Of a map without unit it is a share of the deviation of that map's own values.
         values = 1 / p if self.compared_as == "disparity" else p

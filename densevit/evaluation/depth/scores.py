@@ -264,7 +264,8 @@ def _rank_correlation(p: Float[np.ndarray, " n"], d: Float[np.ndarray, " n"]) ->
 
 Item = tuple[Any, ...]
 """Name, prediction, depth in metres, where depth was measured (None for an image without); the camera's intrinsics
-where they are known; the predicted uncertainty where there is one, and its calibrated interval (`Protocol.score`)."""
+where they are known; the predicted uncertainty where there is one, its calibrated interval, and the kind of the
+prediction (`Protocol.score`)."""
 
 
 def evaluate(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -70,8 +71,13 @@ class OpenVino(Runtime):
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
             "ENABLE_CPU_PINNING": False,  # or several processes would share the same few cores
         }
-        request = openvino.Core().compile_model(path, "CPU", hints).create_infer_request()
-        return lambda *arrays: [np.array(output) for output in request.infer(list(arrays)).values()]
+        request, lock = openvino.Core().compile_model(path, "CPU", hints).create_infer_request(), Lock()
+
+        def run(*arrays: np.ndarray) -> list[np.ndarray]:
+            with lock:  # threads share the request and the memory of its outputs
+                return [np.array(output) for output in request.infer(list(arrays)).values()]
+
+        return run
 
 
 class OnnxRuntime(Runtime):

@@ -125,7 +125,9 @@ def load_onnx(
             return load_onnx(path, runtime=runtime, device=device, precision="fp32", **options)
         raise CheckpointError(f"{path}: {name} does not open it ({str(error).strip().splitlines()[0]}).") from error
     module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)))
-    return Predictor(module, card, device=target, precision=resolved, **options).with_options(runtime=name)
+    predictor = Predictor(module, card, device=target, precision=resolved, **options)
+    vars(predictor)["runtime"] = name  # which the module is
+    return predictor
 
 
 def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:

@@ -119,8 +119,19 @@ def expand(text: str, output: Path) -> Expanded:
 def expand_folder(folder: Path, output: Path) -> Expanded:
     if folder == output:
         raise DataError(f"{folder} is both input and output; choose another output, {folder / 'depth'} say.")
-    inside = (Path(top) / name for top, _, names in sorted(os.walk(folder)) for name in sorted(names))
-    return images_among(inside, folder, output, f"{folder}: holds no image")
+    return images_among(files_below(folder), folder, output, f"{folder}: holds no image")
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of those in it, also behind links but for those to a folder that holds them."""
+    found, above = [], {str(folder): {folder.resolve()}}
+    for top, folders, names in os.walk(folder, followlinks=True):
+        holding = above.pop(top)
+        inner = {name: Path(top, name).resolve() for name in folders}
+        folders[:] = [name for name, path in inner.items() if path not in holding]
+        above |= {str(Path(top, name)): holding | {inner[name]} for name in folders}
+        found.append((top, names))
+    return (Path(top) / name for top, names in sorted(found) for name in sorted(names))
 
 
 def expand_glob(pattern: str, output: Path) -> Expanded:

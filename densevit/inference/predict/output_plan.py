@@ -159,11 +159,14 @@ class ExportPlan(ABC):
         """Remove an earlier output."""
         path.unlink(missing_ok=True)
 
+    def maps(self, format: str) -> Iterator[Path]:
+        """Return the files of single maps in a format, in the order of the inputs."""
+        return (path for path in self.outputs() if path.name.endswith(self.writers[format].suffix))
+
     def write_lists(self, specs: Mapping[str, HeadSpec]) -> None:
         """Write the files that join those of all inputs, by format."""
         for format, writer in self.writers.items():
-            paths = (path for path in self.outputs() if path.name.endswith(writer.suffix) and path.exists())
-            writer.write_list(self.folder, self.spec(specs[format]), paths)
+            writer.write_list(self.folder, self.spec(specs[format]), filter(Path.exists, self.maps(format)))
 
     def end(self) -> None:  # noqa: B027  most need none
         """Write what lists the outputs, once all are there that will be."""

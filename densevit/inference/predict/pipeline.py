@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import cached_property
 from threading import Event
 from typing import Any, TypeVar
 
-from densevit.data.io.readers import read_image, stack
+from densevit.data.io.readers import Rgb, read_image, stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
-from densevit.inference.camera import Lens, focal_of_matrix
+from densevit.inference.camera import Intrinsics, Lens, focal_of_matrix
 from densevit.inference.image_input import ImageInput, Maps, points_are_input
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
@@ -79,6 +79,26 @@ class Exporter(ABC):
 
     def __post_init__(self) -> None:
         self.sources = head_of_each_format(self.plan.formats, self.predictor, self.heads)
+        beside = {kind for writer in self.plan.writers.values() for kind in writer.beside}
+        self.beside = self.predictor.card.heads_of(*beside)[:1]
+
+    def selected(self, maps: Maps) -> Maps:
+        """Return the maps of the heads that are written."""
+        heads = {*self.sources.values(), *self.beside}
+        return {name: values for name, values in maps.items() if heads & {name, name.rpartition("/")[0]}}
+
+    def frames_of(self, maps: Maps, image: Rgb, camera: Intrinsics | Lens | None) -> dict[str, PredictedMap]:
+        """Return what writers are given of an image, by head."""
+        outputs = self.predictor.card.outputs
+
+        def frame_of(head: str, depth: PredictedMap | None = None) -> PredictedMap:
+            return PredictedMap(
+                values=maps[head], image=image, spec=self.plan.spec(outputs[head]), camera=camera,
+                uncertainty=maps.get(uncertainty_of(head)), classes=maps.get(f"{head}/classes"), depth=depth,
+            )  # fmt: skip
+
+        depth = next(map(frame_of, self.beside), None)
+        return {head: frame_of(head, depth) for head in self.sources.values()}
 
     @abstractmethod
     def run(self) -> None:
@@ -186,8 +206,6 @@ class ImageExporter(Exporter):
         self.estimates = needs_camera and predictor.card.camera_head is not None and predictor.cameras.override is None
         self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
-        beside = {kind for writer in plan.writers.values() for kind in writer.beside}
-        self.depth_heads = predictor.card.heads_of(*beside)[:1]
 
     def prepare(self) -> None:
         predictor = self.predictor
@@ -286,29 +304,14 @@ class ImageExporter(Exporter):
 
     def maps_of_image(self, maps: Maps, index: int) -> Maps:
         """Return the maps of one image of a batch that are written."""
-        heads = {*self.sources.values(), *self.depth_heads}
-        written = {name: values for name, values in maps.items() if heads & {name, name.rpartition("/")[0]}}
-        return self.predictor.unbatch(written, index)
+        return self.predictor.unbatch(self.selected(maps), index)
 
     def write(self, item: Item, maps: Maps, image: ImageInput) -> Summary:
         """Write the formats of one image."""
         model, card = self.predictor.model, self.predictor.card
         fits = {head: image.in_metres(head, values, model, card) for head, values in maps.items()}
         maps |= {head: fit[0] for head, fit in fits.items() if fit is not None}
-
-        def frame_of(head: str, depth: PredictedMap | None = None) -> PredictedMap:
-            return PredictedMap(
-                values=maps[head],
-                image=image.image,
-                spec=self.plan.spec(card.outputs[head]),
-                camera=item.intrinsics or self.estimated.get(item),
-                uncertainty=maps.get(uncertainty_of(head)),
-                classes=maps.get(f"{head}/classes"),
-                depth=depth,
-            )
-
-        depth = next(map(frame_of, self.depth_heads), None)
-        frames = {head: frame_of(head, depth) for head in self.sources.values()}
+        frames = self.frames_of(maps, image.image, item.intrinsics or self.estimated.get(item))
         out_of_range = [
             self.plan.writers[format].write(self.plan.path(item, format), frames[self.sources[format]])
             for format in self.plan.missing(item)
@@ -352,13 +355,13 @@ def settings(predictor: Predictor, plan: ExportPlan, sources: Mapping[str, str])
     return {
         "weights": weights_fingerprint(predictor.model),
         "source": predictor.card.source,
-        "heads": {head: {"kind": spec.kind, "unit": spec.unit} for head, spec in heads.items()},
+        "heads": {head: asdict(spec) for head, spec in heads.items()},
+        "resize": asdict(predictor.card.resize),
         "runtime": None if predictor.runtime == "torch" else predictor.runtime,  # older records have none
         "precision": predictor.precision,
         "flip": predictor.flip,
         "scales": list(predictor.scales),
         "focal": vars(camera) if isinstance(camera, Lens) else camera,
-        "sliding": [predictor.card.resize.window, predictor.card.resize.stride],
         "window": getattr(predictor.window, "__name__", None),
         "tiling": predictor.tiling and vars(predictor.tiling),
         **plan.settings(formats, predictor.batch_size),

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -105,15 +106,13 @@ def mean_and_agreement(views: Float32[np.ndarray, "v b 1 h w"], kind: Kind) -> F
     if kind == "metric":
         with np.errstate(invalid="ignore", divide="ignore"):
             deviation = np.abs(np.log(views) - np.log(mean)).mean(0)
-    else:
+    else:  # outside of a window there are no values
         axes = (-2, -1)
-        centred, target = views - views.mean(axes, keepdims=True), mean - mean.mean(axes, keepdims=True)
-        slope = (centred * target).mean(axes, keepdims=True) / np.maximum(
-            np.square(centred).mean(axes, keepdims=True), 1e-12
-        )
-        spread = np.abs(mean - np.median(mean, axes, keepdims=True)).mean(axes, keepdims=True)
+        average = partial(np.nanmean, axis=axes, keepdims=True)
+        centred, target = views - average(views), mean - average(mean)
+        slope = average(centred * target) / np.maximum(average(np.square(centred)), 1e-12)
+        spread = average(np.abs(mean - np.nanmedian(mean, axes, keepdims=True)))
         deviation = np.abs(slope * centred - target).mean(0) / np.maximum(spread, 1e-12)
-        mean = mean if len(views) == 1 else views.mean(0)
     confidence = np.nan_to_num(np.exp(-deviation / DISAGREEMENT), nan=0.0)
     return np.concatenate([mean, confidence], 1).astype(np.float32)
 

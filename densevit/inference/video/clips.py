@@ -105,12 +105,20 @@ class ClipPlan(ExportPlan):
     def digest(self, unit: Clip) -> Any:
         return unit.source.digest()
 
+    def frames(self, times: Path, writer: MapWriter) -> Iterator[Path]:
+        """Return the files of the single frames that a file of times lists."""
+        rows = times.read_text(errors="replace").splitlines()[1:] if times.exists() else ()
+        return (times.parent / (row.rpartition(",")[0] + writer.suffix) for row in rows)
+
+    def maps(self, format: str) -> Iterator[Path]:
+        folders = (self.folder / clip.name for clip in self.clips)
+        return (path for folder in folders for path in self.frames(folder / TIMES, self.writers[format]))
+
     def discard(self, path: Path) -> None:
         """Remove an earlier output; with the times of single frames those frames, too."""
-        if path.name == TIMES and path.exists():
-            for row in path.read_text(errors="replace").splitlines()[1:]:
-                for writer in self.writers.values():
-                    (path.parent / (row.rpartition(",")[0] + writer.suffix)).unlink(missing_ok=True)
+        if path.name == TIMES:
+            for frame in (frame for writer in self.writers.values() for frame in self.frames(path, writer)):
+                frame.unlink(missing_ok=True)
         super().discard(path)
 
     def unfinished(self) -> list[Path]:

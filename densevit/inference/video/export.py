@@ -23,7 +23,7 @@ from densevit.data.io.readers import stack
 from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError
-from densevit.inference.camera import CameraNumbers, Intrinsics, focal_numbers, focal_of_matrix
+from densevit.inference.camera import CameraNumbers, Intrinsics, Lens, focal_numbers, focal_of_matrix
 from densevit.inference.image_input import Maps
 from densevit.inference.predict.pipeline import Exporter
 from densevit.inference.predict.summary import Summary, hash_of
@@ -69,6 +69,7 @@ class ClipExport:
     """One clip, from its first missing frame to its files."""
 
     def __init__(self, exporter: ClipExporter, clip: Clip) -> None:
+        self.exporter = exporter
         self.predictor, self.plan, self.sources = exporter.predictor, exporter.plan, exporter.sources
         self.clip, self.summary, self.workers, self.stop = clip, exporter.summary, exporter.workers, exporter.stop
         self.show = exporter.progress and exporter.processes.is_main
@@ -85,6 +86,11 @@ class ClipExport:
         })  # fmt: skip
         self.encodings = sorted({(format.encoding, sources[name]) for name, format in plan.clip_formats.items()})
         self.stabilizers = self.build_stabilizers()
+        outputs = predictor.card.outputs
+        needs_camera = predictor.card.needs_camera or any(
+            writer.needs_camera(outputs[sources[format]]) for format, writer in plan.writers.items()
+        )
+        self.estimates = needs_camera and predictor.card.camera_head is not None and predictor.cameras.override is None
         self.camera: CameraNumbers | None = None
         self.camera_set = False
         self.segments: dict[tuple[str, str], Any] = {}
@@ -98,7 +104,7 @@ class ClipExport:
         if self.live:
             options["future"] = 0
         specs = self.predictor.card.outputs
-        return {head: Stabilizer(specs[head].kind, limits=specs[head].range, **options) for head in self.depth_heads}
+        return {head: Stabilizer(specs[head].kind, limits=specs[head].metres, **options) for head in self.depth_heads}
 
     def set_camera(self, image: np.ndarray) -> None:
         """Set the camera of all frames, once their size is known: the given one, else an estimate by the first."""
@@ -107,7 +113,7 @@ class ClipExport:
         self.camera_set = True
         if self.plan.intrinsics is not None:
             self.camera = focal_of_matrix(self.plan.intrinsics.matrix((image.shape[0], image.shape[1])))
-        elif self.predictor.cameras.estimates:
+        elif self.estimates:
             self.done.focal = self.done.focal or self.predictor.estimate_camera(image)
             self.camera = self.done.focal
         if self.camera is not None:
@@ -193,7 +199,8 @@ class ClipExport:
                 for group in self.groups(decoded)
             )
             for maps, group in read_pending(started, ahead=not self.live):
-                yield from ((frame, self.selected(self.predictor.unbatch(maps, i))) for i, frame in enumerate(group))
+                selected = self.exporter.selected(maps)
+                yield from ((frame, self.predictor.unbatch(selected, i)) for i, frame in enumerate(group))
             return
         windows: ClipWindows | None = None
         waiting: deque[VideoFrame] = deque()
@@ -202,10 +209,10 @@ class ClipExport:
             for frame in group:
                 waiting.append(frame)
                 for outputs in windows.push(frame.image):
-                    yield waiting.popleft(), self.selected(outputs)
+                    yield waiting.popleft(), self.exporter.selected(outputs)
         if windows is not None and (not self.stopped or self.live):
             for outputs in windows.flush():
-                yield waiting.popleft(), self.selected(outputs)
+                yield waiting.popleft(), self.exporter.selected(outputs)
 
     def groups(self, decoded: Iterator[VideoFrame]) -> Iterator[list[VideoFrame]]:
         """Yield the frames of each pass through the model, until `stop` is set."""
@@ -236,10 +243,6 @@ class ClipExport:
                 ready[head].extend(stabilizer.flush())
             yield from complete()
 
-    def selected(self, maps: Maps) -> Maps:
-        """Return the maps of the heads that are written."""
-        return {head: maps[head] for head in set(self.sources.values())}
-
     def bar(self) -> tqdm:
         total = None if self.live else self.clip.source.length(self.plan.span)
         options: dict[str, Any] = {"unit": "frame", "disable": not self.show, "desc": self.clip.name[:24]}
@@ -250,11 +253,8 @@ class ClipExport:
             return  # written already: only the stabiliser needed it
         while frame.index >= self.boundary:
             self.close_segment(note=True)
-        spec = self.predictor.card.outputs
-        shown = {
-            head: PredictedMap(values=values, image=frame.image, spec=spec[head], camera=self.plan.intrinsics)
-            for head, values in maps.items()
-        }
+        camera = self.plan.intrinsics or (None if self.done.focal is None else Lens(focal=self.done.focal))
+        shown = self.exporter.frames_of(maps, frame.image, camera)
         self.done.size = list(frame.image.shape[:2])
         name = frame.name or f"{frame.index:06d}"
         for key in self.encodings:

@@ -87,7 +87,7 @@ def predict_frames(
 
     spec = predictor.card.outputs[name]
     focal = None if camera is None else focal_numbers(camera)[0]
-    stabilizer = Stabilizer(spec.kind, future=lookahead, focal=focal, limits=spec.range, fuse=fuse)
+    stabilizer = Stabilizer(spec.kind, future=lookahead, focal=focal, limits=spec.metres, fuse=fuse)
     maps = (maps[name] for maps in predicted(kept()))
     yield from stabilize_stream(((shown.popleft(), values) for values in maps), stabilizer)
 

@@ -4,7 +4,8 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar
@@ -85,6 +86,12 @@ class CocoWriter(SegmentWriter):
         stem = PurePosixPath(name).name
         return images.get(name, images.get(stem, int(stem) if stem.isdecimal() else name))
 
+    def image_ids(self, names: Sequence[str]) -> list[int | str]:
+        """Return the ids of images; those that folders alone tell apart have their whole names."""
+        ids = [self.image_id(name) for name in names]
+        count = Counter(ids)
+        return [id_ if count[id_] == 1 else name for id_, name in zip(ids, names, strict=True)]
+
     def categories(self, spec: HeadSpec) -> list[dict[str, Any]]:
         return [{"id": self.category(name, i), "name": name, "isthing": int(i in spec.things)}
                 for i, name in enumerate(spec.classes)]  # fmt: skip
@@ -122,13 +129,14 @@ class PanopticPng(CocoWriter):
         return with_text(encode_panoptic_ids(result.segments), {INFO: json.dumps(info)})
 
     def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
-        images, annotations = [], []
-        for path in paths:
-            raster, name = Raster.open(path), self.name_of(folder, path)
+        images, annotations, paths = [], [], list(paths)
+        names = [self.name_of(folder, path) for path in paths]
+        for path, name, image in zip(paths, names, self.image_ids(names), strict=True):
+            raster = Raster.open(path)
             h, w = raster.size
-            images.append({"id": self.image_id(name), "file_name": name, "height": h, "width": w})
+            images.append({"id": image, "file_name": name, "height": h, "width": w})
             file = path.relative_to(folder).as_posix()
-            annotations.append({"image_id": self.image_id(name), "file_name": file,
+            annotations.append({"image_id": image, "file_name": file,
                                 "segments_info": json.loads(raster.text(INFO) or "[]")})  # fmt: skip
         tree = {"images": images, "annotations": annotations, "categories": self.categories(spec)}
         write_text(folder / "panoptic.json", json.dumps(tree))
@@ -152,8 +160,8 @@ class CocoResults(CocoWriter):
 
     def write_list(self, folder: Path, spec: HeadSpec, paths: Iterable[Path]) -> None:
         rows: list[dict[str, Any]] = []
-        for path in paths:
-            image = self.image_id(self.name_of(folder, path))
+        paths = list(paths)
+        for path, image in zip(paths, self.image_ids([self.name_of(folder, path) for path in paths]), strict=True):
             rows += [row | {"image_id": image} for row in json.loads(path.read_text())]
         write_text(folder / "instances.json", json.dumps(rows))
 

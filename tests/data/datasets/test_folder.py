@@ -3,6 +3,7 @@
 import json
 import os
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -49,6 +50,24 @@ def test_every_depth_format_reads_the_same_metres(tmp_path: Path, suffix: DepthF
         np.testing.assert_array_equal(got.valid, expected.valid)
         np.testing.assert_array_equal(got.labels, expected.labels)
         np.testing.assert_array_equal(got.intrinsics, expected.intrinsics)
+
+
+def test_a_float_tiff_that_is_measured_everywhere_is_read(tmp_path: Path) -> None:
+    (one,) = frames("a")
+    measured = replace(one, depth=np.full((48, 64), 2.5, np.float32), valid=np.ones((48, 64), np.bool_))
+    layouts.write_folder(tmp_path, [measured], image=".png", depth=".tiff")
+    depth = open_folder(tmp_path, depth_scale=None).read(0).depth
+    np.testing.assert_array_equal(depth, measured.depth)
+
+
+@pytest.mark.parametrize("scale", [1000, 5000 / 1.035])  # the second has other digits in float32
+def test_65535_is_not_measured_whatever_the_scale(tmp_path: Path, scale: float) -> None:
+    put(tmp_path, "images/a.png")
+    stored = np.array([[65535, 65534, 0, 5000, 1]] * 4, np.uint16)
+    (tmp_path / "depths").mkdir()
+    (tmp_path / "depths/a.png").write_bytes(encode(".png", stored))
+    valid = open_folder(tmp_path, depth_scale=scale).read(0).valid
+    np.testing.assert_array_equal(valid, (stored > 0) & (stored < 65535))
 
 
 @pytest.mark.parametrize(

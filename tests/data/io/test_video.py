@@ -209,3 +209,11 @@ def test_a_depth_video_is_read_back_to_half_a_unit_whatever_parts_it_is_of(tmp_p
 def test_another_video_is_no_depth_video(film: Path) -> None:
     with pytest.raises(DataError, match="is no depth video of densevit"):
         next(read_depth_video(film))
+
+
+def test_frames_whose_files_differ_in_the_suffix_alone_keep_names_of_their_own(tmp_path: Path) -> None:
+    folder = write_frames(tmp_path, FRAMES[:2])
+    first = sorted(folder.iterdir())[0]
+    first.with_suffix(".bmp").write_bytes(first.read_bytes())
+    names = [f.name for f in FrameFolder(folder).frames()]
+    assert len(names) == len(set(names)) == 3 and first.name in names

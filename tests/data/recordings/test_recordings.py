@@ -369,6 +369,14 @@ def test_depth_of_a_second_camera_lies_where_both_cameras_see_it(tmp_path: Path)
         Recording(**options).read(0)
 
 
+def test_depth_alone_is_found_by_both_cameras_also_where_their_images_have_one_size(tmp_path: Path) -> None:
+    put_pair(tmp_path / "images/0.png", tmp_path / "depths/0.png", 0)
+    (tmp_path / "poses.csv").write_text("name,tx,ty,tz,qx,qy,qz,qw\n0.png,0,0,0,0,0,0,1\n")
+    options = {"root": tmp_path, "camera": (40.0, 40.0, 15.5, 11.5), "val_fraction": 0.0}
+    data = Recording(**options, depth_camera=(20.0, 20.0, 14.5, 11.5))
+    np.testing.assert_array_equal(data.depth_map(0), data.read(0).depth)
+
+
 def test_val_is_the_end_of_each_sequence_behind_a_gap(tmp_path: Path) -> None:
     assert split_blocks(range(100), "val", 0.2) == [*range(80, 100)]
     assert split_blocks(range(100), "train", 0.2) == [*range(75)]

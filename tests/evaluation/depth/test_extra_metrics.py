@@ -148,3 +148,18 @@ def test_a_set_of_a_plugin_is_computed_and_compared_by_its_direction(monkeypatch
     exec(code.replace("formulae={", 'larger=("best",), formulae={"best": "-", '), {})
     assert find_metric("depth", "p95").better == "min" and find_metric("depth", "best").better == "max"
     assert find_sets(["tail"]) == ["tail"] and "95th percentile" in formula("p95")
+
+
+def test_the_uncertainty_of_metres_stays_relative_under_an_alignment() -> None:
+    """One that changes nothing: predictions whose median is that of the truth."""
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(1, 9, (24, 32)).astype(np.float32)
+    prediction = truth * rng.uniform(0.7, 1.4, truth.shape).astype(np.float32)
+    prediction *= np.median(truth) / np.median(prediction)
+    scale = rng.uniform(0.05, 0.2, truth.shape).astype(np.float32)
+    plain = PROTOCOLS["plain"]
+    one, other = (
+        protocol.score(prediction, truth, truth > 0, uncertainty=scale, metrics=("uncertainty",))
+        for protocol in (plain, plain.aligned("median"))
+    )
+    assert one["coverage"] < 1 and other == pytest.approx(one, rel=1e-4)

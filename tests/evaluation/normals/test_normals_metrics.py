@@ -2,9 +2,14 @@
 
 import numpy as np
 import pytest
+from toy_models import toy_predictor
 
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.normals import PROTOCOLS, angular_errors, evaluate, find_protocol, score
+from densevit.ops.geometry import pinhole
+from densevit.ops.normals import normals_of_map
+from densevit.scorers.normals import normals_of
+from densevit.structures import Sample
 
 
 def at(*degrees: float) -> np.ndarray:
@@ -54,3 +59,13 @@ def test_what_does_not_fit_is_said_with_the_image() -> None:
         evaluate([("a", at(0), None)], PROTOCOLS["dsine"])
     with pytest.raises(ConfigError, match="Did you mean"):
         find_protocol("dsin")
+
+
+def test_normals_of_depth_take_the_camera_that_is_given_before_that_of_the_data() -> None:
+    image = np.repeat(np.add.outer(4 * np.arange(12), 9 * np.arange(16)).astype(np.uint8)[..., None], 3, 2)
+    found = normals_of(toy_predictor(camera=20.0), None)(
+        Sample(name="a", image=image, intrinsics=pinhole(90, 90, 7, 5))
+    )
+    expected = normals_of_map(toy_predictor()(image), pinhole(20, 20, 7.5, 5.5))
+    assert expected.any()
+    np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_every_batch_gets_the_answers_of_torch(known: tuple[DenseModel, ModelCar
         for head, values in expected.items():
             assert values.std() > 1e-3  # or anything would pass
             torch.testing.assert_close(answers[head], values, rtol=1e-4, atol=1e-5)
+
+
+def test_threads_share_a_network(known: tuple[DenseModel, ModelCard]) -> None:
+    there = elsewhere(known[0], "openvino")
+    images = [torch.rand(1, 3, 56, 70, generator=torch.Generator().manual_seed(i)) for i in range(12)]
+    expected = [ask(there, image)["depth"] for image in images]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda image: ask(there, image)["depth"], images))
+    assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.slow

@@ -105,3 +105,11 @@ def test_inputs_without_images_are_refused(tmp_path: Path) -> None:
     for given, message in NO_IMAGES.items():
         with pytest.raises(DataError, match=message):
             find_items(tmp_path / given)
+
+
+def test_folders_behind_links_are_taken_as_by_a_glob_but_for_circles(tmp_path: Path) -> None:
+    make(tmp_path / "elsewhere", "1.jpg", "deep/2.jpg")
+    root = make(tmp_path / "in", "a.jpg")
+    (root / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/deep/up").symlink_to(tmp_path / "elsewhere")
+    assert named(root) == ["a", "linked/1", "linked/deep/2"]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from small import contents
 from torch import Tensor
 from toy_models import toy_predictor as predictor
 
+import densevit
 from densevit.data.io.readers import read_depth
+from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, PartialError, StorageError
+from densevit.inference.camera import CameraNumbers, Lens, as_camera
 from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.output_plan import OutputPlan
 from densevit.inference.predict.pipeline import ImageExporter
@@ -26,6 +30,8 @@ from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS
 from densevit.inference.writers.base import Png16
+from densevit.ops.geometry import pinhole
+from densevit.ops.normals import normals_of_map
 from densevit.utils.atomic_io import SUFFIX
 
 
@@ -155,6 +161,12 @@ def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
     flipped = predictor().with_options(flip=True)
     with pytest.raises(ConfigError, match="flip was False, is True"):
         export(flipped, plan(root, tmp_path / "out"), existing="resume")
+    card = predictor().card  # of the same weights, calibrated or with another range
+    for change in ({"calibration": Calibration(form="scale", a=2.0)}, {"range": (1e-3, 80.0)}):
+        outputs = {"depth": replace(card.outputs["depth"], **change)}
+        with pytest.raises(ConfigError, match="heads was"):
+            other = predictor().with_options(card=replace(card, outputs=outputs))
+            export(other, plan(root, tmp_path / "out"), existing="resume")
     for damaged in ("[]", "{", "3"):
         (tmp_path / "out" / "export.json").write_text(damaged)
         with pytest.raises(ConfigError, match="export.json: damaged"):
@@ -228,3 +240,19 @@ def test_decoding_the_model_and_encoding_overlap(tmp_path: Path, monkeypatch: py
     slow = before_each_image(predictor(), lambda image: time.sleep(0.03))
     # One after the other this takes 10 x (30 + 60) ms; overlapped over two threads, 10 x 30 ms and one image more.
     assert export(slow, made, workers=2).seconds < 0.75
+
+
+@pytest.mark.parametrize("camera", [20.0, (20.0, 35.0), (20.0, 35.0, 6.0, 5.0), Lens(fov=60)])
+def test_formats_take_the_camera_of_the_predictor(tmp_path: Path, camera: CameraNumbers | Lens) -> None:
+    """As metres do, also where fx and fy differ."""
+    (tmp_path / "in").mkdir()
+    slope = np.add.outer(4 * np.arange(12), 9 * np.arange(16)).astype(np.uint8)
+    Image.fromarray(np.stack([slope] * 3, -1)).save(tmp_path / "in/0.png")
+    made = predictor(camera=camera)
+    densevit.predict(made, tmp_path / "in", tmp_path / "out", formats=["normals_npy"])
+    numbers = made.cameras.of_size((12, 16))
+    assert numbers is not None
+    matrix = pinhole(*as_camera(numbers, (12, 16)).values[0].tolist())
+    expected = normals_of_map(made(tmp_path / "in/0.png"), matrix)
+    assert expected.any()
+    np.testing.assert_allclose(np.load(tmp_path / "out/0.normals.npy"), expected, atol=1e-5)

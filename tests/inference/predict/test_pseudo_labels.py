@@ -59,6 +59,16 @@ def test_views_of_disparity_agree_whatever_their_scale_and_shift() -> None:
     assert (mean_and_agreement(one[None], "disparity")[0, 1] == 1).all()
 
 
+def test_views_without_unit_agree_inside_a_window() -> None:
+    one = np.random.default_rng(0).uniform(1, 5, (1, 1, 8, 9)).astype(np.float32)
+    views = np.stack([one, 3 * one + 2])
+    expected = mean_and_agreement(views[..., 2:], "affine")
+    views[..., :2] = np.nan
+    found = mean_and_agreement(views, "affine")
+    np.testing.assert_allclose(found[..., 2:], expected, rtol=1e-5)
+    assert (found[:, 1, :, :2] == 0).all()
+
+
 class PrincipalPoint(torch.nn.Module):
     """Metres: the horizontal place of the principal point, plus 1."""
 

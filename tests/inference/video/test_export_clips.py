@@ -1,8 +1,10 @@
 """Clips in, files out: whatever happens on the way, what is written is whole, and resuming gives the same bytes."""
 
+import csv
 import json
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ import torch
 from films import frame, write_film, write_frames
 from small import contents
 from torch import Tensor, nn
-from toy_models import toy_predictor
+from toy_models import fp32, toy_predictor
 
 from densevit.data.io.depth_video import read_depth_video
 from densevit.data.io.readers import read_depth
 from densevit.data.io.video import Span, VideoFile
+from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError, PartialError, Preempted
+from densevit.inference.camera import Lens
 from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.video import export as module
@@ -28,7 +32,8 @@ from densevit.inference.video.export import ClipExporter
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.inference.writers import DEPTH_FORMATS
-from densevit.model_card import Kind
+from densevit.model_card import HeadSpec, Kind, ModelCard
+from densevit.ops.normals import normals_of_map
 
 COUNT = 20
 FRAMES = [frame(2 * i) for i in range(COUNT)]
@@ -253,3 +258,64 @@ def test_the_example_makes_a_colour_video_in_under_20_lines(film: Path, tmp_path
     exec(compile(path.read_text(), str(path), "exec"), example)
     example["main"](predictor(), str(film), str(tmp_path))
     assert len(list(VideoFile(tmp_path / "film.color.mp4").frames())) == COUNT
+
+
+def test_steady_maps_are_not_cut_at_the_range_that_a_head_has_before_its_calibration(
+    film: Path, tmp_path: Path
+) -> None:
+    """Maps of 10 to 20 m of a head that gave 1 to 2 m, and whose own range ends at 10 m."""
+    plain = predictor()
+    spec = replace(plain.card.outputs["depth"], calibration=Calibration(form="scale", a=10.0))
+    calibrated = plain.with_options(card=replace(plain.card, outputs={"depth": spec}))
+    steady = {"past": 2, "future": 0, "fuse": False}
+    for made, name in ((plain, "plain"), (calibrated, "calibrated")):
+        export_clips(made, plan(film, tmp_path / name, "npz_clip", stabilize=steady))
+    one, other = (np.load(tmp_path / f"{name}/film.depth.npz")["depth"] for name in ("plain", "calibrated"))
+    np.testing.assert_allclose(other, 10 * one, rtol=0.02)
+    maps = [np.stack(list(predict_frames(made, FRAMES[:4], stabilize=True))) for made in (plain, calibrated)]
+    np.testing.assert_allclose(maps[1], 10 * maps[0], rtol=0.02)
+
+
+class WithFocal(Mean):
+    """The same, and a focal length of 0.9 of the width."""
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        return {**super().forward(image), "focal": torch.full((len(image), 1, 1, 1), 0.9)}
+
+
+def test_normals_of_depth_take_the_focal_length_that_the_model_estimates(film: Path, tmp_path: Path) -> None:
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric"), "focal": HeadSpec(kind="focal")}, multiple=1)
+    summary = export_clips(fp32((WithFocal(), card)), plan(film, tmp_path, "normals_npy", "npy"))
+    assert summary.failed == {}
+    depth, normals = (np.load(tmp_path / f"film/000000{end}") for end in (".npy", ".normals.npy"))
+    expected = normals_of_map(depth, Lens(focal=0.9 * 64).matrix(depth.shape))
+    assert expected.any()
+    np.testing.assert_allclose(normals, expected, atol=1e-5)
+
+
+class WithSegments(Mean):
+    """The same; sky in the upper half, a car in the lower one."""
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        masks = torch.full((len(image), 2, *image.shape[-2:]), -6.0)
+        half = image.shape[-2] // 2
+        masks[:, 0, :half] = masks[:, 1, half:] = 6.0
+        classes = torch.tensor([9.0, 0, 0, 0, 9, 0]).reshape(1, 6, 1, 1).expand(len(image), -1, -1, -1)
+        return {**super().forward(image), "segments": masks, "segments/classes": classes}
+
+
+def test_segments_of_films_are_files_and_in_the_lists_of_all_frames(film: Path, tmp_path: Path) -> None:
+    outputs = {
+        "depth": HeadSpec(kind="metric"),
+        "segments": HeadSpec(kind="panoptic", classes=("sky", "car"), things=(1,)),
+        "segments/classes": HeadSpec(kind="query_classes"),
+    }
+    made = fp32((WithSegments(), ModelCard(outputs=outputs, multiple=1)))
+    summary = export_clips(made, plan(film, tmp_path, "panoptic", "objects", "npy"))
+    assert summary.failed == {} and summary.done == COUNT
+    tree = json.loads((tmp_path / "panoptic.json").read_text())
+    assert [one["file_name"] for one in tree["images"]] == [f"film/{i:06d}" for i in range(COUNT)]
+    rows = list(csv.DictReader((tmp_path / "objects.csv").read_text().splitlines()))
+    assert [row["image"] for row in rows] == [f"film/{i:06d}" for i in range(COUNT)]
+    depth = np.load(tmp_path / "film/000003.npy")
+    assert float(rows[3]["depth_m"]) == pytest.approx(float(np.median(depth[24:])), abs=1e-3)
