@@ -102,7 +102,7 @@ def saved(page: Any, button: str) -> Path:
 
 
 def test_values_and_pictures_are_those_of_python(page: Any, predictor: Predictor, tmp_path: Path) -> None:
-    assert page.inner_text("#limitations") == "Rooms only."
+    assert page.inner_text("#limitations") == "Rooms only. Images stay on this device."
     image = photo(tmp_path / "photo.png")
     assert choose(page, tmp_path / "photo.png").startswith("photo.png: ")
     expected = predictor.predict_all(image)
@@ -123,6 +123,12 @@ def test_values_and_pictures_are_those_of_python(page: Any, predictor: Predictor
     page.select_option("#head", "depth")
     page.hover("#map", position={"x": 4, "y": 4})
     assert page.inner_text("#readout") == f"{depth[0, 0, 0]:.2f} m at x 0, y 0"
+    page.focus("#map")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Shift+ArrowRight")
+    assert page.inner_text("#readout") == f"{depth[0, 10, 1]:.2f} m at x 1, y 10"
+    page.select_option("#head", "classes")
+    assert page.inner_text("#readout") == f"{('wall', 'floor', 'table')[ids[10, 1]]} at x 1, y 10"
 
 
 def test_the_point_cloud_is_that_of_python_and_turns(page: Any, tmp_path: Path) -> None:
@@ -159,6 +165,13 @@ def test_a_wide_image_stands_above_its_map(page: Any, tmp_path: Path) -> None:
     assert image["x"] == depth["x"] and image["y"] + image["height"] < depth["y"]
 
 
+def test_the_scale_of_a_portrait_photo_is_on_the_first_screen(page: Any, tmp_path: Path) -> None:
+    photo(tmp_path / "portrait.png", (400, 300))
+    choose(page, tmp_path / "portrait.png")
+    image, depth, scale = (page.locator(name).bounding_box() for name in ("#image", "#map", "#scale"))
+    assert image["y"] == depth["y"] and scale["y"] + scale["height"] <= 900
+
+
 def test_a_large_image_is_reduced_and_said_to_be(page: Any, tmp_path: Path) -> None:
     Image.new("RGB", (3000, 2000)).save(tmp_path / "large.png")
     choose(page, tmp_path / "large.png")
@@ -190,7 +203,7 @@ def test_camera_frames_are_predicted_until_it_is_stopped(page: Any) -> None:
     page.click("#webcam")
     wait_for_status(page, "^camera: ")
     assert "640 x 480 pixels" in page.inner_text("#source")
-    assert re.search(r"are \d+ MB\.$", page.inner_text("#about"))
+    assert re.search(r"are \d+ MB\.", page.text_content("#about"))
     page.click("#webcam")
     assert page.inner_text("#webcam") == "Use the camera"
 

@@ -8,12 +8,14 @@ import { decode, draw, focalLength, PictureError } from "./picture.js";
 
 const $ = (id) => document.getElementById(id);
 const DEPTH = ["metric", "affine", "disparity"], VALUES = [...DEPTH, "uncertainty"];
+const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const WIDE = 2.5; // width over height of an image whose map stands below it, not beside it
 
 let settings, model, cloud;
 let shown; // the result on view: {name, of, size, rgba, maps}
 let next = null; // the image to predict for: {name, fit: () => {of, size, rgba}}
 let busy = false, stream = null;
+let place = null; // shares of width and height, whose value is told
 
 async function start() {
   try {
@@ -44,10 +46,14 @@ function describe() {
   document.title = $("title").textContent = settings.title;
   const heads = settings.outputs.map(({ name, meaning, unit }) => `${name} (${meaning}${unit && ` in ${unit}`})`).join(", ");
   const [height, width] = settings.size;
-  $("about").textContent = `Predicts ${heads}; sees images at ${width} x ${height} pixels and gives maps at theirs, in this browser: images stay on this device. `
-    + `The model and what runs it are ${(settings.download / 1e6).toFixed(0)} MB.`;
-  const { trainedOn, limitations } = settings;
-  $("limitations").textContent = `${trainedOn && `Trained on ${trainedOn}. `}${limitations}`;
+  const { trainedOn, limitations } = settings, end = limitations.indexOf(". ") + 1 || limitations.length;
+  const [data, detail] = trainedOn.split(" (");
+  const join = (...sentences) => sentences.filter(Boolean).join(" ");
+  $("limitations").textContent = join(data && `Trained on ${data}.`, limitations.slice(0, end), "Images stay on this device.");
+  $("about").textContent = join(
+    `Predicts ${heads}; sees images at ${width} x ${height} pixels and gives maps at theirs, in this browser.`,
+    `The model and what runs it are ${(settings.download / 1e6).toFixed(0)} MB.`, detail && `Trained on ${trainedOn}.`,
+    limitations.slice(end).trim());
   $("footer").textContent = `densevit ${settings.densevit}; weights: ${settings.source}, licence ${settings.licence}; `
     + "computed by ONNX Runtime Web (MIT licence).";
   for (const { name } of settings.outputs) $("head").append(new Option(name));
@@ -124,19 +130,21 @@ function render() {
   const { of, size: [height, width], rgba } = shown, head = chosen();
   $("result").hidden = false;
   $("pair").classList.toggle("wide", width > WIDE * height);
+  $("pair").style.setProperty("--tall", height / width);
   $("source").textContent = `${of[1]} x ${of[0]} pixels${of[1] === width ? "" : `, reduced to ${width} x ${height}`}`;
   const values = VALUES.includes(head.kind), labels = head.kind === "labels";
   $("map-figure").hidden = $("save-picture").hidden = head.kind === "class";
   $("cmap-label").hidden = $("scale").hidden = !values;
   $("opacity-label").hidden = !labels;
   $("legend").replaceChildren();
-  $("readout").textContent = "";
   if (values) renderValues(head, width, height);
   else if (head.kind === "normals") show($("map"), colorizeNormals(head.data), width, height);
   else if (labels) {
     show($("map"), overlay(head.data, head.palette, rgba, $("opacity").value / 100), width, height);
     legend(head);
   } else probabilities(head);
+  if (place) tell();
+  else $("readout").textContent = "Point at the map for its values, or use the arrow keys on it.";
   renderCloud();
 }
 
@@ -205,22 +213,44 @@ function renderCloud() {
     cloud ??= new CloudView($("cloud"));
     cloud.set(points(head), focal(shown.size), shown.size);
     const scale = head.kind === "metric" ? "" : " The model's values are known only up to scale and shift: shapes are distorted.";
-    $("cloud-note").textContent = `For a camera with a horizontal field of view of ${fieldOfView()}°. Drag to turn, scroll or pinch to zoom.${scale}`;
+    $("cloud-note").textContent = `For a camera with a horizontal field of view of ${fieldOfView()}°. Drag or arrow keys turn it; scroll, pinch, + and - zoom.${scale}`;
   } catch (error) {
     $("cloud").hidden = true;
     $("cloud-note").textContent = `The point cloud cannot be shown: ${error.message}.`;
   }
 }
 
-function readOut(event) {
-  const [height, width] = shown.size, box = $("map").getBoundingClientRect(), head = chosen();
-  const x = Math.min(width - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * width)));
-  const y = Math.min(height - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * height)));
+/** Tells the value at the place. */
+function tell() {
+  const { size: [height, width] } = shown, head = chosen();
+  if (head.kind === "class") return;
+  const x = Math.floor(place[0] * width), y = Math.floor(place[1] * height);
   const i = y * width + x, n = width * height;
   const value = VALUES.includes(head.kind) ? text(head.data[i], head.unit)
     : head.kind === "labels" ? head.classes[Number(head.data[i])] ?? "none"
     : [0, 1, 2].map((k) => head.data[k * n + i].toFixed(2)).join(", ");
   $("readout").textContent = `${value} at x ${x}, y ${y}`;
+  $("pair").style.setProperty("--x", `${100 * place[0]}%`);
+  $("pair").style.setProperty("--y", `${100 * place[1]}%`);
+}
+
+function moveTo(...shares) {
+  if (!shown) return;
+  place = shares.map((share) => Math.min(1 - 1e-9, Math.max(0, share)));
+  tell();
+}
+
+function pointAt(event) {
+  const box = $("map").getBoundingClientRect();
+  moveTo((event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
+}
+
+function stepBy(event) {
+  const step = KEYS[event.key], far = event.shiftKey ? 1 : 10; // pixels
+  if (!step || !shown) return;
+  event.preventDefault();
+  const [height, width] = shown.size, [x, y] = place ?? [0.5, 0.5];
+  moveTo(x + step[0] * far / width, y + step[1] * far / height);
 }
 
 async function toggleCamera() {
@@ -272,8 +302,8 @@ $("fov").onchange = () => {
   next ??= { name, fit: () => image }; // metres depend on the focal length
   predict();
 };
-$("map").onpointermove = $("map").onpointerdown = (event) => shown && readOut(event);
-$("map").onpointerleave = () => { $("readout").textContent = ""; };
+$("map").onpointermove = $("map").onpointerdown = pointAt;
+$("map").onkeydown = stepBy;
 $("save-picture").onclick = () => $("map").toBlob((blob) => save(blob, `${stem(chosen())}.png`));
 $("save-values").onclick = () => {
   const head = chosen();
