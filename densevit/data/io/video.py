@@ -192,7 +192,7 @@ def open_container(path: Path) -> Any:
     """Return the container, opened by PyAV. Raises DataError if it is not there, or no file that FFmpeg reads."""
     av = require_av()
     try:
-        return av.open(str(path))
+        return av.open(str(path.absolute()))  # a name such as 12:30.mp4 alone reads as a protocol
     except (av.FFmpegError, OSError) as error:
         why = getattr(error, "strerror", None) or str(error)
         cut = path.suffix.lower() in (".mp4", ".m4v", ".mov") and path.is_file()

@@ -31,6 +31,12 @@ def test_a_film_gives_its_frames_in_order_with_their_times(film: Path) -> None:
     assert video.problems == []
 
 
+def test_a_name_that_reads_as_a_protocol_is_a_file(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("12:30 ride.mp4").symlink_to(film)
+    assert open_video("12:30 ride.mp4").length() == 20
+
+
 def test_times_of_a_variable_frame_rate_are_exact(tmp_path: Path) -> None:
     times = [0.0, 0.033, 0.05, 0.4, 0.41, 1.2]
     path = write_film(tmp_path / "vfr.mp4", FRAMES[:6], times=times)
