@@ -15,9 +15,8 @@ from densevit.data.datasets.folder import Folder, MapKind, hash_fraction
 from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names, split_folders, type_of_folder
 from densevit.data.datasets.recording import Recording
 from densevit.data.index.paths import SampleFiles
-from densevit.data.io.arrays import READERS
-from densevit.data.io.images import Raster, file_format
-from densevit.data.io.readers import SCALE_KEY, image_size, read_stored_labels, read_values
+from densevit.data.io.images import file_format
+from densevit.data.io.readers import image_size, read_stored_labels, read_values, read_wide
 from densevit.data.recordings.blocks import is_consecutive
 from densevit.errors import DataError
 from densevit.structures import IGNORE
@@ -202,26 +201,16 @@ def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tupl
     first = samples[0].depth
     assert first is not None
     scale, guess = unit_of(first, percentiles, float(np.mean(share)))
-    stored_scale = text_scale(first)
-    near, median, far = (percentiles / (scale or stored_scale or 1.0)).tolist()
+    near, median, far = (percentiles / (scale or read_wide(first)[1] or 1.0)).tolist()
     return scale, guess, (near, median, far)
-
-
-def text_scale(path: Path) -> float | None:
-    """Return the scale in a PNG's own text chunk."""
-    if file_format(path) in READERS:
-        return None
-    text = Raster.open(path).text(SCALE_KEY)
-    return None if text is None else float(text)
 
 
 def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | None, str]:
     """Return the units per metre of a kind of file; whole numbers do not say theirs, so that is a guess."""
     stored = np.asarray(percentiles)
-    whole = file_format(path) not in ("PFM", "EXR") and bool((read_values(path) % 1 == 0).all())
-    if text_scale(path) is not None:
+    if read_wide(path)[1] is not None:
         return None, ""
-    if not whole:
+    if file_format(path) in ("PFM", "EXR") or not (read_values(path) % 1 == 0).all():
         if stored[1] > 200:
             return 1000.0, f"the median is {stored[1]:.0f}, so these floats are hardly metres but millimetres"
         return None, ""

@@ -47,6 +47,18 @@ class UnknownUnit(DataError):
     kind = "unknown_unit"
 
 
+class CoarseDepth(DataError):
+    """A depth map of 8 bits or of colours."""
+
+    kind = "coarse_depth"
+
+    def __init__(self, path: Path, fault: str) -> None:
+        super().__init__(
+            f"{path}: {fault}, too coarse for metres: probably a colour map, a preview or a relative map. Depth must "
+            "be one channel of 16-bit integers (with depth_scale) or floats."
+        )
+
+
 def read_depth(
     path: str | os.PathLike[str],
     scale: float | None = None,
@@ -66,7 +78,7 @@ def read_depth(
         infinite: keep inf, which predictions may hold.
     """
     path = Path(path)
-    stored, text_scale = _read_wide(path, max_pixels)
+    stored, text_scale = read_wide(path, max_pixels)
     scale = text_scale if scale is None else scale
     if scale is None and stored.dtype.kind != "f":
         raise UnknownUnit(
@@ -81,14 +93,14 @@ def read_depth(
 def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
     """Read a map of numbers without unit from the same formats, as they are stored; NaN where one is not finite.
     Raises DataError naming the file, when it is missing, damaged, or of 8 bits or colours."""
-    stored, _ = _read_wide(Path(path), max_pixels)
+    stored, _ = read_wide(Path(path), max_pixels)
     with np.errstate(over="ignore"):
         values = stored.astype(np.float32)
     values[~np.isfinite(values)] = np.nan
     return values
 
 
-def _read_wide(path: Path, max_pixels: int) -> tuple[Shaped[np.ndarray, "h w"], float | None]:
+def read_wide(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Shaped[np.ndarray, "h w"], float | None]:
     """Return the numbers of a map of more than 8 bits as stored, and the scale that its own file names. Raises
     DataError naming the file, when it is missing, damaged, or of 8 bits or colours."""
     kind, scale = file_format(path), None
@@ -97,10 +109,10 @@ def _read_wide(path: Path, max_pixels: int) -> tuple[Shaped[np.ndarray, "h w"], 
     else:
         raster = Raster.open(path, max_pixels)
         if raster.mode not in ("F", "I", *GRAY16):
-            raise _too_coarse(path, f"is {raster.format} {raster.mode}")
+            raise CoarseDepth(path, f"is {raster.format} {raster.mode}")
         scale, stored = _text_scale(raster), _two_dimensional(path, raster.stored())
     if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
-        raise _too_coarse(path, f"holds {stored.dtype}")
+        raise CoarseDepth(path, f"holds {stored.dtype}")
     return stored, scale
 
 
@@ -180,13 +192,6 @@ def _two_dimensional(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.
     if array.ndim != 2 or 0 in array.shape:
         raise DataError(f"{path}: an array of shape {array.shape}; expected height x width.")
     return array
-
-
-def _too_coarse(path: Path, fault: str) -> DataError:
-    return DataError(
-        f"{path}: {fault}, too coarse for metres: probably a colour map, a preview or a relative map. Depth must be "
-        "one channel of 16-bit integers (with depth_scale) or floats."
-    )
 
 
 def _gray_step(raster: Raster) -> int:

@@ -14,19 +14,10 @@ from jaxtyping import UInt8
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, LABEL_SUFFIXES
-from densevit.data.io.arrays import READERS, read_array
-from densevit.data.io.images import (
-    GRAY16,
-    HEAD,
-    MAX_PIXELS,
-    SUFFIX_FORMATS,
-    Raster,
-    detect_format,
-    file_format,
-    read_bytes,
-)
+from densevit.data.io.arrays import READERS
+from densevit.data.io.images import HEAD, SUFFIX_FORMATS, Raster, detect_format, file_format, read_bytes
 from densevit.data.io.images import READERS as IMAGE_READERS
-from densevit.data.io.readers import UnknownUnit, image_size, read_stored_labels
+from densevit.data.io.readers import CoarseDepth, UnknownUnit, image_size, read_stored_labels, read_wide
 from densevit.data.labels.class_table import LabelError
 from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.sample_stats import (
@@ -149,7 +140,7 @@ def check_files(paths: Mapping[str, Path]) -> list[Problem]:
         try:
             size = _check(role, path)
         except DataError as error:
-            type_ = error.kind if isinstance(error, _FileProblem | LabelError) else "damaged"
+            type_ = error.kind if isinstance(error, _FileProblem | CoarseDepth | LabelError) else "damaged"
             problems.append((type_, role, str(error).replace(f"{path}: ", "").replace(str(path), "it")))
         else:
             if size is not None:
@@ -173,23 +164,12 @@ def _check(role: str, path: Path) -> Size | None:
         height, width = Raster.open(path).rgb().shape[:2]
         return height, width
     if role == "depth":
-        return _check_depth(path, kind)
+        height, width = read_wide(path)[0].shape
+        return height, width
     if role == "labels":
         height, width = read_stored_labels(path).pixels.shape[:2]
         return height, width
     return None
-
-
-def _check_depth(path: Path, kind: str) -> Size | None:
-    if kind in READERS:
-        shape = [n for n in read_array(path, kind, MAX_PIXELS).shape if n != 1]
-        return (shape[0], shape[1]) if len(shape) == 2 else None
-    raster = Raster.open(path)
-    if raster.mode not in ("F", "I", *GRAY16):
-        what = "8 bits" if raster.mode in ("L", "P", "1", "LA") else f"colours ({raster.mode})"
-        raise _FileProblem("coarse_depth", f"is a {kind} of {what}: too coarse for metres, and of no known unit")
-    height, width = raster.stored().shape[:2]
-    return height, width
 
 
 def _mismatches(sizes: Mapping[str, Size]) -> list[Problem]:

@@ -125,7 +125,7 @@ def test_all_16_errors_are_found_in_one_pass_with_path_and_reason_and_no_file_is
     }
     assert all(f.path and f.reason for f in report.issues if f.level == "error")
     reasons = {Path(f.path).name: f.reason for f in report.issues if f.type in ("coarse_depth", "empty_depth")}
-    assert "8 bits" in reasons["08.png"] and "colours (RGB)" in reasons["09.png"]
+    assert "is PNG L, too coarse" in reasons["08.png"] and "is PNG RGB, too coarse" in reasons["09.png"]
     assert "all are NaN" in reasons["11.npy"] and "all are below zero" in reasons["12.npy"]
     assert "2,500 m" in format_text(report) and "in millimetres it would be 2.5 m" in format_text(report)
     assert not report.ok and report.samples == 22
