@@ -9,7 +9,7 @@ A rule is a pair of names in which `{i}` is a number and a trailing `*` any rest
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from torch import Tensor
 from densevit.errors import CheckpointError
 
 Rule = tuple[str, str]
-HOLE = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,8 @@ def translate(name: str, rules: Iterable[Rule]) -> str:
     for pattern, target in rules:
         match = compiled(pattern).fullmatch(name)
         if match:
-            values = match.groupdict()
-            return HOLE.sub(partial(_fill, values), target).replace("*", values.get("rest", ""))
+            return target.replace("*", "{rest}").format(**{"rest": "", **match.groupdict()})
     return name
-
-
-def _fill(values: Mapping[str, str], hole: re.Match[str]) -> str:
-    return values[hole[1]]
 
 
 def matches_any(name: str, patterns: Iterable[str]) -> bool:

@@ -19,6 +19,7 @@ from densevit.data.validation.issues import Issue
 from densevit.data.validation.sample_stats import InspectedSample, SampleStats
 from densevit.errors import DataError, StorageError
 from densevit.utils.atomic_io import write_text
+from densevit.utils.json_files import read_object
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +76,9 @@ def cache_path(spec: Mapping[str, Any]) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        tree = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}  # none yet, or damaged: then it is written again
-    return tree if isinstance(tree, dict) else {}
+        return read_object(path)
+    except DataError:  # none yet, or damaged: then it is written again
+        return {}
 
 
 def read_checksums(path: Path) -> dict[str, str]:

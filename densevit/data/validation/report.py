@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from densevit import __version__
+from densevit.data.index.paths import first_five
 from densevit.data.io.readers import read_image
 from densevit.data.validation.issues import ISSUE_TYPES, LEVELS, Issue
 from densevit.data.validation.validator import SplitSummary, ValidationReport
@@ -21,7 +22,6 @@ from densevit.reporting.html_page import write_page
 from densevit.utils.atomic_io import write_text
 
 SCHEMA = 2  # a new number when a key changes its meaning
-SHOWN = 5  # issues of a type in the text
 
 
 def format_text(report: ValidationReport) -> str:
@@ -31,10 +31,8 @@ def format_text(report: ValidationReport) -> str:
         lines += [*summary_lines(summary), *(f"  {fact}" for fact in report.data[summary.split].facts)]
     for level in LEVELS:
         for type_, issues in issues_by_type(report.issues, level).items():
-            lines += ["", f"{level}: {ISSUE_TYPES[type_].title} ({len(issues):,})"]
-            lines += [f"  [{issue.split}] {issue}" for issue in issues[:SHOWN]]
-            if len(issues) > SHOWN:
-                lines.append(f"  ... and {len(issues) - SHOWN:,} more")
+            shown = first_five(f"[{issue.split}] {issue}" for issue in issues)
+            lines += ["", f"{level}: {ISSUE_TYPES[type_].title} ({len(issues):,}){shown}"]
             lines.append(f"  -> {ISSUE_TYPES[type_].remedy}")
     return "\n".join([*lines, "", verdict(report)])
 

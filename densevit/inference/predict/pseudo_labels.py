@@ -24,7 +24,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
+from scipy.special import softmax
 
+from densevit.data.datasets.pseudo_labels import IMAGES, MANIFEST, SUFFIXES
 from densevit.data.io.tar import list_members
 from densevit.data.io.writers import encode_npz
 from densevit.errors import ConfigError, DataError, StorageError
@@ -45,7 +47,6 @@ from densevit.utils.atomic_io import atomic_path, make_folder, remove, write_byt
 from densevit.utils.device import Pending
 from densevit.weights.fingerprint import weights_fingerprint
 
-MANIFEST, IMAGES = "manifest.json", "images.jsonl"
 DISAGREEMENT = 0.1  # relative, at which the confidence of depth is 1 / e
 HALF = float(np.finfo(np.float16).max)
 
@@ -119,19 +120,14 @@ def mean_and_agreement(views: Float32[np.ndarray, "v b 1 h w"], kind: Kind) -> F
 
 def _mean(views: Sequence[Map]) -> Map:
     """Return the logarithms of the mean probabilities of views of logits, b k h w."""
-    total = sum(_softmax(view) for view in views) / len(views)
+    total = sum(softmax(view, axis=1) for view in views) / len(views)
     return np.asarray(np.log(np.maximum(total, np.finfo(np.float32).tiny)), np.float32)
-
-
-def _softmax(logits: Float[np.ndarray, "b k h w"]) -> Float[np.ndarray, "b k h w"]:
-    shares: Float[np.ndarray, "b k h w"] = np.exp(logits - logits.max(1, keepdims=True))
-    return np.asarray(shares / shares.sum(1, keepdims=True))
 
 
 class DepthWriter(MapWriter):
     """`depth` and `confidence` of a teacher."""
 
-    suffix = ".depth.npz"
+    suffix = SUFFIXES["depth"]
 
     def encode(self, frame: PredictedMap) -> bytes:
         depth, confidence = frame.values
@@ -144,7 +140,7 @@ class DepthWriter(MapWriter):
 class ClassWriter(LabelWriter):
     """`labels` and `confidence` of a teacher: the class of the largest mean probability, and that probability."""
 
-    suffix = ".labels.npz"
+    suffix = SUFFIXES["labels"]
 
     def write_shared(self, folder: Path, spec: Any) -> None:
         """The manifest has the classes."""
