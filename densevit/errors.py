@@ -9,6 +9,11 @@ class DensevitError(ValueError):
     exit_code = 2
 
 
+def first_line(error: Exception) -> str:
+    """Return what another library's error says, for a message of ours."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class ConfigError(DensevitError):
     """A config that cannot mean anything.
 

@@ -15,7 +15,7 @@ from densevit.config import plugins, schema
 from densevit.config.parser import OBJECT
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import published_table
-from densevit.errors import CheckpointError, ConfigError, DensevitError
+from densevit.errors import CheckpointError, ConfigError, DensevitError, first_line
 from densevit.model_card import ModelCard
 from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.models.decoders.base import DECODERS
@@ -121,7 +121,7 @@ def read_as(family: ComponentSpec[Family], raw: RawCheckpoint) -> ConvertedCheck
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{raw.path}: cannot be read as {family.name}; it lacks something, or has other shapes or values than "
-            f"that family ({type(error).__name__}: {hub.first_line(error)})."
+            f"that family ({type(error).__name__}: {first_line(error)})."
         ) from error
 
 
@@ -156,7 +156,7 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
     except CheckpointError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
-        why = hub.first_line(error)
+        why = first_line(error)
         raise CheckpointError(f"{opened.path}: no model can be built as its card says ({why}).") from error
     # Published files leave out the normalisation, which is among the encoder's options.
     norm = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}

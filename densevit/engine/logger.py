@@ -26,7 +26,7 @@ from densevit.config.schema import Run
 from densevit.config.yaml_document import flat
 from densevit.engine.monitors import format_speed
 from densevit.engine.train_state import TrainState
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, first_line
 from densevit.registry import ComponentConfig, Registry
 from densevit.utils import atomic_io
 from densevit.utils.output import shows_bars, tqdm
@@ -193,7 +193,7 @@ class Trackers:
                 action(tracker)
             except Exception as error:  # a network, a quota, a full disk: the training goes on
                 del self.active[name]
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                reason = first_line(error)
                 log.warning("tracker %s could not %s (%s); the run continues without it.", name, what, reason)
 
 

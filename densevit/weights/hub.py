@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 from torch import Tensor
 
-from densevit.errors import CheckpointError
+from densevit.errors import CheckpointError, first_line
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.network import PACKAGED, SCHEME, hub, is_reachable
@@ -211,10 +211,6 @@ def readme(card: ModelCard) -> str:
         f"Trained on: {card.trained_on or 'not recorded'}. {card.limitations}".rstrip()
         + f"\n\nScores:\n\n{scores}\n"
     )
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def some_names(names: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ from densevit.data.io.readers import read_depth, read_image
 from densevit.data.io.samples import make_sample, read_label_map, valid_depth
 from densevit.data.io.tar import bytes_as_path
 from densevit.data.labels.class_lists import read_classes, table_of_names
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError, DataError, first_line
 from densevit.registry import did_you_mean
 from densevit.structures import Sample
 from densevit.utils.packages import require_packages
@@ -141,8 +141,8 @@ def open_rows(
         else:
             rows = datasets.load_dataset(path, name, split=split, streaming=streaming)
     except Exception as error:  # of many libraries: file systems, HTTP, Arrow
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path}: cannot be opened as a Hugging Face data set, split '{split}' ({reason}).") from error
+        what = f"cannot be opened as a Hugging Face data set, split '{split}' ({first_line(error)})"
+        raise DataError(f"{path}: {what}.") from error
     have = list(rows.features or ())
     if missing := [column for column in columns if column not in have]:
         raise DataError(f"{path}: no column '{missing[0]}'.{did_you_mean(missing[0], have)}")

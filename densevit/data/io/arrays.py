@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
-from densevit.errors import DataError
+from densevit.errors import DataError, first_line
 
 KEY = "depth"  # what the array is called in an NPZ or HDF5 file that holds several
 
@@ -32,8 +32,7 @@ def read_array(path: Path, kind: str, max_size: int) -> Array:
     except DataError:
         raise
     except Exception as error:  # parsers over damaged bytes raise anything; the reason travels in the message
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise DataError(f"{path}: the {kind} file is damaged ({reason}).") from error
+        raise DataError(f"{path}: the {kind} file is damaged ({first_line(error)[:200]}).") from error
 
 
 def _npy(path: Path, max_size: int) -> Array:

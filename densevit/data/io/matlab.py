@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 from jaxtyping import Int64, Shaped
 
-from densevit.errors import DataError
+from densevit.errors import DataError, first_line
 from densevit.utils.atomic_io import atomic_path
 
 
@@ -56,8 +56,7 @@ def _parser_errors(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file.") from None
     except Exception as error:  # a parser over damaged bytes raises anything; the reason travels in the message
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise DataError(f"{path}: no readable MATLAB file ({reason}).") from error
+        raise DataError(f"{path}: no readable MATLAB file ({first_line(error)[:200]}).") from error
 
 
 HEADER = b"MATLAB 7.3 MAT-file, written by densevit".ljust(116) + b"\0" * 8 + b"\x00\x02IM"
