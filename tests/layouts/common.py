@@ -1,5 +1,6 @@
 """What the writers of layouts share."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.structures import Sample
 from densevit_rooms.layouts import measured, number, put
 
-__all__ = ["labelled", "matrix_text", "measured", "number", "opened", "parted", "put"]
+__all__ = ["labelled", "lines_of", "matrix_text", "measured", "number", "opened", "parted", "put"]
 
 
 def parted(name: str) -> tuple[str, str]:
@@ -27,6 +28,11 @@ def matrix_text(sample: Sample) -> bytes:
     """Intrinsics as three lines of numbers."""
     assert sample.intrinsics is not None
     return "\n".join(" ".join(f"{x:.9g}" for x in row) for row in sample.intrinsics).encode()
+
+
+def lines_of(names: Iterable[str]) -> bytes:
+    """A text file of a name a line."""
+    return "".join(f"{name}\n" for name in names).encode()
 
 
 def labelled(sample: Sample) -> Int64[np.ndarray, "h w"]:

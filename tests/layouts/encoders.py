@@ -4,12 +4,12 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping
 from io import BytesIO
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from densevit.data.io.writers import encode, encode_depth, encode_labels, encode_palette, encode_pfm
+from densevit.data.io.writers import encode, encode_depth, encode_labels, encode_npz, encode_palette, encode_pfm
 from densevit.model_card import Palette
 
 LabelFormat = Literal["ids", "palette", "colours"]
@@ -29,9 +29,12 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def _npz(metres: Float32[np.ndarray, "h w"]) -> bytes:
+def mat(**arrays: Any) -> bytes:
+    """A MATLAB file of version 5."""
+    import scipy.io
+
     file = BytesIO()
-    np.savez_compressed(file, depth=metres)
+    scipy.io.savemat(file, arrays, do_compression=True)
     return file.getvalue()
 
 
@@ -49,7 +52,7 @@ def _h5(metres: Float32[np.ndarray, "h w"]) -> bytes:
 DEPTH_WRITERS: Mapping[DepthFormat, Callable[[Float32[np.ndarray, "h w"], float], bytes]] = {
     ".png": encode_depth,
     ".npy": lambda metres, scale: npy(metres),
-    ".npz": lambda metres, scale: _npz(metres),
+    ".npz": lambda metres, scale: encode_npz(depth=metres),
     ".tiff": lambda metres, scale: encode(".tiff", metres),
     ".pfm": lambda metres, scale: encode_pfm(metres),
     ".h5": lambda metres, scale: _h5(metres),

@@ -12,7 +12,8 @@ from jaxtyping import UInt16
 from densevit.data.datasets.depth import hypersim, ibims, tum
 from densevit.data.io.writers import encode, encode_depth
 from densevit.structures import Sample
-from layouts.common import matrix_text, measured, number, parted, put
+from layouts.common import lines_of, matrix_text, measured, number, parted, put
+from layouts.encoders import mat
 
 
 def write_ibims(root: Path, samples: Iterable[Sample]) -> None:
@@ -28,13 +29,11 @@ def write_ibims(root: Path, samples: Iterable[Sample]) -> None:
         if sample.intrinsics is not None:
             (fx, _, cx), (_, fy, cy), _ = sample.intrinsics
             put(root / f"calib/{sample.name}.txt", f"{fx},{fy},{cx},{cy}\n".encode())
-    put(root / "imagelist.txt", "".join(f"{name}\n" for name in names).encode())
+    put(root / "imagelist.txt", lines_of(names))
 
 
 def write_sunrgbd(root: Path, samples: Iterable[Sample], split: Literal["train", "test"] = "test") -> None:
     """One folder a sample under `SUNRGBD/kv1/NYUdata/`, and the toolbox's list of the split."""
-    import scipy.io
-
     folders = []
     for i, sample in enumerate(samples):
         name = f"kv1/NYUdata/NYU{number(sample.name, i):04d}"
@@ -47,10 +46,9 @@ def write_sunrgbd(root: Path, samples: Iterable[Sample], split: Literal["train",
         if sample.intrinsics is not None:
             put(folder / "intrinsics.txt", matrix_text(sample))
     cells = np.array([[*folders]], dtype=object)
-    content = BytesIO()
     other = "test" if split == "train" else "train"
-    scipy.io.savemat(content, {f"all{split}": cells, f"all{other}": np.empty((1, 0), object)})
-    put(root / "SUNRGBDtoolbox/traintestSUNRGBD/allsplit.mat", content.getvalue())
+    lists = mat(**{f"all{split}": cells, f"all{other}": np.empty((1, 0), object)})
+    put(root / "SUNRGBDtoolbox/traintestSUNRGBD/allsplit.mat", lists)
 
 
 def turn(millimetres: UInt16[np.ndarray, "h w"]) -> UInt16[np.ndarray, "h w"]:
@@ -94,7 +92,7 @@ def write_tum(root: Path, samples: Iterable[Sample], *, gap: float = 0.01) -> No
             put(root / f"{kind}/{time}.png", data)
             lines[kind].append(f"{time} {kind}/{time}.png")
     for kind, text in lines.items():
-        put(root / f"{kind}.txt", "".join(f"{line}\n" for line in text).encode())
+        put(root / f"{kind}.txt", lines_of(text))
 
 
 def write_scannet(root: Path, samples: Iterable[Sample]) -> None:

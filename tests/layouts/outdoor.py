@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterable
-from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +12,7 @@ from densevit.data.datasets.depth import sintel, vkitti2
 from densevit.data.io.writers import encode
 from densevit.structures import Sample
 from layouts.common import matrix_text, measured, number, parted, put
-from layouts.encoders import npy
+from layouts.encoders import mat, npy
 
 
 def write_diode(
@@ -78,14 +77,10 @@ def write_vkitti2(root: Path, samples: Iterable[Sample], scene: str = "Scene01",
 
 def write_make3d(root: Path, samples: Iterable[Sample], split: Literal["train", "test"] = "test") -> None:
     """`Test134/` and `Gridlaserdata/`, or `Train400Img/` and `Train400Depth/`; depth on a grid of 55 x 305."""
-    import scipy.io
-
     images, depths = ("Test134", "Gridlaserdata") if split == "test" else ("Train400Img", "Train400Depth")
     for sample in samples:
         file = parted(sample.name)[1]
         grid = np.zeros((55, 305, 4))
         grid[..., 3] = cv2.resize(measured(sample), (305, 55), interpolation=cv2.INTER_NEAREST)
-        content = BytesIO()
-        scipy.io.savemat(content, {"Position3DGrid": grid})
         put(root / images / f"img-{file}.jpg", encode(".jpg", sample.image))
-        put(root / depths / f"depth_sph_corr-{file}.mat", content.getvalue())
+        put(root / depths / f"depth_sph_corr-{file}.mat", mat(Position3DGrid=grid))

@@ -3,10 +3,9 @@
 All take samples whose `labels` are positions in the data set's classes, 255 where none.
 """
 
-from collections.abc import Iterable, Mapping
-from io import BytesIO
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -18,7 +17,8 @@ from densevit.data.labels.class_lists import published_entries, published_table
 from densevit.data.labels.class_table import ClassTable
 from densevit.model_card import Palette
 from densevit.structures import IGNORE, Sample
-from layouts.common import labelled, number, parted, put
+from layouts.common import labelled, lines_of, number, parted, put
+from layouts.encoders import mat
 
 INSTANCES = range(24, 34)  # ids of Cityscapes whose things are numbered
 
@@ -64,7 +64,7 @@ def write_voc(root: Path, samples: Iterable[Sample], split: Literal["train", "va
         put(home / f"JPEGImages/{names[-1]}.jpg", encode(".jpg", sample.image))
         ids = stored(published_table("voc"), labelled(sample), IGNORE)
         put(home / f"SegmentationClass/{names[-1]}.png", encode_palette(ids, colour_map()))
-    put(home / f"ImageSets/Segmentation/{split}.txt", _lines(names))
+    put(home / f"ImageSets/Segmentation/{split}.txt", lines_of(names))
 
 
 def write_sbd(root: Path, samples: Iterable[Sample], split: Literal["train", "val"] = "train") -> None:
@@ -74,8 +74,8 @@ def write_sbd(root: Path, samples: Iterable[Sample], split: Literal["train", "va
         names.append(f"2008_{number(sample.name, i):06d}")
         put(root / f"VOCdevkit/VOC2012/JPEGImages/{names[-1]}.jpg", encode(".jpg", sample.image))
         segmentation = stored(published_table("voc"), np.where(labelled(sample) == IGNORE, 0, labelled(sample)), 0)
-        put(root / f"sbd/cls/{names[-1]}.mat", _mat({"GTcls": {"Segmentation": segmentation}}))
-    put(root / f"sbd/{split}.txt", _lines(names))
+        put(root / f"sbd/cls/{names[-1]}.mat", mat(GTcls={"Segmentation": segmentation}))
+    put(root / f"sbd/{split}.txt", lines_of(names))
 
 
 def write_pascal_context(
@@ -95,10 +95,10 @@ def write_pascal_context(
         put(home / f"JPEGImages/{names[-1]}.jpg", encode(".jpg", sample.image))
         ids = stored(context_table(background=True), labelled(sample), 0)
         if form == "published":
-            put(root / f"trainval/{names[-1]}.mat", _mat({"LabelMap": ids459[ids]}))
+            put(root / f"trainval/{names[-1]}.mat", mat(LabelMap=ids459[ids]))
         else:
             put(home / f"SegmentationClassContext/{names[-1]}.png", encode(".png", ids))
-    put(home / f"ImageSets/{'Main' if form == 'published' else 'SegmentationContext'}/{split}.txt", _lines(names))
+    put(home / f"ImageSets/{'Main' if form == 'published' else 'SegmentationContext'}/{split}.txt", lines_of(names))
 
 
 def write_coco_stuff(
@@ -129,15 +129,3 @@ def colour_map() -> Palette:
     """The 256 colours of the VOC development kit: each three bits of an index are one bit of red, green and blue."""
     spread = [[sum(((i >> (3 * k + c)) & 1) << (7 - k) for k in range(3)) for c in range(3)] for i in range(256)]
     return tuple((red, green, blue) for red, green, blue in spread)
-
-
-def _lines(names: Iterable[str]) -> bytes:
-    return "".join(f"{name}\n" for name in names).encode()
-
-
-def _mat(tree: Mapping[str, Any]) -> bytes:
-    import scipy.io
-
-    content = BytesIO()
-    scipy.io.savemat(content, dict(tree), do_compression=True)
-    return content.getvalue()
