@@ -43,11 +43,11 @@ def folder(path: Path, processor: dict[str, Any]) -> Any:
     return network
 
 
-def published(network: Any, size: dict[str, int], **options: Any) -> tuple[Any, Any]:
-    """Transformers' preprocessing and network for the image, and its processor."""
+def published(network: Any, size: dict[str, Any], image: np.ndarray = IMAGE, **options: Any) -> tuple[Any, Any]:
+    """Transformers' preprocessing and network for an image, and its processor."""
     processing = pytest.importorskip("transformers.models.eomt.image_processing_pil_eomt")
     processor = processing.EomtImageProcessorPil(size=size, **options)
-    inputs = processor(images=IMAGE, return_tensors="pt")
+    inputs = processor(images=image, return_tensors="pt")
     with torch.no_grad():
         return processor, network(inputs["pixel_values"], patch_offsets=inputs.get("patch_offsets"))
 
@@ -105,12 +105,8 @@ def test_classes_of_pixels_are_those_of_transformers(panoptic: tuple[Any, Path])
     (path / "preprocessor_config.json").write_text(json.dumps({**PANOPTIC, "do_pad": False, "do_split_image": True}))
     predictor = densevit.load(path, device="cpu", precision="fp32")
     image = np.resize(IMAGE, (SIDE, SIDE, 3))  # one window; nothing is resized, logarithms here and scores there
-    processing = pytest.importorskip("transformers.models.eomt.image_processing_pil_eomt")
     size = {"shortest_edge": SIDE, "longest_edge": None}
-    processor = processing.EomtImageProcessorPil(size=size, do_split_image=True)
-    inputs = processor(images=image, return_tensors="pt")
-    with torch.no_grad():
-        outputs = network(inputs["pixel_values"], patch_offsets=inputs["patch_offsets"])
+    processor, outputs = published(network, size, image, do_split_image=True)
     (wanted,) = processor.post_process_semantic_segmentation(outputs, [image.shape[:2]], size=size)
     assert (predictor.classes(image) != wanted.numpy()).mean() < 1e-3
 

@@ -15,7 +15,6 @@ from shell import Shell
 from toy_models import save_network, toy_network
 
 from densevit.builder.checkpoint import restore
-from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
 from densevit.errors import CheckpointError, DensevitError
 from densevit.inference.onnx.load import load_onnx
@@ -44,7 +43,6 @@ def test_weights_that_are_nan_are_refused(tmp_path: Path, shell: Shell) -> None:
     network, card = toy_network()
     torch.nn.init.constant_(next(network.encoder.parameters()), float("nan"))
     folder = save_network(tmp_path / "model", (network, card))
-    assert main(["predict", str(folder), str(tmp_path), "--output", str(tmp_path / "out"), "--formats", "npy"]) == 2
     (tmp_path / "0.png").write_bytes(b"")
     told = shell.refused("predict", folder, tmp_path / "0.png", "--output", tmp_path / "out")
     assert "1 of its tensors hold NaN: encoder." in told
