@@ -42,6 +42,7 @@ def test_the_report_of_a_training_has_its_curves_its_scores_and_its_worst_images
     shown = re.search(r"<th>abs_rel</th><td>(.*?)</td><td>(.*?)</td>", page)
     assert shown and shown.groups() == (f"{best['abs_rel']:.4f}", f"{rows[-1]['abs_rel']:.4f}")
     assert f"best, step {best['step']:,.0f}" in page
+    assert 'aria-label="abs_rel"' in page.partition("curves of the other metrics")[0]
     assert page.count('<img src="data:image/jpeg') == 3 and page.count("<figcaption>ground truth</figcaption>") == 3
     assert "6 for training, 6 for validation" in page and "decoder:" in page
 

@@ -107,7 +107,7 @@ def line_chart(name: str, points: Points, *, reference: Points = ()) -> Markup:
     return _chart(
         title,
         ys,
-        last=(f"{y:.4g}", f"{x:,.0f}"),
+        last=(f"{y:.4g}", f"step {x:,.0f}"),
         x_ticks=[(_x(x, xs), f"{x:g}") for x in xs],
         curves=[(kind, [(_x(x, xs), _y(y, ys)) for x, y in subsample(line)]) for kind, line in curves],
         dot=(_x(x, xs), _y(y, ys)),

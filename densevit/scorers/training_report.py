@@ -73,8 +73,9 @@ def _write(plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torc
         opening=[(key, value.strip()) for key, _, value in (line.partition("  ") for line in opening.splitlines())],
         columns=list(scores),
         scores=[(name, [row.get(name) for row in scores.values()]) for name in _curves(val)],
-        training=_charts(train),
-        validation=_charts(val),
+        training=_charts(train, _curves(train)),
+        validation=_charts(val, [score] if len(val) > 1 else []),  # one point is in the table
+        others=_charts(val, [name for name in _curves(val) if name != score] if len(val) > 1 else []),
         samples=_samples(plan, device) if device is not None and plan.val is not None else {},
         images=min(MAX_IMAGES, len(plan.val)) if plan.val is not None else 0,
         skipped=int(last.get("skipped", 0)),
@@ -84,16 +85,19 @@ def _write(plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torc
 
 def _scores(val: Sequence[Row], best: int | None) -> dict[str, Row]:
     """Return the rows of the best checkpoint and of the last validation, each under its heading."""
+    last = val[-1:]
+    if last and last[0]["step"] == best:
+        return {f"best and last, step {best:,}": last[0]}
     rows = {f"best, step {best:,}": row for row in val if row["step"] == best}
-    return rows | {f"last, step {row['step']:,.0f}": row for row in val[-1:]}
+    return rows | {f"last, step {row['step']:,.0f}": row for row in last}
 
 
 def _curves(rows: Sequence[Row]) -> list[str]:
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in NO_CURVES]
 
 
-def _charts(rows: Sequence[Row]) -> list[str]:
-    return [line_chart(name, [(row["step"], row[name]) for row in rows if name in row]) for name in _curves(rows)]
+def _charts(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+    return [line_chart(name, [(row["step"], row[name]) for row in rows if name in row]) for name in names]
 
 
 def _samples(plan: Plan, device: torch.device) -> Mapping[str, tuple[str, Sequence[Figure]]]:

@@ -145,7 +145,8 @@ class ClipScorer:
             self.rows.append((name, row))
             if self.pictures:
                 move = fit_clip(predicted, self.protocol, self.align, kind) if self.has_truth else lambda values: values
-                self.shown.append(draw(name, row, predicted, move))
+                unit_shown = " m" if self.has_truth or kind == "metric" else ""
+                self.shown.append(draw(name, row, predicted, move, unit_shown))
 
     def intrinsics(self, sample: Sample) -> Matrix | None:
         if isinstance(self.predictions, Predictor):

@@ -24,14 +24,14 @@ def test_the_axis_of_a_constant_is_of_its_size() -> None:
 def test_a_curve_ends_where_its_last_value_is_and_counts_what_it_cannot_draw() -> None:
     html = line_chart("loss <train>", [(0.0, 4.0), (50.0, float("nan")), (100.0, 2.0)])
     figure = ElementTree.fromstring(html)
-    assert "1 non-finite points not drawn" in html and "<b>2</b> at 100" in html and "loss &lt;train&gt;" in html
+    assert "1 non-finite points not drawn" in html and "<b>2</b> at step 100" in html and "loss &lt;train&gt;" in html
     line, dot = figure.find("svg/polyline"), figure.find("svg/circle")
     assert line.attrib["points"].split()[-1] == f"{dot.attrib['cx']},{dot.attrib['cy']}"
     assert line_chart("loss", [(0.0, float("inf"))]).count("No points") == 1
 
 
 def test_a_learning_rate_that_is_hardly_one_is_drawn() -> None:
-    assert "<b>1e-30</b> at 2" in line_chart("lr", [(1.0, 1e-30), (2.0, 1e-30)])
+    assert "<b>1e-30</b> at step 2" in line_chart("lr", [(1.0, 1e-30), (2.0, 1e-30)])
 
 
 def test_bars_stand_on_the_axis_with_whiskers_over_their_intervals() -> None:

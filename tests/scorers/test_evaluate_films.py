@@ -43,6 +43,8 @@ def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path)
         assert still["frames"] == moving["frames"] == 4
         assert still["flicker"] == 0 and still["opw"] == 0 and still["rtc"] == 1
         assert moving["flicker"] > 5 and moving["opw"] == pytest.approx(0.4, rel=0.01)  # 1.8 m and 2.2 m in turn
+    pictures = jumping.results[0].pictures[0]
+    assert (pictures.scale[0], pictures.scale[2]) == ("1.8 m", "2.2 m")
     steadied = evaluate_films(predictor(0.1), films[:1], stabilize={"future": 2})
     assert steadied.per_image[0][1]["frames"] == 6
     assert steadied.per_image[0][1]["flicker"] < 0.5 * jumping.per_image[0][1]["flicker"]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from densevit.evaluation.scores import Cards, Scores
 from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol, mean_scores
 from densevit.ops.colors import colorize, percentile_range
-from densevit.reporting.figures import MAX_WIDTH, Figure, jpeg, lossless, shrink
+from densevit.reporting.figures import MAX_WIDTH, Figure, color_bar, jpeg, lossless, shrink
 from densevit.reporting.tables import rows_csv
 from densevit.structures import Row
 
@@ -27,6 +27,7 @@ class ClipPictures(NamedTuple):
     name: str
     score: str
     strip: list[tuple[str, str]]
+    scale: tuple[str, str, str]
     slices: list[tuple[str, str]]
 
 
@@ -53,7 +54,9 @@ class VideoScores(Scores):
     def protocol_text(self) -> str:
         low, high = self.protocol.range
         if self.protocol.name == "films":
-            return "films: no ground truth; maps as predicted, without unit in medians of the first."
+            return (
+                "videos without ground truth: metres as predicted, or multiples of the median of the clip's first map."
+            )
         aligned = {
             "none": "metres as predicted",
             "scale": "one scale per clip",
@@ -104,7 +107,7 @@ class VideoScores(Scores):
         return {**super().page(figures, baseline), **shown, "columns": ["mean over clips"]}
 
 
-def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map]) -> ClipPictures:
+def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map], unit: str = " m") -> ClipPictures:
     """Return a strip of frames, and how the middle row of pixels changes over time: flicker shows as stripes across."""
     count = int(row["frames"])
     selected = set(np.linspace(0, count - 1, min(SHOWN, count)).astype(int).tolist())
@@ -125,9 +128,10 @@ def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map]) -> Cli
         (f"map {position}", lossless(shrink(colorize(values, low, high), width=MAX_WIDTH // 2)))
         for position, _, values in shown
     ]
-    slices = [("the middle row of the film, frame by frame downwards", jpeg(np.stack(rows["image"])))]
+    slices = [("the middle row of the video, frame by frame downwards", jpeg(np.stack(rows["image"])))]
     for what in ("prediction", "ground truth"):
         if rows[what]:
             slices.append((f"the same row of the {what}", lossless(colorize(np.stack(rows[what]), low, high))))
     score = ", ".join(f"{metric} {row[metric]:.4f}" for metric in METRICS if metric in row)
-    return ClipPictures(name, score, strip, slices)
+    scale = (f"{low:.3g}{unit}", color_bar("turbo"), f"{high:.3g}{unit}")
+    return ClipPictures(name, score, strip, scale, slices)
