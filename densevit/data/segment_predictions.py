@@ -1,6 +1,6 @@
 """Saved segments of any system as COCO's files: a panoptic JSON with its PNGs, or a JSON list of results with masks."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -34,9 +34,9 @@ def task_of_file(path: Path) -> SegmentTask:
 class SavedSegments:
     """The predictions of a file for the images of a data set.
 
-    Images are found by `image_id`: of the data's own annotation file, else the name of an image, or of one that the
-    file lists in `images`. Categories are those of the data's file, else those that this one names, else counted from
-    1.
+    Images are found by `image_id`: of what the file lists in `images`, else of the data's own annotation file, else the
+    name of an image or its number (12 of `a/0012`). Categories are those that this file names, else those of the data's
+    file, else counted from 1.
 
     Raises:
         DataError: no such file, an image or a category that the data lacks, an image without a panoptic map.
@@ -101,20 +101,22 @@ class SavedSegments:
 
 def category_places(data: Dataset, tree: Mapping[str, Any]) -> Mapping[int, int]:
     """Return the class id by category."""
-    if isinstance(data, Coco):
-        return data.id_map
-    if "categories" not in tree:
-        return {i + 1: i for i in range(len(data.classes))}
     class_ids = {name: i for i, name in enumerate(data.classes)}
-    return {int(one["id"]): class_ids[one["name"]] for one in tree["categories"] if one["name"] in class_ids}
+    listed = tree.get("categories", ())
+    named = {int(one["id"]): class_ids[one["name"]] for one in listed if one.get("name") in class_ids}
+    if isinstance(data, Coco):
+        return {**data.id_map, **named}
+    return named if "categories" in tree else {i + 1: i for i in range(len(data.classes))}
 
 
 def image_names(data: Dataset, tree: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the name in the data set by `image_id`."""
     names = {name: name for name in data.names}
+    files = {str(one["id"]): str(one.get("file_name")) for one in tree.get("images", ())}
+    stems = {id_: file if file in names else str(PurePosixPath(file).with_suffix("")) for id_, file in files.items()}
+    listed = {id_: stem for id_, stem in stems.items() if stem in names}
     if isinstance(data, Coco):
-        return names | {str(entry["id"]): name for name, entry in data.entries.items() if name in names}
-    stems = {
-        str(PurePosixPath(str(one["file_name"])).with_suffix("")): str(one["id"]) for one in tree.get("images", ())
-    }
-    return names | {id_: stem for stem, id_ in stems.items() if stem in names}
+        return names | {str(entry["id"]): name for name, entry in data.entries.items() if name in names} | listed
+    numbered = [(str(int(stem)), name) for name in names if (stem := PurePosixPath(name).name).isdecimal()]
+    count = Counter(number for number, _ in numbered)
+    return {number: name for number, name in numbered if count[number] == 1} | names | listed

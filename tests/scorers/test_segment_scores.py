@@ -13,6 +13,7 @@ from PIL import Image
 import densevit
 from densevit.data.datasets.base import open_dataset
 from densevit.data.io.coco import encode_mask, encode_panoptic_ids
+from densevit.data.segment_predictions import image_names
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segments.scores import InstanceScores, PanopticScores
 
@@ -103,6 +104,31 @@ def test_saved_results_have_the_average_precision_of_their_masks(tmp_path: Path)
     tree = json.loads(path.read_text())
     path.write_text(json.dumps(tree | {"images": tree["images"][::-1]}))
     assert list(open_dataset(spec).names) == [f"{i:03d}" for i in range(7)]  # as pycocotools breaks ties of scores
+
+
+def test_what_a_file_says_of_its_numbers_comes_before_what_the_data_says(tmp_path: Path) -> None:
+    file, spec = saved_panoptic(tmp_path), data(tmp_path / "data")
+    as_data = densevit.evaluate(predictions=file, data=spec).scores
+    tree = json.loads(file.read_text())  # as `predict` writes it without `annotations`: other images and categories
+    numbers = {one["image_id"]: (51 + i) if i < 6 else 50 for i, one in enumerate(tree["annotations"])}
+    for one in tree["annotations"]:
+        one["image_id"] = numbers[one["image_id"]]
+        for segment in one["segments_info"]:
+            segment["category_id"] = {3: 7, 7: 3}[segment["category_id"]]
+    tree["images"] = [{"id": numbers[50 + i], "file_name": f"{i:03d}"} for i in range(7)]
+    tree["categories"] = [{"id": 7, "name": "sky"}, {"id": 3, "name": "car"}]
+    file.write_text(json.dumps(tree))
+    assert densevit.evaluate(predictions=file, data=spec).scores == as_data
+
+
+def test_results_by_number_are_of_the_image_of_that_number(tmp_path: Path) -> None:
+    names = ["a/0012", "b/0007", "c/0007", "d"]
+    for name in names:
+        for kind, shape in (("images", (*SIZE, 3)), ("labels", SIZE)):
+            (tmp_path / f"{kind}/{name}.png").parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.zeros(shape, np.uint8)).save(tmp_path / f"{kind}/{name}.png")
+    folder = open_dataset({"type": "folder", "root": str(tmp_path)})
+    assert image_names(folder, {}) == {name: name for name in names} | {"12": "a/0012"}
 
 
 def change(key: str, value: Any) -> Callable[[Path], None]:
