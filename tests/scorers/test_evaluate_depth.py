@@ -78,6 +78,7 @@ def test_scores_record_how_the_maps_were_made(
     assert inference == usual | recorded
     page = unescape((tmp_path / "report.html").read_text())
     assert all(f"{name} {value}" in page.replace("(", "[").replace(")", "]") for name, value in recorded.items())
+    assert " None" not in page.partition("Predictions: ")[2].partition("</p>")[0]
 
 
 def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
