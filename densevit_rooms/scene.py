@@ -7,6 +7,7 @@ import numpy as np
 
 from densevit_rooms import furniture_models, room_shell, textures
 from densevit_rooms.clutter import add_clutter
+from densevit_rooms.crowd import add_crowd
 from densevit_rooms.floorplan import FloorPlan, FreeFloor, draw_plan
 from densevit_rooms.furniture_layout import Placed, furnish
 from densevit_rooms.lights import Light
@@ -58,6 +59,8 @@ def build_scene(seed: int, split: str, scene: int, variety: str = "demo") -> Sce
         add_furniture(rng, build, piece)
     if chosen.clutter:
         add_clutter(rng, build, floor, pieces, chosen)
+    if chosen.crowded and rng.random() < chosen.crowded:
+        add_crowd(rng, build, plan, floor, chosen)
     build.lights.extend(build_lights(rng, plan, pieces, chosen.power))
     if chosen.panels and rng.random() < chosen.panels:
         add_panels(rng, build, plan)

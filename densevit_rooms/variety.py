@@ -45,6 +45,7 @@ class Variety:
     on_top: int = 0  # on each table or chest, at most
     piles: int = 0  # trays and bins of small things on the floor, at most
     people: int = 0  # figures of a person's size, at most
+    crowded: float = 0.0  # share of the rooms that are as full as a kitchen, a workshop or a cellar
     power: Range = (2.0, 6.0)  # of all lamps, for each metre of height
     ambient: Range | None = None  # ambient light as a share of the mean direct light; None: 0.8
     occluded_ambient: Range = (0.45, 0.45)  # share of it that is left in corners and inside things
@@ -97,6 +98,7 @@ VARIETIES: dict[str, Variety] = {
         on_top=7,
         piles=3,
         people=2,
+        crowded=0.6,
         power=(0.8, 9.0),
         ambient=(0.25, 1.6),
         occluded_ambient=(0.05, 0.6),

@@ -15,6 +15,7 @@ from densevit.structures import Sample
 from densevit_rooms import generate, render_scene
 from densevit_rooms.camera import MOUNTS, Camera, look_direction
 from densevit_rooms.clutter import add_pile, compartment, person
+from densevit_rooms.crowd import add_beams, add_post, add_stack, cabinet, hang_on_wall
 from densevit_rooms.floorplan import FloorPlan, FreeFloor
 from densevit_rooms.lights import Light
 from densevit_rooms.mesh import Mesh, revolved
@@ -24,7 +25,7 @@ from densevit_rooms.room_shell import DOOR, THICKNESS, Passage, build_shell, dra
 from densevit_rooms.scene import Scene, build_scene
 from densevit_rooms.scene_builder import Builder
 from densevit_rooms.textures import plain
-from densevit_rooms.variety import DEMO
+from densevit_rooms.variety import DEMO, VARIETIES
 
 SIZE = (48, 64)
 PLAN = FloorPlan(np.array([(0, 0), (5, 0), (5, 4), (0, 4)], dtype=np.float64), 3.0)
@@ -139,6 +140,48 @@ def test_a_compartment_is_open_to_one_side_and_holds_smaller_things() -> None:
         assert depth_of(room(thing=from_front))[24, 32] == pytest.approx(3.0 + 0.3 - 0.002 - 1, abs=1e-3)
         from_behind = mesh.transformed(np.pi / 2, (3.0, 2.0, 1.0))
         assert depth_of(room(thing=from_behind))[24, 32] == pytest.approx(3.0 - 0.3 + 0.002 - 1, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_stacks_stand_apart_on_the_floor_inside_the_walls_and_hung_things_at_a_wall(seed: int) -> None:
+    rng, build, floor = np.random.default_rng(seed), Builder(), FreeFloor(PLAN)
+    pool = [build.texture(plain((255, 255, 255)))]
+    free = floor.free.copy()
+    while not build.meshes:  # some do not fit where they were drawn
+        add_stack(rng, build, PLAN, floor, pool)
+    stack = np.concatenate([mesh.vertices for mesh in build.meshes])
+    assert stack[:, 2].min() == 0 and (stack > -0.2).all() and (stack < (5.2, 4.2, 3)).all()
+    bottoms, tops = (sorted({round(float(way(mesh.vertices[:, 2])), 6) for mesh in build.meshes}) for way in (min, max))
+    assert bottoms[1:] == tops[: len(bottoms) - 1]  # each stands on the one below
+    build.meshes.clear()
+    hang_on_wall(rng, build, PLAN, floor, pool)
+    (hung,) = build.meshes
+    assert 0.8 <= hung.vertices[:, 2].min() <= 1.7 and hung.vertices[:, 2].max() <= 3
+    to_walls = np.stack([hung.vertices[:, :2], (5, 4) - hung.vertices[:, :2]])
+    assert to_walls.min(axis=1).min() == pytest.approx(0.01, abs=0.2)
+    build.meshes.clear()
+    add_post(rng, build, PLAN, floor, pool)
+    (post,) = build.meshes
+    assert (post.vertices[:, 2].min(), post.vertices[:, 2].max()) == (0, 3)
+    assert floor.free.sum() < free.sum()
+    build.meshes.clear()
+    add_beams(rng, build, PLAN, pool)
+    (beams,) = build.meshes
+    assert beams.vertices[:, 2].max() == 3 and (beams.vertices[:, 2] > 2.6).all()
+
+
+def test_an_open_cabinet_shows_its_inside_to_the_room() -> None:
+    mesh = cabinet(np.random.default_rng(0), [0], (0.8, 0.6, 1.0), open_front=True)
+    facing = mesh.transformed(np.pi / 2, (3.0, 2.0, 1.0))  # its front looks along -x, at the camera
+    assert depth_of(room(thing=facing))[24, 32] == pytest.approx(3.0 + 0.3 - 0.002 - 1, abs=1e-3)
+
+
+def test_a_crowded_room_has_more_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for share in (0.0, 1.0):
+        monkeypatch.setitem(VARIETIES, "wide", replace(VARIETIES["wide"], crowded=share))
+        counts.append(np.mean([build_scene(0, "train", scene, "wide").geometry.instance.max() for scene in range(5)]))
+    assert counts[1] > counts[0] + 10
 
 
 def test_less_ambient_light_is_left_in_corners_when_so_chosen() -> None:
