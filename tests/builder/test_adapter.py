@@ -74,6 +74,15 @@ def test_an_adapter_goes_on_learning_by_init_from(folder: Path, tmp_path: Path) 
     assert not [name for name in open_checkpoint(full).tensors if is_update(name)]
 
 
+def test_an_adapter_whose_updates_went_on_learning_is_that_of_the_same_encoder(folder: Path, tmp_path: Path) -> None:
+    run = train(folder / "small.yaml", tmp_path / "run", *LORA, f"model.init_from={folder / 'lora'}")
+    assert main(["convert", str(run), str(tmp_path / "adapter.safetensors"), "--to", "adapter"]) == 0
+    expected, found = (
+        densevit.load(x, device="cpu", precision="fp32")(IMAGE) for x in (run, tmp_path / "adapter.safetensors")
+    )
+    assert (expected == found).all()
+
+
 def test_an_adapter_without_its_encoder_says_what_to_name(folder: Path, tmp_path: Path, shell: Shell) -> None:
     other = train(folder / "small.yaml", tmp_path / "other", "seed=1")
     path, place = folder / "adapter.safetensors", folder / "plain"

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from small import small_folder
 from tar_files import pack
 
@@ -67,6 +68,23 @@ def test_it_is_opened_again_without_listing_files_and_is_the_same(data: Path, mo
     assert [files.paths() for files in again.samples] == [files.paths() for files in plain.samples]
     assert dataset_fingerprint(again) == dataset_fingerprint(plain) and again.facts == plain.facts
     assert (again.read(0).depth == plain.read(0).depth).all()
+
+
+def test_the_things_of_a_folder_with_segments_are_those_of_its_first_opening(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data / "classes.txt").write_text("floor\nbox\n")
+    for kind, value in (("labels", 1), ("segments", 7)):
+        (data / kind).mkdir()
+        for path in (data / "images").iterdir():
+            Image.fromarray(np.full((60, 80), value, np.uint8)).save(data / f"{kind}/{path.stem}.png")
+    rested(data)
+    first = open_folder(data)
+    monkeypatch.setattr(folder, "find_samples", unlisted)
+    again = open_folder(data)
+    assert list(again.things) == list(first.things) == [0, 1]
+    for opened in (first, again):
+        assert opened.read(0).segment_crowd.tolist() == [False]
 
 
 def test_a_long_folder_has_the_gaps_and_the_camera_of_a_short_one(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

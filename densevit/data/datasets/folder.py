@@ -164,7 +164,7 @@ class Folder(FileDataset):
         if packed.has(samples, "segments").any():
             self.segment_table = find_segment_table(self.root, self.classes, set(packed.column(samples, "name")))
             self.version = " ".join(file_version(self.root / f) for f in SEGMENT_FILES if (self.root / f).is_file())
-            self.things = self.table.things if self.table else range(len(self.classes))
+            self.things = self._things()
         self.facts = folder_facts(samples, self.root / intrinsics, blocks=bool(val_fraction) and self.video)
         super().__init__(samples, subset, what)
         if entry is not None and isinstance(self.samples, PackedSamples) and self.segment_table is None:
@@ -186,7 +186,11 @@ class Folder(FileDataset):
             tree, arrays = stored
             self.samples = listed = PackedSamples.of_stored(tree, arrays)
             self.names, self.facts, self.video, self.segment_table = listed.names, tree["facts"], tree["video"], None
+            self.things = self._things() if packed.has(listed, "segments").any() else ()
         return stored is not None
+
+    def _things(self) -> Sequence[int]:
+        return self.table.things if self.table else range(len(self.classes))
 
     def decode_classes(self, files: SampleFiles, size: tuple[int, ...]) -> Classes:
         labels = self.decode_labels(files)

@@ -115,6 +115,8 @@ class HuggingFace(Dataset):
                 raise DataError(
                     f"{source}: {values.dtype} of shape {values.shape}; images are whole numbers h w 3, RGB."
                 )
+            if not 0 <= values.min(initial=0) <= values.max(initial=0) <= 255:
+                raise DataError(f"{source}: {values.min()} to {values.max()}; the numbers of images are 0 to 255.")
             return values.astype(np.uint8)
         if values.ndim == 3 and 1 in (values.shape[0], values.shape[-1]):
             values = values.squeeze(0 if values.shape[0] == 1 else -1)

@@ -93,6 +93,7 @@ class LazySample:
 
     def render(self) -> Sample:
         step = self.pending
-        if step.size == self.sample.image.shape[:2] and np.array_equal(step.matrix, np.eye(3)):
+        unmoved = step.size == self.sample.image.shape[:2] and np.array_equal(step.matrix, np.eye(3))
+        if unmoved and step.depth_divisor == 1:
             return self.sample
         return warp_sample(self.sample, step)

@@ -318,6 +318,12 @@ def test_two_zooms_bring_the_scene_nearer_twice() -> None:
     assert depth.max() == pytest.approx(5 / 6) and intrinsics[0, 0] == 5
 
 
+def test_a_zoom_that_a_resize_takes_back_still_divides_depth_and_focal_length() -> None:
+    zoom, back = {"type": "random_scale", "range": (2.0, 2.0)}, {"type": "resize", "size": (2, 3)}
+    depth, _, _, intrinsics = fields(apply(small(), zoom, back))
+    assert depth.max() == 2.5 and intrinsics[0, 0] == 2.5
+
+
 @pytest.mark.parametrize("share", [1.0, 0.75, 0.5])
 @pytest.mark.parametrize("metric", ["depth", "intrinsics"])
 def test_a_random_resized_crop_is_a_zoom_relative_to_the_resized_whole(metric: str, share: float) -> None:

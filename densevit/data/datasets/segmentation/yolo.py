@@ -74,7 +74,7 @@ class Yolo(FileDataset):
         super().__init__(samples, subset, f"yolo '{split}' in {self.root}")
         there = Listing()
         self.outlines = [path if (path := label_path(files.image)) in there else None for files in self.samples]
-        self.outline_of = dict(zip(self.names, self.outlines, strict=True))
+        self.outline_of = {files.image: path for files, path in zip(self.samples, self.outlines, strict=True)}
         if not any(self.outlines):
             raise DataError(
                 f"{self.root}: none of {len(images):,} images has a label file, as {label_path(images[0])}."
@@ -91,7 +91,7 @@ class Yolo(FileDataset):
         return self.segments(self.outlines[index], image_size(self.samples[index].image)).labels(self.empty)
 
     def decode_classes(self, files: SampleFiles, size: tuple[int, ...]) -> Classes:
-        segments = self.segments(self.outline_of[files.name], (size[0], size[1]))
+        segments = self.segments(self.outline_of[files.image], (size[0], size[1]))
         return segments.labels(self.empty), segments
 
     def segments(self, path: Path | None, size: Size) -> Segments:

@@ -94,6 +94,16 @@ def test_yolo_outlines_are_filled_and_small_ones_lie_on_top(tmp_path: Path) -> N
     assert np.array_equal(ignoring.label_map(0), np.where(labels == 0, IGNORE, labels - 1))
 
 
+def test_yolo_images_of_one_name_in_two_folders_have_their_own_outlines(tmp_path: Path) -> None:
+    for place, line in (("one", LARGE), ("two", SMALL)):
+        yolo(tmp_path / place, {"a": line})
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/data.yaml").write_text("names: [cat, dog]\ntrain: [../one/images/train, ../two/images/train]\n")
+    data = opened("yolo", tmp_path / "root", allow_outside_root=True)
+    for index, label in enumerate((1, 2)):
+        assert data.read(index).labels.max() == label == data.label_map(index).max()
+
+
 @pytest.mark.parametrize(
     ("text", "yaml", "message"),
     [
@@ -253,6 +263,10 @@ def test_hugging_face_faults_are_named(tmp_path: Path) -> None:
         open_dataset({**saved, "streaming": True})
     with pytest.raises(DataError, match="cannot be opened as a Hugging Face data set"):
         open_dataset({"type": "huggingface", "path": str(tmp_path / "nowhere")})
+    deep = hf.Features({"image": hf.Array3D((*SIZE, 3), "uint16")})
+    hf.Dataset.from_dict({"image": [np.full((*SIZE, 3), 4096, np.uint16)]}, deep).save_to_disk(tmp_path / "deep")
+    with pytest.raises(DataError, match=r"deep\[0\]\.image: 4096 to 4096"):
+        open_dataset({"type": "huggingface", "path": str(tmp_path / "deep")}).read(0)
     hf.load_from_disk(str(tmp_path / "saved")).to_parquet(tmp_path / "files/train.parquet")
     streamed = {**saved, "path": str(tmp_path / "files"), "image": "photo", "streaming": True, "samples": 1}
     assert len(open_dataset(streamed)) == 1 and open_dataset(streamed).read(0).image.shape == (*SIZE, 3)
