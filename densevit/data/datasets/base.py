@@ -173,10 +173,14 @@ class Dataset(ABC):
             return None
         return np.where(sample.valid, sample.depth, np.float32(0))
 
-    def read_depth_file(self, path: Path, scale: float | None = None) -> Float32[np.ndarray, "h w"]:
+    def read_depth_file(
+        self, path: Path, scale: float | None = None, invalid: Sequence[float] = ()
+    ) -> Float32[np.ndarray, "h w"]:
         """Return the depth in metres of one file, from `depth_cache` where there is one
         (densevit.data.io.readers.read_depth)."""
-        return read_depth(path, scale) if self.depth_cache is None else self.depth_cache.read(path, scale)
+        if self.depth_cache is None:
+            return read_depth(path, scale, invalid=invalid)
+        return self.depth_cache.read(path, scale, invalid)
 
     def objects(self, index: int) -> Objects | None:
         """Return the objects of an image where the data set has masks that may overlap; None where `Sample.segments`
@@ -344,12 +348,7 @@ class FileDataset(Dataset):
         """Return the metres at the size of the image; 0 where not valid."""
         if files.depth is None:
             return None
-        depth = self.read_depth_file(files.depth, self.depth_scale)
-        scale = self.depth_scale or 1
-        for value in self.invalid:
-            # 16 bits are divided in float32, other numbers in float64.
-            for metres in {np.float32(value) / np.float32(scale), np.float32(value / scale)}:
-                depth[depth == metres] = 0
+        depth = self.read_depth_file(files.depth, self.depth_scale, self.invalid)
         for path in files.masks:
             depth = np.where(read_mask(path, depth.shape), depth, np.float32(0))
         return depth

@@ -63,6 +63,7 @@ def read_depth(
     path: str | os.PathLike[str],
     scale: float | None = None,
     *,
+    invalid: Sequence[float] = (),
     infinite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Float32[np.ndarray, "h w"]:
@@ -75,6 +76,7 @@ def read_depth(
     Args:
         scale: stored units per metre: 1000 for NYU, 256 for KITTI. None: float files are in metres, integer ones
             must say it themselves in a PNG text chunk `depth_scale`.
+        invalid: stored values that mean that nothing was measured.
         infinite: keep inf, which predictions may hold.
     """
     path = Path(path)
@@ -87,7 +89,11 @@ def read_depth(
         )
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise DataError(f"{path}: depth_scale is {scale}; it must be a positive number of stored units per metre.")
-    return _metres(stored, scale, infinite)
+    metres = _metres(stored, scale, infinite)
+    with np.errstate(over="ignore"):
+        for value in invalid:
+            metres[stored.astype(np.float32) == np.float32(value)] = 0
+    return metres
 
 
 def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
@@ -205,29 +211,30 @@ def _gray_step(raster: Raster) -> int:
 class DepthCache:
     """Reads depth maps as `read_depth` does, and keeps each as a float32 NPY file in `folder`.
 
-    A file counts as changed when its path, its size, its modification time or the scale does.
+    A file counts as changed when its path, its size, its modification time, the scale or `invalid` does.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def read(self, path: Path, scale: float | None = None) -> Float32[np.ndarray, "h w"]:
+    def read(self, path: Path, scale: float | None = None, invalid: Sequence[float] = ()) -> Float32[np.ndarray, "h w"]:
         """Return the depth in metres, from the cache where it holds this file. Raises DataError if the file is bad.
         Raises StorageError if the folder cannot be written."""
-        cached = self._cached_path(path, scale)
+        cached = self._cached_path(path, scale, invalid)
         depth = _load(cached)
         if depth is None:
-            depth = read_depth(path, scale)
+            depth = read_depth(path, scale, invalid=invalid)
             make_folder(self.folder)
             atomic_write(cached, lambda file: np.save(file, depth, allow_pickle=False))
         return depth
 
-    def _cached_path(self, path: Path, scale: float | None) -> Path:
+    def _cached_path(self, path: Path, scale: float | None, invalid: Sequence[float]) -> Path:
         try:
             status = path.stat()
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: cannot be read ({error}).") from error
         key = f"{path.absolute()}\n{status.st_size}\n{status.st_mtime_ns}\n{scale}"
+        key += "".join(f"\n{value}" for value in invalid)
         return self.folder / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}.npy"
 
 

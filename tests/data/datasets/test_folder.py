@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 from layouts.encoders import DepthFormat
 from photo_samples import sample
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.folder import hash_fraction
+from densevit.data.io.readers import DepthCache
 from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Sample
@@ -68,6 +71,20 @@ def test_65535_is_not_measured_whatever_the_scale(tmp_path: Path, scale: float) 
     (tmp_path / "depths/a.png").write_bytes(encode(".png", stored))
     valid = open_folder(tmp_path, depth_scale=scale).read(0).valid
     np.testing.assert_array_equal(valid, (stored > 0) & (stored < 65535))
+
+
+def test_65535_is_not_measured_where_the_file_says_its_scale(tmp_path: Path) -> None:
+    put(tmp_path, "images/a.png")
+    (tmp_path / "depths").mkdir()
+    text = PngInfo()
+    text.add_text("depth_scale", "1000")
+    stored = np.array([[65535, 2000, 0, 5000, 1]] * 4, np.uint16)
+    Image.fromarray(stored).save(tmp_path / "depths/a.png", pnginfo=text)
+    data = open_folder(tmp_path, depth_scale=None)
+    np.testing.assert_array_equal(data.read(0).depth[0], np.float32([0, 2, 0, 5, 0.001]))
+    data.depth_cache = DepthCache(tmp_path / "cache")
+    for _ in range(2):
+        np.testing.assert_array_equal(data.read(0).depth[0], np.float32([0, 2, 0, 5, 0.001]))
 
 
 @pytest.mark.parametrize(

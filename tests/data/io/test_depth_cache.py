@@ -30,7 +30,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were decoded."""
     seen: list[Path] = []
     decode = readers.read_depth
-    monkeypatch.setattr(readers, "read_depth", lambda path, scale: seen.append(path) or decode(path, scale))
+    monkeypatch.setattr(
+        readers, "read_depth", lambda path, *args, **options: seen.append(path) or decode(path, *args, **options)
+    )
     return seen
 
 
