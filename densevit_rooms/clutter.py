@@ -9,7 +9,7 @@ import numpy as np
 from densevit_rooms import textures
 from densevit_rooms.floorplan import FreeFloor, footprint
 from densevit_rooms.furniture_layout import Placed, has_flat_top
-from densevit_rooms.mesh import Mesh, Vector, box, join, quad, revolved
+from densevit_rooms.mesh import Mesh, Vector, box, cylinder, join, quad, revolved
 from densevit_rooms.scene_builder import Builder
 from densevit_rooms.variety import Variety, even
 
@@ -106,7 +106,7 @@ def draw_thing(rng: np.random.Generator, pool: Sequence[int], scale: tuple[float
         mesh = box((-w / 2, -d / 2, 0), (w / 2, d / 2, h), texture, tint, tile=float(rng.choice([0.5, h])))
         return Thing(mesh, (w, d, h), flat=kind != "board")
     if kind == "drum":
-        return Thing(revolved([(0, 0), (w / 2, 0), (w / 2, h), (0, h)], texture, tint), (w, w, h), flat=True)
+        return Thing(cylinder(w / 2, h, texture, tint), (w, w, h), flat=True)
     if kind == "ball":
         turn = np.linspace(0, np.pi, 9)
         profile = np.stack([np.sin(turn), 1 - np.cos(turn)], axis=1) * w / 2

@@ -7,7 +7,7 @@ import numpy as np
 
 from densevit_rooms.clutter import compartment, draw_thing, material
 from densevit_rooms.floorplan import FloorPlan, FreeFloor, Wall, footprint
-from densevit_rooms.mesh import Mesh, box, join, revolved
+from densevit_rooms.mesh import Mesh, box, cylinder, join
 from densevit_rooms.scene_builder import Builder
 from densevit_rooms.variety import Variety
 
@@ -84,7 +84,7 @@ def add_post(rng: np.random.Generator, build: Builder, plan: FloorPlan, floor: F
     spot = floor.spot(rng, width + 0.3)
     floor.take(footprint(spot, (width, width), 0.0))
     square = rng.random() < 0.5
-    post = cabinet(rng, pool, (width, width, plan.height)) if square else cylinder(rng, pool, width / 2, plan.height)
+    post = cabinet(rng, pool, (width, width, plan.height)) if square else pipe(rng, pool, width / 2, plan.height)
     build.add("object", [post.transformed(0.0, (*spot, 0.0))])
 
 
@@ -94,13 +94,13 @@ def add_pipe(rng: np.random.Generator, build: Builder, plan: FloorPlan, pool: Se
     wall, along = spot_at_wall(rng, plan)
     off = radius + float(rng.uniform(0.01, 0.1))
     if rng.random() < 0.5:
-        pipe = cylinder(rng, pool, radius, plan.height).transformed(0.0, (*wall.point(along, off), 0.0))
+        mesh = pipe(rng, pool, radius, plan.height).transformed(0.0, (*wall.point(along, off), 0.0))
     else:
         # Tipped, it lies along -y; a quarter turn takes that to the direction of the wall.
-        lying = cylinder(rng, pool, radius, wall.length).tipped()
+        lying = pipe(rng, pool, radius, wall.length).tipped()
         place = (*wall.point(0.0, off + float(rng.uniform(0, 0.8))), plan.height - radius - float(rng.uniform(0, 0.3)))
-        pipe = lying.transformed(wall.angle + np.pi / 2, place)
-    build.add("object", [pipe])
+        mesh = lying.transformed(wall.angle + np.pi / 2, place)
+    build.add("object", [mesh])
 
 
 def add_beams(rng: np.random.Generator, build: Builder, plan: FloorPlan, pool: Sequence[int]) -> None:
@@ -118,10 +118,8 @@ def add_beams(rng: np.random.Generator, build: Builder, plan: FloorPlan, pool: S
 
 
 def spot_at_wall(rng: np.random.Generator, plan: FloorPlan, margin: float = 0.0) -> tuple[Wall, float]:
-    """Return a wall, long ones more often, and the metres along it, `margin` from its ends if it is long enough."""
-    walls = plan.walls()
-    lengths = np.array([wall.length for wall in walls])
-    wall = walls[rng.choice(len(walls), p=lengths / lengths.sum())]
+    """Return a random wall and the metres along it, `margin` from its ends if it is long enough."""
+    wall = plan.draw_wall(rng)
     margin = min(margin, wall.length / 2)
     return wall, float(rng.uniform(margin, wall.length - margin))
 
@@ -137,6 +135,5 @@ def cabinet(
     return box((-w / 2, -d / 2, 0), (w / 2, d / 2, h), texture, (red, green, blue), tile=max(h, 0.3))
 
 
-def cylinder(rng: np.random.Generator, pool: Sequence[int], radius: float, height: float) -> Mesh:
-    texture, tint = int(rng.choice(pool)), rng.uniform(0.25, 1.0, 3).tolist()
-    return revolved([(0, 0), (radius, 0), (radius, height), (0, height)], texture, tint)
+def pipe(rng: np.random.Generator, pool: Sequence[int], radius: float, height: float) -> Mesh:
+    return cylinder(radius, height, int(rng.choice(pool)), rng.uniform(0.25, 1.0, 3).tolist())

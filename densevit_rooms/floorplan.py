@@ -32,6 +32,12 @@ class FloorPlan:
         ends = np.roll(self.outline, -1, axis=0)
         return [Wall(tuple(a), tuple(b)) for a, b in zip(self.outline, ends, strict=True)]
 
+    def draw_wall(self, rng: np.random.Generator) -> "Wall":
+        """Return a random wall, a long one more often."""
+        walls = self.walls()
+        lengths = np.array([wall.length for wall in walls])
+        return walls[rng.choice(len(walls), p=lengths / lengths.sum())]
+
 
 @dataclass(frozen=True)
 class Wall:

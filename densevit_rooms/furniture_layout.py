@@ -97,10 +97,8 @@ def furnish(rng: np.random.Generator, plan: FloorPlan, floor: FreeFloor, room_ty
 
 
 def place_at_wall(rng: np.random.Generator, plan: FloorPlan, floor: FreeFloor, model: Model) -> Placed | None:
-    walls = plan.walls()
-    lengths = np.array([wall.length for wall in walls])
     for _ in range(TRIES):
-        wall = walls[rng.choice(len(walls), p=lengths / lengths.sum())]
+        wall = plan.draw_wall(rng)
         if wall.length < model.size[0]:
             continue
         along = rng.uniform(model.size[0] / 2, wall.length - model.size[0] / 2)

@@ -129,3 +129,8 @@ def revolved(
         texture=np.full(len(faces), texture),
         tint=np.tile(np.asarray(tint, dtype=np.float32), (len(faces), 1)),
     ).scaled(1.0, flat, 1.0)
+
+
+def cylinder(radius: float, height: float, texture: int, tint: Sequence[float]) -> Mesh:
+    """Return a closed cylinder about z that stands on z = 0."""
+    return revolved([(0, 0), (radius, 0), (radius, height), (0, height)], texture, tint)

@@ -21,7 +21,7 @@ from densevit.engine.objective import TrainingSetup, Validation
 from densevit.engine.optim import freeze
 from densevit.engine.trainer import Trainer
 from densevit.engine.validation import Predict
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, first_line
 from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol
 from densevit.inference.forward import forward
 from densevit.model_card import ModelCard
@@ -73,7 +73,7 @@ def _build_model(plan: Plan) -> DenseModel:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise ConfigError(f"model: does not fit into memory ({str(error).splitlines()[0]}).") from None
+        raise ConfigError(f"model: does not fit into memory ({first_line(error)}).") from None
 
 
 def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str, Protocol]) -> Predict:

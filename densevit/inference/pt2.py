@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from densevit.errors import CheckpointError, ConfigError, DataError
+from densevit.errors import CheckpointError, ConfigError, DataError, first_line
 from densevit.inference.onnx.constant_folding import trace
 from densevit.inference.onnx.export import Pipeline, check_options, example_inputs
 from densevit.inference.onnx.graph import NamedOutputs, export_context, first_cause, quiet, traceable
@@ -167,7 +167,7 @@ def load_pt2(path: str | Path) -> Pt2Model:
     try:
         run = torch._inductor.aoti_load_package(str(path))
     except Exception as error:  # of the dynamic linker, of the archive
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise ConfigError(
             f"{path}: torch {torch.__version__} does not load it ({reason}); it was written by torch {recorded.torch}."
         ) from error

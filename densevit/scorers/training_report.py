@@ -65,6 +65,7 @@ def _write(plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torc
     cards = [(score, f"{row[score]:.4f}", column) for column, row in scores.items() if score in row][:1]
     cards.append(("loss", f"{last['loss']:.4f}", f"last, step {last['step']:,.0f}"))
     cards.append(("training time", duration(last["seconds"]), f"{last['step']:,.0f} of {run.steps:,} steps"))
+    drawn = _curves(val) if len(val) > 1 else []  # one point is in the table
     return write_page(
         run.output / PAGE,
         "training_report.html",
@@ -74,8 +75,8 @@ def _write(plan: Plan, checkpoints: CheckpointFolder, opening: str, device: torc
         columns=list(scores),
         scores=[(name, [row.get(name) for row in scores.values()]) for name in _curves(val)],
         training=_charts(train, _curves(train)),
-        validation=_charts(val, [score] if len(val) > 1 else []),  # one point is in the table
-        others=_charts(val, [name for name in _curves(val) if name != score] if len(val) > 1 else []),
+        validation=_charts(val, [name for name in drawn if name == score]),
+        others=_charts(val, [name for name in drawn if name != score]),
         samples=_samples(plan, device) if device is not None and plan.val is not None else {},
         images=min(MAX_IMAGES, len(plan.val)) if plan.val is not None else 0,
         skipped=int(last.get("skipped", 0)),

@@ -1,7 +1,7 @@
 """Video evaluation: a predictor or saved depth maps, the clips of a data set or films -> scores."""
 
 import tempfile
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.datasets.base import Dataset
+from densevit.data.index.paths import tell_apart
 from densevit.data.io.video import LiveCamera, VideoSource, open_video
 from densevit.data.loading.clips import videos
 from densevit.data.predictions import SavedMaps
@@ -86,14 +87,13 @@ def evaluate_films(
     problems: dict[str, None] = {}
     protocol = VideoProtocol(name="films", range=(1e-6, float("inf")))
     scorer = ClipScorer(predictor, protocol, "none", head, stabilize, lookahead, pictures, has_truth=False)
-    stems = Counter(Path(film).stem for film in films)
-    for film in films:
+    for film, name in zip(films, tell_apart([Path(film).stem for film in films], films), strict=True):
         source = open_video(film, fps)
         if isinstance(source, LiveCamera):
             raise DataError(f"{film}: a camera's frames cannot be read twice; record a film, and score that.")
         total = source.length() if limit is None else min(limit, source.length() or limit)
         with tqdm(desc=Path(film).stem, unit="frame", total=total, disable=not progress) as bar:
-            scorer.add(Path(film).stem if stems[Path(film).stem] == 1 else film, partial(frames_of, source, limit), bar)
+            scorer.add(name, partial(frames_of, source, limit), bar)
         problems |= dict.fromkeys(f"{film}: {problem}" for problem in source.problems)
     inference = [inference_options(predictor)]
     return Evaluation(results=[scorer.scores()], problems=tuple(problems), inference=inference)

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from densevit.errors import CheckpointError
+from densevit.errors import CheckpointError, first_line
 from densevit.weights.external import RawCheckpoint
 
 SAFETENSORS = (".safetensors",)
@@ -86,7 +86,7 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     except MemoryError:
         raise CheckpointError(f"{path}: claims arrays that do not fit into memory.") from None
     except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, KeyError) as error:
-        raise CheckpointError(f"{path}: not a readable .npz file ({str(error).splitlines()[0]}).") from None
+        raise CheckpointError(f"{path}: not a readable .npz file ({first_line(error)}).") from None
 
 
 def read_pickled(path: Path) -> Any:

@@ -4,12 +4,13 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -21,6 +22,7 @@ from densevit.utils.atomic_io import user_cache
 from densevit.version import __version__
 
 log = logging.getLogger(__name__)
+Name = TypeVar("Name")
 
 Subset = Annotated[
     Literal["full", "available"],
@@ -135,6 +137,16 @@ def first_five(items: Iterable[object]) -> str:
     items = list(items)
     more = [f"... and {len(items) - 5:,} more"] if len(items) > 5 else []
     return "".join(f"\n  {item}" for item in [*items[:5], *more])
+
+
+def tell_apart(names: Sequence[Name], whole: Sequence[Name]) -> list[Name]:
+    """Return the names, of those that occur several times their whole forms.
+
+    >>> tell_apart(["a", "b", "a"], ["a.png", "b.png", "a.jpg"])
+    ['a.png', 'b', 'a.jpg']
+    """
+    count = Counter(names)
+    return [name if count[name] == 1 else longer for name, longer in zip(names, whole, strict=True)]
 
 
 def keep_present(samples: Sequence[SampleFiles], subset: Subset, what: str) -> list[SampleFiles]:

@@ -90,9 +90,9 @@ def read_depth(
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise DataError(f"{path}: depth_scale is {scale}; it must be a positive number of stored units per metre.")
     metres = _metres(stored, scale, infinite)
-    with np.errstate(over="ignore"):
-        for value in invalid:
-            metres[stored.astype(np.float32) == np.float32(value)] = 0
+    if invalid:
+        with np.errstate(over="ignore"):
+            metres[np.isin(stored.astype(np.float32), np.asarray(invalid, np.float32))] = 0
     return metres
 
 

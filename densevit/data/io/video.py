@@ -7,7 +7,6 @@ is applied.
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,6 +21,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from densevit.data.index.matching import IMAGE_SUFFIXES
+from densevit.data.index.paths import tell_apart
 from densevit.data.io.readers import read_image
 from densevit.errors import ConfigError, DataError
 from densevit.utils.atomic_io import sha256
@@ -258,7 +258,8 @@ class FrameFolder(VideoSource):
 
     def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
         self.problems.clear()
-        size, stems = None, Counter(path.stem for path in self.files())
+        files, size = self.files(), None
+        names = dict(zip(files, tell_apart([path.stem for path in files], [path.name for path in files]), strict=True))
         for index, (time, path) in enumerate(self.selected(span)[skip:], skip):
             try:
                 image = read_image(path)
@@ -269,7 +270,7 @@ class FrameFolder(VideoSource):
             if image.shape != size:
                 self.problems.append(size_problem(f"before {path.name}", image, size))
                 return
-            yield VideoFrame(index, time, image, path.stem if stems[path.stem] == 1 else path.name)
+            yield VideoFrame(index, time, image, names[path])
 
     def length(self, span: Span = Span()) -> int | None:
         return len(self.selected(span))

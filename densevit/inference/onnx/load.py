@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.errors import CheckpointError, ConfigError, DataError
+from densevit.errors import CheckpointError, ConfigError, DataError, first_line
 from densevit.inference.backends.auto import resolve_device_and_precision
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ConvertedNetwork, Run
 from densevit.inference.onnx.graph import INPUT
@@ -123,7 +123,7 @@ def load_onnx(
             "int8",
         ):  # OpenVINO with AMX lacks bf16 between some int8 layers
             return load_onnx(path, runtime=runtime, device=device, precision="fp32", **options)
-        raise CheckpointError(f"{path}: {name} does not open it ({str(error).strip().splitlines()[0]}).") from error
+        raise CheckpointError(f"{path}: {name} does not open it ({first_line(error)}).") from error
     module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)))
     predictor = Predictor(module, card, device=target, precision=resolved, **options)
     vars(predictor)["runtime"] = name  # which the module is

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from densevit.errors import CheckpointError, ConfigError, StorageError
+from densevit.errors import CheckpointError, ConfigError, StorageError, first_line
 from densevit.inference.camera import CameraNumbers
 from densevit.inference.onnx.graph import BATCH
 from densevit.model_card import HeadSpec, ModelCard
@@ -104,7 +104,7 @@ def open_graph(path: Path) -> "onnx.ModelProto":
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file.") from None
     except Exception as error:  # protobuf has its own error classes
-        raise CheckpointError(f"{path}: cannot be read as ONNX ({str(error).splitlines()[0]}).") from error
+        raise CheckpointError(f"{path}: cannot be read as ONNX ({first_line(error)}).") from error
     if graph.producer_name != "densevit":
         raise CheckpointError(
             f"{path}: an ONNX file of {graph.producer_name or 'an unnamed program'}, not of densevit."

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import nn
 
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, first_line
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime, Run
 from densevit.inference.onnx.metadata import OnnxExportOptions, file_inputs
 from densevit.inference.predictor import Predictor
@@ -85,7 +85,7 @@ def run_onnx(run: Run, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray
     try:
         return run(images, *more)
     except Exception as error:  # its dozen error classes have no common base
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         shape = " x ".join(map(str, images.shape))
         raise ConfigError(f"ONNX Runtime does not run the exported graph on images of {shape}: {reason}") from error
 

@@ -62,6 +62,7 @@ class Exporter(ABC):
         sources: format -> the head it is written from.
         summary: of the inputs of this process.
         stopped: this process ended before its inputs were complete.
+        estimates: whether the model estimates the focal length of images of which none is known.
     """
 
     predictor: Predictor
@@ -80,7 +81,13 @@ class Exporter(ABC):
     def __post_init__(self) -> None:
         self.sources = head_of_each_format(self.plan.formats, self.predictor, self.heads)
         beside = {kind for writer in self.plan.writers.values() for kind in writer.beside}
-        self.beside = self.predictor.card.heads_of(*beside)[:1]
+        card = self.predictor.card
+        self.beside = card.heads_of(*beside)[:1]
+        needs_camera = card.needs_camera or any(
+            writer.needs_camera(self.plan.spec(card.outputs[self.sources[format]]))
+            for format, writer in self.plan.writers.items()
+        )
+        self.estimates = needs_camera and card.camera_head is not None and self.predictor.cameras.override is None
 
     def selected(self, maps: Maps) -> Maps:
         """Return the maps of the heads that are written."""
@@ -199,11 +206,6 @@ class ImageExporter(Exporter):
         self.summary = Summary(sum(map(len, self.groups)), unsupported=plan.unsupported)
         self.complete: set[Item] = set()
         self.digests: dict[Item, Any] = {}
-        needs_camera = predictor.card.needs_camera or any(
-            writer.needs_camera(plan.spec(predictor.card.outputs[self.sources[format]]))
-            for format, writer in plan.writers.items()
-        )
-        self.estimates = needs_camera and predictor.card.camera_head is not None and predictor.cameras.override is None
         self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from densevit.data.index.paths import tell_apart
 from densevit.data.io.video import CAMERA, VIDEO_SUFFIXES, Span, VideoSource, open_video
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Intrinsics, Lens
@@ -44,9 +45,7 @@ def find_clips(inputs: Sequence[str], rate: float) -> list[Clip]:
                 f"{source}: is no video. Give videos, folders of frames or camera:0 together, and images by themselves."
             )
     expanded = list(dict.fromkeys(expanded))
-    names = [clip_name(source) for source in expanded]
-    counts = Counter(names)
-    full = [name if counts[name] == 1 else Path(source).name for name, source in zip(names, expanded, strict=True)]
+    full = tell_apart([clip_name(source) for source in expanded], [Path(source).name for source in expanded])
     if twice := [name for name, count in Counter(full).items() if count > 1]:
         raise DataError(f"several clips are called {twice[0]}; export them into folders of their own.")
     return [Clip(source, name, open_video(source, rate)) for source, name in zip(expanded, full, strict=True)]

@@ -86,11 +86,6 @@ class ClipExport:
         })  # fmt: skip
         self.encodings = sorted({(format.encoding, sources[name]) for name, format in plan.clip_formats.items()})
         self.stabilizers = self.build_stabilizers()
-        outputs = predictor.card.outputs
-        needs_camera = predictor.card.needs_camera or any(
-            writer.needs_camera(outputs[sources[format]]) for format, writer in plan.writers.items()
-        )
-        self.estimates = needs_camera and predictor.card.camera_head is not None and predictor.cameras.override is None
         self.camera: CameraNumbers | None = None
         self.camera_set = False
         self.segments: dict[tuple[str, str], Any] = {}
@@ -113,7 +108,7 @@ class ClipExport:
         self.camera_set = True
         if self.plan.intrinsics is not None:
             self.camera = focal_of_matrix(self.plan.intrinsics.matrix((image.shape[0], image.shape[1])))
-        elif self.estimates:
+        elif self.exporter.estimates:
             self.done.focal = self.done.focal or self.predictor.estimate_camera(image)
             self.camera = self.done.focal
         if self.camera is not None:

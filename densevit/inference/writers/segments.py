@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import zipfile
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -15,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from pydantic import Field
 
-from densevit.data.index.paths import file_version
+from densevit.data.index.paths import file_version, tell_apart
 from densevit.data.io.coco import encode_mask, encode_panoptic_ids, read_annotations
 from densevit.data.io.images import Raster
 from densevit.data.io.writers import encode
@@ -88,9 +87,7 @@ class CocoWriter(SegmentWriter):
 
     def image_ids(self, names: Sequence[str]) -> list[int | str]:
         """Return the ids of images; those that folders alone tell apart have their whole names."""
-        ids = [self.image_id(name) for name in names]
-        count = Counter(ids)
-        return [id_ if count[id_] == 1 else name for id_, name in zip(ids, names, strict=True)]
+        return tell_apart([self.image_id(name) for name in names], names)
 
     def categories(self, spec: HeadSpec) -> list[dict[str, Any]]:
         return [{"id": self.category(name, i), "name": name, "isthing": int(i in spec.things)}
