@@ -56,8 +56,9 @@ def test_two_images_are_trained_scored_predicted_and_exported(
     assert main(["eval", "runs/tins", "--output", "scores"]) == 0
     assert {"instances": "ap75", "panoptic": "pq_things"}[kind] in capsys.readouterr().out
     assert json.loads(Path("scores/metrics.json").read_text())["task"] == kind
-    assert main(["export", "runs/tins", "tins.onnx", "--image-size", "64,80"]) == 0
-    assert kind in {output.name for output in onnxruntime.InferenceSession("tins.onnx").get_outputs()}
+    assert main(["export", "runs/tins", "tins.onnx", "--image-size", "64,80", "--heads", kind]) == 0
+    outputs = [output.name for output in onnxruntime.InferenceSession("tins.onnx").get_outputs()]
+    assert outputs == [kind, f"{kind}/classes"]
     formats = {"instances": ["coco", "yolo"], "panoptic": ["panoptic"]}[kind]
     found = densevit.load("runs/tins", device="cpu", precision="fp32")
     densevit.predict(found, root, "out", formats=[*formats, "segments", "crops"], annotations="tins/annotations.json")

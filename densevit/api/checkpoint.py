@@ -51,7 +51,12 @@ def load_file(path: Path, checkpoints: Mapping[str, Any], **options: Any) -> Pre
     """Load an ONNX file. `checkpoints`: options of checkpoints, which a file refuses."""
     if refused := [name for name, value in checkpoints.items() if value]:
         raise ConfigError(f"{refused[0]}: of a checkpoint; {path} is an ONNX file, which says what it is.")
-    return load_onnx(path, **predictor_options(**options))
+    predictor = load_onnx(path, **predictor_options(**options))
+    if predictor.cameras.override is not None:
+        log.warning(
+            "focal: ignored for depth, since %s takes none (export --focal); point clouds and TAE use it.", path
+        )
+    return predictor
 
 
 def load_checkpoint(

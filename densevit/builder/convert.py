@@ -109,6 +109,9 @@ def verify(layout: Family, raw: RawCheckpoint, tensors: Mapping[str, Tensor], ca
     moved = [f"{key} {here[key]}, there {there[key]}" for key in here if here[key] != there[key]]
     if moved:
         notes.append(f"images are preprocessed differently: here {'; '.join(moved)}.")
+    for name, spec in card.outputs.items():
+        if spec.calibration is not None:
+            notes.append(f"{name} is calibrated ({spec.calibration.describe()}), which has no place there.")
     return notes
 
 

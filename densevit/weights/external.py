@@ -88,8 +88,8 @@ class Family(ABC):
 
     def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
         """Return our tensors under the names of the original, the inverse of `read`. Raises CheckpointError if the
-        model is of another architecture, or this direction is not implemented."""
-        raise CheckpointError(f"weights are not written back to the layout of {type(self).__name__}.")
+        model is of another architecture."""
+        raise NotImplementedError
 
     def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
         """Return JSON files beside the tensors, by file name; none for layouts of one file."""
@@ -97,7 +97,10 @@ class Family(ABC):
 
     @classmethod
     def writer(cls, card: ModelCard) -> "Family":
-        """Return the family that writes such a model, with options from the card."""
+        """Return the family that writes such a model, with options from the card. Raises CheckpointError: this
+        direction is not implemented, or the card lacks an option."""
+        if cls.write is Family.write:
+            raise CheckpointError(f"weights are not written back to the layout of {cls.__name__}.")
         return cls()
 
     def check_components(self, card: ModelCard, *, encoder: str, decoder: str) -> None:

@@ -149,8 +149,9 @@ def select_files(address: Address, names: Sequence[str]) -> list[str]:
 
 
 def model_path(folder: Path, names: Sequence[str]) -> Path:
-    """Return the folder if it is one model, else the file."""
-    return folder if names[0] in IN_FOLDER else folder / names[0]
+    """Return the folder if the first name is that of the weights which are read from it, else the file."""
+    read = next((name for name in IN_FOLDER if (folder / name).is_file()), None)
+    return folder if names[0] == read else folder / names[0]
 
 
 def save_pretrained(folder: Path, tensors: Mapping[str, Tensor], card: ModelCard) -> None:

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 import densevit
 from densevit.builder.convert import convert
+from densevit.depth_corrections import Calibration
 from densevit.errors import CheckpointError, ConfigError
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.readers import read_tensors
@@ -100,6 +101,25 @@ def test_an_architecture_that_a_layout_does_not_know_is_refused(tmp_path: Path) 
         convert(str(old), tmp_path / "v2.pth", "depth-anything-v2")
     with pytest.raises(CheckpointError, match="not written back to the layout of"):
         convert(str(old), tmp_path / "dpt.pth", "dpt")
+
+
+def test_a_layout_of_metres_is_written_by_its_own_name_and_only_for_its_maximum(v2: Path, tmp_path: Path) -> None:
+    ours = str(tmp_path / "ours.safetensors")
+    convert(str(v2), Path(ours), "densevit", "depth-anything-v2-vkitti")
+    convert(ours, tmp_path / "back.pth", "depth-anything-v2-metric")
+    assert same(v2, tmp_path / "back.pth")
+    with pytest.raises(CheckpointError, match=r"max_depth is 80\.0, there 20\.0"):
+        convert(ours, tmp_path / "hypersim.pth", "depth-anything-v2-hypersim")
+    with pytest.raises(CheckpointError, match="not written back to the layout of DinoV2Depth"):
+        convert(ours, tmp_path / "dino.pth", "dinov2-depth")
+
+
+def test_a_calibration_that_a_layout_cannot_hold_is_said(v2: Path, tmp_path: Path) -> None:
+    metric = densevit.load(v2, "depth-anything-v2-hypersim", device="cpu")
+    depth = replace(metric.card.outputs["depth"], calibration=Calibration(form="scale", a=2.0))
+    metric.with_options(card=replace(metric.card, outputs={"depth": depth})).save_pretrained(tmp_path / "ours")
+    (note,) = convert(str(tmp_path / "ours"), tmp_path / "back.pth", "depth-anything-v2")
+    assert note == "depth is calibrated (2 depth), which has no place there."
 
 
 def test_nothing_is_overwritten_and_no_layout_is_guessed(v2: Path, tmp_path: Path) -> None:

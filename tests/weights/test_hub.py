@@ -13,6 +13,7 @@ import pytest
 import seeded
 import torch
 from huggingface_hub import constants
+from safetensors.torch import save_file
 
 import densevit
 from densevit.errors import CheckpointError
@@ -60,6 +61,16 @@ def test_ours_is_loaded_from_the_cache_and_its_file_by_name(hub_cache: Path) -> 
     one, two = (densevit.load(name, device="cpu") for name in ("hf:me/rooms", "hf:me/rooms@main/model.safetensors"))
     assert one.card == two.card
     assert one.card.trained_on == "{'type': 'nyu'}"
+
+
+def test_the_file_that_is_named_is_read_also_beside_the_one_that_would_be_taken(hub_cache: Path) -> None:
+    snapshot = put(hub_cache, "depth-anything/Depth-Anything-V2-Metric-VKITTI-Small")
+    state = seeded.read("depth_anything_v2").state()
+    torch.save(state, snapshot / "pytorch_model.bin")
+    save_file({name: torch.zeros_like(tensor) for name, tensor in state.items()}, snapshot / "model.safetensors")
+    address = "hf:depth-anything/Depth-Anything-V2-Metric-VKITTI-Small"
+    loaded = (densevit.load(f"{address}{file}", device="cpu") for file in ("", "/pytorch_model.bin"))
+    assert [bool(one.model.encoder.vit.cls_token.any()) for one in loaded] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,9 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     for name in names:
         if name not in card.outputs:
             raise ConfigError(f"--heads: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")
+    # Masks of queries are segments only with the classes of these queries.
+    classes = (other for other, spec in card.outputs.items() if spec.kind == "query_classes")
+    names = tuple(dict.fromkeys([*names, *(other for other in classes if other.partition("/")[0] in names)]))
     card = replace(card, outputs={name: card.outputs[name] for name in names})
     if options.argmax and not any(kinds[name].has_classes and not kinds[name].image_level for name in names):
         raise ConfigError("--argmax: no head here classifies pixels.")

@@ -89,9 +89,9 @@ def export_web(
         runtime: the npm package `onnxruntime-web` as a folder or .tgz; None fetches it.
     """
     onnx.refuse_inputs(card, "a web page")
-    card, size = at_size(card, size)
-    kinds = {card.outputs[name].kind for name in heads or card.outputs if name in card.outputs}
-    options = OnnxExportOptions(size=None, any_size=True, heads=heads, argmax="labels" in kinds)
+    card, size = at_size(shown(card, heads), size)
+    labels = any(spec.kind == "labels" for spec in card.outputs.values())
+    options = OnnxExportOptions(size=None, any_size=True, heads=heads or tuple(card.outputs), argmax=labels)
     atomic_io.make_folder(folder.parent)
     atomic_io.remove_stale_temporaries(folder.parent)
     with atomic_io.atomic_folder(folder, replace=True) as made:
@@ -104,14 +104,23 @@ def export_web(
             shutil.copytree(page, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         style = render("style.html") + "\n" + (made / "page.css").read_text(encoding="utf-8")
         (made / "page.css").write_text(style, encoding="utf-8")
-        outputs = {name: card.outputs[name] for name in heads or card.outputs}
-        settings = describe(replace(card, outputs=outputs), size, title, (made / MODEL).stat().st_size)
+        settings = describe(card, size, title, (made / MODEL).stat().st_size)
         runtime_files = [path for path in (made / "ort").iterdir() if "webgpu" not in path.name]
         settings["download"] = settings["modelBytes"] + sum(path.stat().st_size for path in runtime_files)
         (made / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
         sizes = {path.relative_to(made).as_posix(): path.stat().st_size for path in made.rglob("*") if path.is_file()}
     total, gpu = sum(sizes.values()), sum(size for name, size in sizes.items() if "webgpu" in name)
     return ExportedSite(folder, size, exported.errors, total, total - gpu, version)
+
+
+def shown(card: ModelCard, heads: tuple[str, ...]) -> ModelCard:
+    """Return the card with the heads that a page shows: those that are given, or all that it can show. Raises
+    ConfigError if there is none, or one of those gives segments or a focal length."""
+    kinds = {name: spec.output_kind for name, spec in card.outputs.items() if not heads or name in heads}
+    fit = [name for name, kind in kinds.items() if kind.averaged and not kind.estimates_camera]
+    if other := [name for name in kinds if name not in fit and (heads or not fit)]:
+        raise ConfigError(f"--heads: {other[0]} gives {kinds[other[0]].meaning}, which a web page does not show.")
+    return replace(card, outputs={name: card.outputs[name] for name in fit})
 
 
 def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:

@@ -130,7 +130,7 @@ class Relative(DepthAnythingV2):
     @classmethod
     def writer(cls, card: ModelCard) -> Family:
         output = next(iter(card.outputs.values()))
-        return cls() if output.kind != "metric" or output.range is None else Metric(max_depth=output.range[1])
+        return cls() if output.kind != "metric" or output.range is None else Metric.writer(card)
 
 
 @FAMILIES.register("depth-anything-v2-metric")
@@ -141,6 +141,12 @@ class Metric(DepthAnythingV2):
 
     def __init__(self, *, max_depth: Metres) -> None:
         self.head = {"type": "metric", "max_depth": max_depth, "min_depth": 0.0, "activation": "sigmoid"}
+
+    @classmethod
+    def writer(cls, card: ModelCard) -> Family:
+        if (limits := next(iter(card.outputs.values())).range) is None:
+            raise CheckpointError("it holds metres up to a maximum, and this model has none.")
+        return Metric(max_depth=limits[1])
 
     def licence_of(self, size: str) -> str:
         return "unknown"
@@ -155,6 +161,10 @@ class Released(Metric):
 
     def __init__(self) -> None:
         super().__init__(max_depth=self.max_depth)
+
+    @classmethod
+    def writer(cls, card: ModelCard) -> Family:
+        return cls()  # of its own maximum
 
 
 @FAMILIES.register("depth-anything-v2-hypersim")

@@ -50,6 +50,11 @@ def calibrated() -> tuple[DenseModel, ModelCard]:
     return model, replace(card, outputs={**card.outputs, "depth": depth})
 
 
+def test_a_focal_length_that_a_file_cannot_take_is_said(files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    densevit.load(files / "any.onnx", focal=500.0)
+    assert "any.onnx takes none (export --focal)" in caplog.text
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize(("name", "size", "flip"), [("any", (33, 61), False), ("any", SIZE, True), ("two", SIZE, True)])
 def test_the_maps_are_those_of_the_checkpoint(

@@ -19,7 +19,7 @@ from densevit.errors import ConfigError, DataError
 from densevit.inference.onnx import export, graph, verify
 from densevit.inference.onnx.export import check_output, export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.model_card import ModelCard
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.dense import DenseModel
 from densevit.preprocess_config import PreprocessConfig
 
@@ -182,6 +182,17 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, mo
     with pytest.raises(ConfigError, match=r"no_such_package is not installed: pip install 'densevit\[onnxruntime\]'"):
         check_output(tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_segments_bring_the_classes_of_their_queries() -> None:
+    kinds = {"depth": "metric", "depth/uncertainty": "uncertainty", "a": "panoptic", "a/classes": "query_classes"}
+    card = ModelCard(outputs={name: HeadSpec(kind=kind) for name, kind in kinds.items()}, multiple=14)
+    for heads, outputs in (
+        (("a",), ["a", "a/classes"]),
+        (("depth",), ["depth"]),
+        (("a/classes", "a"), ["a/classes", "a"]),
+    ):
+        assert list(export.check_options(card, OnnxExportOptions(size=SIZE, heads=heads))[0].outputs) == outputs
 
 
 def test_a_sliding_window_asks_for_a_number_of_pictures(tmp_path: Path) -> None:

@@ -3,18 +3,20 @@ test_page.py."""
 
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 from shell import Shell
-from web_sites import SIZE, save_model
+from toy_models import toy_network
+from web_sites import ENCODER, SIZE, save_model
 
 from densevit.api import load
 from densevit.cli.main import main
 from densevit.errors import ConfigError
-from densevit.inference.web.export import FILES, PACKAGE, at_size, copy_runtime, describe
+from densevit.inference.web.export import FILES, PACKAGE, at_size, copy_runtime, describe, export_web, shown
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.colors import table
 from densevit.preprocess_config import PreprocessConfig
@@ -89,6 +91,27 @@ def test_a_model_that_needs_the_focal_length_says_so_to_the_page() -> None:
     spec = ModelCard(outputs={"depth": HeadSpec(kind="metric", focal=500.0)}, multiple=14, fov=(55.0, 71.0))
     settings = describe(spec, SIZE, "", 1)
     assert settings["needsFocal"] and settings["fov"] == 63
+
+
+def test_segments_and_focal_lengths_are_left_out_of_the_page_and_refused_where_they_are_named() -> None:
+    kinds = {"depth": "metric", "f": "focal", "things": "panoptic", "things/classes": "query_classes"}
+    everything = ModelCard(outputs={name: HeadSpec(kind=kind) for name, kind in kinds.items()}, multiple=14)
+    assert list(shown(everything, ()).outputs) == list(shown(everything, ("depth",)).outputs) == ["depth"]
+    with pytest.raises(ConfigError, match="--heads: f gives the focal length, which a web page does not show"):
+        shown(everything, ("depth", "f"))
+    segments = replace(everything, outputs={"things": everything.outputs["things"]})
+    with pytest.raises(ConfigError, match="--heads: things gives panoptic segments, which a web page does not show"):
+        shown(segments, ())
+
+
+def test_a_page_names_the_maps_that_its_model_gives(tmp_path: Path, package: Path) -> None:
+    heads = {"f": {"type": "focal"}, "depth": {"type": "metric"}}
+    pool = {"f": {"type": "pool", "pool": "average"}}
+    network = toy_network(heads, std=None, encoder=ENCODER, decoders=pool, camera="canonical", canonical_focal=60.0)
+    export_web(*network, tmp_path / "site", size=SIZE, runtime=package)
+    session = onnxruntime.InferenceSession(tmp_path / "site/model.onnx", providers=["CPUExecutionProvider"])
+    named = json.loads((tmp_path / "site/model.json").read_text())["outputs"]
+    assert [output["name"] for output in named] == [output.name for output in session.get_outputs()] == ["depth"]
 
 
 def test_faults_are_reported_before_the_checkpoint_is_read(
