@@ -177,6 +177,14 @@ class ModelCard:
             raise ConfigError(f"{what}: head '{name}' gives {meaning}; classes of pixels come from '{head}'.")
         return head
 
+    def in_brief(self) -> tuple[str, str, str]:
+        """Return the training data without what follows in brackets, the first sentence of the limitations, and what is
+        left of both in sentences."""
+        data = re.sub(r" \([^()]*\)$", "", self.trained_on)
+        first, *others = re.split(r"(?<=[.]) ", self.limitations)
+        details = [f"Trained on {self.trained_on}."] if data != self.trained_on else []
+        return data, first, " ".join([*details, *others])
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -1,6 +1,5 @@
 """The checkpoints of a page: what each predicts for an image, its point cloud, and its attention. h x w pixels."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +75,9 @@ class AppModel:
         heads = ", ".join(spec.output_kind.meaning for spec in self.heads.values())
         parameters = sum(p.numel() for p in self.predictor.model.parameters())
         size = f", {parameters / 1e6:.1f} million parameters" if parameters else ""
-        first, *others = re.split(r"(?<=[.]) ", card.limitations)
-        data, _, detail = (card.trained_on or "unknown data").partition(" (")
-        line = f"{self.name}: trained on {data}. {first}".rstrip()
-        whole = f"; trained on {card.trained_on}" if detail else ""
-        return line, " ".join([f"Predicts {heads}{size}; {card.source}{whole}; licence: {card.licence}.", *others])
+        data, limitation, details = card.in_brief()
+        line = f"{self.name}: trained on {data or 'unknown data'}. {limitation}".rstrip()
+        return line, f"Predicts {heads}{size}; {card.source}; licence: {card.licence}. {details}".rstrip()
 
     def head(self, wanted: str, kinds: Sequence[str] = ()) -> str | None:
         """Return the wanted head, else `depth`, else the first; of these kinds, if any are given."""

@@ -303,8 +303,8 @@ def test_a_line_says_what_a_model_cannot_do_and_unfolds_the_rest(model: AppModel
     line, rest = AppModel("rooms", model.predictor.with_options(card=card)).about()
     assert line == "rooms: trained on rooms. Small: rooms only."
     assert rest == (
-        "Predicts metric depth, classes of pixels, surface normals, 0.1 million parameters; runs/a; trained on "
-        "rooms (v2.0); licence: MIT. For streets, take another."
+        "Predicts metric depth, classes of pixels, surface normals, 0.1 million parameters; runs/a; licence: MIT. "
+        "Trained on rooms (v2.0). For streets, take another."
     )
     line, rest = model.about()
     assert line == "mine: trained on unknown data." and rest.endswith("; licence: unknown.")

@@ -142,13 +142,15 @@ def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:
 
 def describe(card: ModelCard, size: Size, title: str, model_bytes: int) -> dict[str, Any]:
     """Return what the page must know of the model."""
+    data, limitation, details = card.in_brief()
     return {
         "title": title or card.source,
         "densevit": __version__,
         "source": card.source,
         "licence": card.licence,
-        "trainedOn": card.trained_on,
-        "limitations": card.limitations,
+        "data": data,
+        "limitation": limitation,
+        "details": details,
         "size": size,
         "modelBytes": model_bytes,
         "needsFocal": card.needs_camera,

@@ -143,7 +143,8 @@ class EoMT(Decoder):
         if self.keep < masks.shape[1]:
             scores = classes.float().softmax(-1)[..., :-1].amax(-1)
             indices = scores.topk(self.keep, 1).indices.sort(1).values
-            masks = masks.take_along_dim(indices[..., None, None], 1)
+            # Not `take_along_dim`, whose broadcasting would fix the sizes in a graph for images of any size.
+            masks = masks.gather(1, indices[..., None, None].expand(-1, -1, *masks.shape[2:]))
             classes = classes.take_along_dim(indices[..., None], 1)
         return DecoderOutput(masks, {"classes": classes.flatten(1)[..., None, None]})
 

@@ -87,6 +87,19 @@ def test_every_way_to_resize(tmp_path: Path, mode: Any, options: dict[str, Any],
     check_sizes(tmp_path / "a.onnx", model, card)
 
 
+@pytest.mark.slow
+def test_the_surest_queries_of_every_size(tmp_path: Path) -> None:
+    decoder = {"type": "eomt", "classes": 3, "queries": 6, "blocks": 1, "segments": True, "keep": 3}
+    heads = {"parts": {"type": "panoptic", "classes": 3, "things": (0,)}}
+    model, card = toy_network(heads, decoder, encoder={"out_indices": 1})
+    export_onnx(model, card, tmp_path / "a.onnx", OnnxExportOptions(size=None, any_size=True))
+    session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
+    masks, classes = session.run(None, {"image": pictures((57, 83), 1)})
+    expected = fp32((model, card)).predict_arrays(pictures((57, 83), 1))
+    np.testing.assert_allclose(masks, expected["parts"], atol=1e-4)
+    np.testing.assert_allclose(classes, expected["parts/classes"][..., 0, 0], atol=1e-4)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_graph_rounds_sizes_as_the_predictor_does(mode: Any) -> None:
     config, draw = PreprocessConfig(mode=mode, size=(518, 518)), np.random.default_rng(0)

@@ -13,19 +13,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
+from PIL.TiffImagePlugin import IFDRational
 from web_sites import CHROMIUM, SIZE, runtime_package, save_model
 
 from densevit.api import load
 from densevit.cli.main import main
+from densevit.data.io.exif import exif_focal
 from densevit.inference.predictor import Predictor
 from densevit.inference.web.export import at_size
 from densevit.ops.colors import colorize, overlay, usual_palette
-from densevit.ops.geometry import backproject, pinhole_from_fov
+from densevit.ops.geometry import backproject, field_of_view, pinhole, pinhole_from_fov
 
 playwright = pytest.importorskip("playwright.sync_api")
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}")]
+
+EXIF = ExifTags.Base
+PITCH = {
+    EXIF.FocalLength: IFDRational(42, 10), EXIF.FocalPlaneXResolution: IFDRational(600),
+    EXIF.FocalPlaneResolutionUnit: 3, EXIF.ExifImageWidth: 2 * SIZE[1], EXIF.ExifImageHeight: 2 * SIZE[0],
+}  # fmt: skip
 
 POINT = np.dtype([(axis, "<f4") for axis in "xyz"] + [(color, "u1") for color in ("red", "green", "blue")])
 
@@ -42,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ["export", str(folder / "model"), str(folder / "site"), "--image-size", "64,80"]
     assert main([*command, "--title", "Rooms", "--web-runtime", str(runtime_package(folder))]) == 0
     settings = folder / "site/model.json"
-    settings.write_text(settings.read_text().replace('"limitations": ""', '"limitations": "Rooms only."'))
+    settings.write_text(settings.read_text().replace('"limitation": ""', '"limitation": "Rooms only."'))
     return folder
 
 
@@ -146,6 +154,30 @@ def test_the_point_cloud_is_that_of_python_and_turns(page: Any, tmp_path: Path) 
     page.focus("#cloud")
     page.keyboard.press("ArrowLeft")
     assert page.locator("#cloud").screenshot() != before
+
+
+@pytest.mark.parametrize("tags", [{EXIF.FocalLengthIn35mmFilm: 26}, PITCH])
+def test_the_focal_length_of_a_photo_is_that_of_its_exif(page: Any, tmp_path: Path, tags: dict[int, Any]) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # a quarter turn, as of a phone held upright
+    exif.get_ifd(ExifTags.IFD.Exif).update(tags)
+    Image.new("RGB", SIZE[::-1], "green").save(tmp_path / "photo.jpg", exif=exif)
+    focal = exif_focal(tmp_path / "photo.jpg")
+    assert focal is not None and focal > 0
+    choose(page, tmp_path / "photo.jpg")
+    depth = np.load(saved(page, "#save-values"))[0]
+    (h, w), points = (
+        depth.shape,
+        np.frombuffer(saved(page, "#save-cloud").read_bytes().split(b"end_header\n")[1], POINT),
+    )
+    assert (h, w) == SIZE[::-1]
+    xyz = backproject(depth, pinhole(focal, focal, (w - 1) / 2, (h - 1) / 2)).reshape(-1, 3)
+    assert np.abs(np.stack([points[axis] for axis in "xyz"], 1) - xyz).max() < 1e-5
+    assert page.input_value("#fov") == f"{field_of_view(w, focal):.1f}"
+    assert "(EXIF)" in page.inner_text("#cloud-note")
+    photo(tmp_path / "plain.png")
+    choose(page, tmp_path / "plain.png")
+    assert page.input_value("#fov") == "60"
 
 
 def test_values_of_an_image_of_another_shape_have_its_size(page: Any, predictor: Predictor, tmp_path: Path) -> None:

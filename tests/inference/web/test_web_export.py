@@ -55,7 +55,7 @@ def test_the_site_holds_page_model_and_runtime_and_names_no_other_host(folder: P
 def test_the_settings_say_what_the_page_must_know(folder: Path) -> None:
     settings = json.loads((folder / "site/model.json").read_text())
     assert settings["size"] == list(SIZE) and settings["title"] == "model" and not settings["needsFocal"]
-    assert settings["limitations"] == settings["trainedOn"] == ""
+    assert settings["data"] == settings["limitation"] == settings["details"] == ""
     assert settings["modelBytes"] == (folder / "site/model.onnx").stat().st_size
     depth, classes = settings["outputs"]
     assert (depth["name"], depth["kind"], depth["unit"]) == ("depth", "metric", "m")

@@ -2,9 +2,10 @@
 
 import { backproject, CloudView, ply } from "./cloud.js";
 import { colorize, colorizeNormals, overlay, show, spread } from "./colors.js";
+import { exifFocal } from "./exif.js";
 import { Model } from "./model.js";
 import { npy, save } from "./files.js";
-import { decode, draw, focalLength, PictureError } from "./picture.js";
+import { decode, draw, fieldAcross, focalLength, PictureError } from "./picture.js";
 
 const $ = (id) => document.getElementById(id);
 const DEPTH = ["metric", "affine", "disparity"], VALUES = [...DEPTH, "uncertainty"];
@@ -13,7 +14,8 @@ const WIDE = 2.5; // width over height of an image whose map stands below it, no
 
 let settings, model, cloud;
 let shown; // the result on view: {name, of, size, rgba, maps}
-let next = null; // the image to predict for: {name, fit: () => {of, size, rgba}}
+let next = null; // the image to predict for: {name, exif, fit: () => {of, size, rgba}}
+let exif = null, typed = null; // fields of view in degrees: by the EXIF of the image on view, and the visitor's
 let busy = false, stream = null;
 let place = null; // shares of width and height, whose value is told
 
@@ -46,14 +48,12 @@ function describe() {
   document.title = $("title").textContent = settings.title;
   const heads = settings.outputs.map(({ name, meaning, unit }) => `${name} (${meaning}${unit && ` in ${unit}`})`).join(", ");
   const [height, width] = settings.size;
-  const { trainedOn, limitations } = settings, end = limitations.indexOf(". ") + 1 || limitations.length;
-  const [data, detail] = trainedOn.split(" (");
+  const { data, limitation, details } = settings;
   const join = (...sentences) => sentences.filter(Boolean).join(" ");
-  $("limitations").textContent = join(data && `Trained on ${data}.`, limitations.slice(0, end), "Images stay on this device.");
+  $("limitations").textContent = join(data && `Trained on ${data}.`, limitation, "Images stay on this device.");
   $("about").textContent = join(
     `Predicts ${heads}; sees images at ${width} x ${height} pixels and gives maps at theirs, in this browser.`,
-    `The model and what runs it are ${(settings.download / 1e6).toFixed(0)} MB.`, detail && `Trained on ${trainedOn}.`,
-    limitations.slice(end).trim());
+    `The model and what runs it are ${(settings.download / 1e6).toFixed(0)} MB.`, details);
   $("footer").textContent = `densevit ${settings.densevit}; weights: ${settings.source}, licence ${settings.licence}; `
     + "computed by ONNX Runtime Web (MIT licence).";
   for (const { name } of settings.outputs) $("head").append(new Option(name));
@@ -74,7 +74,8 @@ async function take(file) {
   try {
     if (!file) throw new PictureError("There is no file in what was dropped. Drop an image file, or choose one.");
     const image = await decode(file);
-    next = { name: file.name || "image", fit: () => fitted(image) };
+    const { width, height } = image, focal = await exifFocal(file, width, height);
+    next = { name: file.name || "image", exif: focal && possible(fieldAcross(width, focal), 0.5), fit: () => fitted(image) };
     if (document.body.dataset.ready) await predict();
   } catch (error) {
     if (!(error instanceof PictureError)) console.error(error);
@@ -96,7 +97,9 @@ async function predict() {
   try {
     while (next) {
       const { name, fit } = next;
+      exif = next.exif ?? null;
       next = null;
+      $("fov").value = exif?.toFixed(1) ?? typed ?? settings.fov;
       if (!stream) say(`Predicting ${name} ...`);
       const { of, size, rgba } = fit();
       const { maps, ms } = await model.run(rgba, size, focal(size));
@@ -113,8 +116,11 @@ async function predict() {
 }
 
 function fieldOfView() {
-  const fov = Number($("fov").value);
-  return fov >= 5 && fov <= 170 ? fov : settings.fov;
+  return exif ?? possible(Number(typed)) ?? settings.fov;
+}
+
+function possible(fov, least = 5) {
+  return fov >= least && fov <= 170 ? fov : null;
 }
 
 function focal(size) {
@@ -213,7 +219,7 @@ function renderCloud() {
     cloud ??= new CloudView($("cloud"));
     cloud.set(points(head), focal(shown.size), shown.size);
     const scale = head.kind === "metric" ? "" : " The model's values are known only up to scale and shift: shapes are distorted.";
-    $("cloud-note").textContent = `For a camera with a horizontal field of view of ${fieldOfView()}°. Drag or arrow keys turn it; scroll, pinch, + and - zoom.${scale}`;
+    $("cloud-note").textContent = `For a camera with a horizontal field of view of ${+fieldOfView().toFixed(1)}°${exif ? " (EXIF)" : ""}. Drag or arrow keys turn it; scroll, pinch, + and - zoom.${scale}`;
   } catch (error) {
     $("cloud").hidden = true;
     $("cloud-note").textContent = `The point cloud cannot be shown: ${error.message}.`;
@@ -296,6 +302,7 @@ $("file").onchange = (event) => {
 $("webcam").onclick = toggleCamera;
 $("head").onchange = $("cmap").onchange = $("opacity").oninput = () => shown && render();
 $("fov").onchange = () => {
+  [exif, typed] = [null, $("fov").value];
   if (!shown) return;
   if (!settings.needsFocal) return renderCloud();
   const { name, ...image } = shown;

@@ -59,3 +59,8 @@ export function draw(source, canvas) {
 export function focalLength(width, fov) {
   return width / 2 / Math.tan(fov * Math.PI / 360);
 }
+
+/** The inverse of `focalLength`. */
+export function fieldAcross(width, focal) {
+  return 360 / Math.PI * Math.atan(width / 2 / focal);
+}
