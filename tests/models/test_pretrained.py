@@ -1,9 +1,11 @@
 """Published weights: from the cache without a network, and a quick word where there is neither."""
 
+import os
 import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
@@ -31,12 +33,36 @@ def test_a_user_who_ruled_the_network_out_is_reminded(hub_cache: Path, monkeypat
         TimmEncoder(name="test_vit", pretrained=True)
 
 
-def test_weights_in_the_cache_need_no_network(hub_cache: Path) -> None:
-    source = timm.create_model("test_vit")
-    snapshot = hub_cache / "models--timm--test_vit.r160_in1k" / "snapshots" / "abc"
+def snapshot_of(cache: Path) -> Path:
+    snapshot = cache / "models--timm--test_vit.r160_in1k" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot.parents[1] / "refs").mkdir()
     (snapshot.parents[1] / "refs" / "main").write_text("abc")
+    return snapshot
+
+
+class Code:
+    """A pickle of it makes a folder where it is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.folder,)
+
+
+def test_pickled_weights_in_the_cache_run_no_code(hub_cache: Path, tmp_path: Path) -> None:
+    torch.save({"state_dict": {}, "more": Code(tmp_path / "made")}, snapshot_of(hub_cache) / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"encoder\.pretrained: the weights of 'test_vit': .*"):
+        TimmEncoder(name="test_vit", pretrained=True)
+    with pytest.raises(ConfigError, match=r"encoder\.arguments: checkpoint_path loads weights; use encoder\.weights"):
+        TimmEncoder(name="test_vit", arguments={"checkpoint_path": "a.pth"})
+    assert not (tmp_path / "made").exists()
+
+
+def test_weights_in_the_cache_need_no_network(hub_cache: Path) -> None:
+    source = timm.create_model("test_vit")
+    snapshot = snapshot_of(hub_cache)
     save_file(source.state_dict(), snapshot / "model.safetensors")
     encoder = TimmEncoder(name="test_vit", pretrained=True)
     assert encoder.licence == "apache-2.0"

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import timm
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError
 from timm.models import SwinTransformer, SwinTransformerV2
 from torch import Tensor, nn
 
-from densevit.errors import CheckpointError, ConfigError
+from densevit.errors import CheckpointError, ConfigError, first_line
 from densevit.utils.network import hub, is_reachable
 
 PretrainedCfg = Any  # timm's; None for a model without one
@@ -26,7 +27,10 @@ PretrainedCfg = Any  # timm's; None for a model without one
 def create_model_kwargs(
     arguments: Mapping[str, Any] | None, drop_path: float, image_size: int | tuple[int, int] | None
 ) -> dict[str, Any]:
-    """Return the arguments of `timm.create_model` for a model without classifier."""
+    """Return the arguments of `timm.create_model` for a model without classifier. Raises ConfigError for those by which
+    timm itself loads weights."""
+    if loading := {"checkpoint_path", "pretrained"} & (arguments or {}).keys():
+        raise ConfigError(f"encoder.arguments: {loading.pop()} loads weights; use encoder.weights or .pretrained.")
     size = {} if image_size is None else {"img_size": image_size}
     return {**(arguments or {}), "num_classes": 0, "drop_path_rate": drop_path, **size}
 
@@ -61,9 +65,14 @@ def create_on_meta(name: str, kwargs: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def create_model(name: str, cfg: PretrainedCfg, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:
-    """Raise CheckpointError: weights that are neither in a cache nor reachable."""
+    """Raise CheckpointError: weights that are neither in a cache nor reachable, or damaged."""
     overlay = pretrained_cfg_overlay(name, cfg) if with_weights else {}
-    return timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **kwargs)
+    try:
+        return timm.create_model(name, pretrained=with_weights, pretrained_cfg_overlay=overlay, **kwargs)
+    except (OSError, RuntimeError, SafetensorError) as error:  # pickled code is refused by timm
+        if not with_weights:
+            raise
+        raise CheckpointError(f"encoder.pretrained: the weights of '{name}': {first_line(error)}") from error
 
 
 def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
