@@ -1,5 +1,6 @@
 """What stands behind `export`: a model as an ONNX file, a compiled package, or a web page."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -22,6 +23,8 @@ from densevit.inference.web.export import ExportedSite
 from densevit.model_card import ModelCard
 from densevit.ops.crops import kb_box
 from densevit.structures import Size
+
+log = logging.getLogger(__name__)
 
 Format = Literal["onnx", "pt2", "web"]
 ExportedFile = ExportedModel | ExportedSite | quantize.QuantizedModel
@@ -52,6 +55,9 @@ def export(
 
     def opened() -> tuple[nn.Module, ModelCard]:
         if isinstance(model, Predictor):
+            usual = {"flip": False, "scales": (1.0,), "window": None, "tiling": None}
+            if given := [name for name, value in usual.items() if getattr(model, name) != value]:
+                log.warning("export: %s of the Predictor: no part of what is written.", ", ".join(given))
             return model.model, model.card
         return restore(model, family, **(family_options or {}))
 

@@ -61,6 +61,8 @@ def build_model(spec: ModelSpec) -> DenseModel:
     if spec.camera == "canonical":
         set_canonical_focal(heads, spec.canonical_focal)
     stretch = spec.resize.padding == "stretch"
+    if spec.conditioning and all(one.encoder_blocks for one in (decoder, *decoders.values())):
+        raise ConfigError("model.conditioning: it changes the encoder's feature maps, which no decoder here reads.")
     conditioned = ConditionedParts(encoder.features, decoder, {k: v for k, v in heads.items() if k not in decoders})
     conditioning: dict[str, Conditioning] = {
         name: build_component("conditioning", item, f"model.conditioning.{name}", conditioned)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from toy_models import toy_network
 
 from densevit.errors import ConfigError
 from densevit.losses.set_criterion import SetCriterion
@@ -268,6 +269,12 @@ REFUSED: list[tuple[ComponentConfig, ComponentConfig, str]] = [
     ({}, {"anneal": ((0.1, 0.2), (0.4, 0.3))}, "ends before"),
     ({}, {"classes": None}, "classes"),
 ]
+
+
+def test_maps_that_no_decoder_reads_are_not_conditioned() -> None:
+    heads, decoder = {"labels": {"type": "mask_logits", "classes": 3}}, {"type": "eomt", "classes": 3, "blocks": 1}
+    with pytest.raises(ConfigError, match=r"model\.conditioning: it changes the encoder's feature maps"):
+        toy_network(heads, decoder, conditioning={"rays": {}})
 
 
 def test_what_cannot_be_is_said_before_training() -> None:

@@ -93,6 +93,13 @@ class Pipeline(nn.Module):
         return y
 
 
+def on_cpu(model: nn.Module) -> nn.Module:
+    """Return the model in fp32 on the CPU, as a copy where it is not: a predictor may hold it."""
+    tensors = (*model.parameters(), *model.buffers())
+    there = all(x.device.type == "cpu" and (x.dtype == torch.float32 or not x.is_floating_point()) for x in tensors)
+    return (model if there else deepcopy(model).cpu().float()).eval()
+
+
 def as_half(model: nn.Module) -> nn.Module:
     """Return a copy that computes in fp16, for images in fp32."""
     half = deepcopy(model).half()
@@ -126,7 +133,7 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
     assert size is not None
     examples = example_inputs(card, options, options.batch or 2, size)
     more = [*list(examples)[1:], *(() if sizes is None else sizes.names)]
-    model = model.cpu().float().eval()
+    model = on_cpu(model)
     network = model if options.precision == "fp32" else as_half(model)
     pipeline = NamedOutputs(Pipeline(network, card, options), list(card.outputs), more)
     about = metadata(card, options)

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from toy_models import fp32, toy_network
 
+import densevit
 from densevit.errors import ConfigError, DataError
 from densevit.inference.onnx import export, graph, verify
 from densevit.inference.onnx.export import check_output, export_onnx
@@ -182,6 +183,17 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, mo
     with pytest.raises(ConfigError, match=r"no_such_package is not installed: pip install 'densevit\[onnxruntime\]'"):
         check_output(tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_predictor_that_is_exported_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model, card = network(PreprocessConfig())
+    assert export.on_cpu(model) is model
+    copied = export.on_cpu(model.bfloat16())
+    assert {x.dtype for x in copied.parameters()} == {torch.float32}
+    assert {x.dtype for x in model.parameters()} == {torch.bfloat16}
+    with pytest.raises(ConfigError, match="no head 'none'"):
+        densevit.export(fp32((model, card), flip=True), tmp_path / "a.onnx", image_size=SIZE, heads=["none"])
+    assert "export: flip of the Predictor: no part of what is written." in caplog.text
 
 
 def test_segments_bring_the_classes_of_their_queries() -> None:
