@@ -50,6 +50,7 @@ class Sample:
     depth_kind: DepthKind = "metric"  # of `depth`, which is in metres only where it is metric
     source: str = ""  # the data set of a mixture that it comes from
     pasted: Bool[np.ndarray, "h w"] | None = None  # True where another image was pasted in (CutMix)
+    pasted_intrinsics: Float64[np.ndarray, "3 3"] | None = None  # of the image that was pasted in
     weak: UInt8[np.ndarray, "h w 3"] | None = None  # the image before strong transforms and CutMix, for a teacher
     weak_pasted: UInt8[np.ndarray, "h w 3"] | None = None  # likewise, of the image that was pasted in
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # that models take beside the image, by name
@@ -86,6 +87,7 @@ class Batch:
     intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown
     pose: Float[Tensor, "b 4 4"] | None = None  # camera to a world that the batch shares, metres; NaN where unknown
     pasted: Bool[Tensor, "b h w"] | None = None  # True where another image was pasted in (CutMix)
+    pasted_intrinsics: Float[Tensor, "b 3 3"] | None = None  # NaN where unknown, or nothing was pasted in
     depth_kinds: tuple[DepthKind, ...] = ()  # of each image; empty: all are metric
     sources: tuple[str, ...] = ()  # of a mixture, the data set of each image; empty: there is no mixture
     weak: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None  # as in `Sample`; 0 where there is none

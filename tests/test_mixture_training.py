@@ -56,6 +56,12 @@ def test_one_named_score_picks_the_best_checkpoint(folder: Path, shell: Shell) -
     assert "best: no score 'seg/labels/mio'. Did you mean 'seg/labels/miou'" in told
 
 
+def test_without_a_name_it_is_of_a_source_that_has_what_is_scored(folder: Path) -> None:
+    words = ["data.val.sources.0.truth=labels", "data.val.sources.1.truth=metric"]
+    assert opened(folder / "mix.yaml")[0].checkpointer.folder.score == "rooms/depth/abs_rel"
+    assert opened(folder / "mix.yaml", *words)[0].checkpointer.folder.score == "seg/depth/abs_rel"
+
+
 SOURCES = "data.train.sources"
 
 

@@ -6,6 +6,7 @@ from densevit.builder.plan import Plan
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import MixtureSource
 from densevit.data.labels.class_table import refuse_reordered
+from densevit.data.sanity_checks import found_truths
 from densevit.engine.checkpointer import BestScore
 from densevit.errors import ConfigError
 from densevit.evaluation import classification as class_metrics
@@ -83,25 +84,33 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
 def best_score(plan: Plan, tasks: Mapping[str, Task]) -> BestScore:
     """Return the score that picks the best checkpoint, by its name in `val.csv`.
 
-    Without `best` it is that of the first task, on the first source that it is scored on. Raises ConfigError if `best`
-    is no such score.
+    Without `best` it is that of the first task, on the first source with ground truth that it is scored by. Raises
+    ConfigError if `best` is no such score.
     """
-    names = {**dict(_scores(plan, tasks)), **getattr(plan.objective.component, "scores", {})}
+    scored = list(_scored(plan, tasks))
+    names = {
+        prefix + score: direction
+        for prefix, task, _ in scored
+        for score, direction in (tasks[task].best, *tasks[task].directions.items())
+    } | getattr(plan.objective.component, "scores", {})
     if plan.run.best is None:
-        return next(iter(names.items()))
+        fitting = (
+            prefix + tasks[task].best[0]
+            for prefix, task, source in scored
+            if source is None or tasks[task].scored_kinds() & found_truths(source)
+        )
+        first = next(fitting, next(iter(names), ""))
+        return first, names.get(first, "min")
     if plan.run.best not in names:
         raise ConfigError(plan.locate(f"best: no score '{plan.run.best}'.{did_you_mean(plan.run.best, names)}"))
     return plan.run.best, names[plan.run.best]
 
 
-def _scores(plan: Plan, tasks: Mapping[str, Task]) -> Iterator[BestScore]:
+def _scored(plan: Plan, tasks: Mapping[str, Task]) -> Iterator[tuple[str, str, MixtureSource | None]]:
+    """Yield what the names of scores begin with, for each task and each source that it is scored on."""
     sources: Sequence[MixtureSource | None] = plan.val.sources if plan.val is not None else ()
-    for name, task in tasks.items():
-        score, direction = task.best
+    for name in tasks:
         for source in sources or [None]:
-            if source is not None and plan.tasks[name].sources and source.name not in plan.tasks[name].sources:
-                continue
-            prefix = (f"{source.name}/" if source else "") + (f"{name}/" if len(tasks) > 1 else "")
-            yield prefix + score, direction
-            for other, way in task.directions.items():
-                yield prefix + other, way
+            if source is None or not plan.tasks[name].sources or source.name in plan.tasks[name].sources:
+                prefix = (f"{source.name}/" if source else "") + (f"{name}/" if len(tasks) > 1 else "")
+                yield prefix, name, source

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,9 +121,10 @@ def _settle_length(document: YamlDocument) -> None:
 def _settle_batch_size(document: YamlDocument) -> None:
     """`auto` stands for a number that is measured later (`Draft.auto_batch_size`); until then for about eight."""
     if document.tree.get("batch_size") == "auto":
-        micro = document.tree.get("grad_accum_steps")
-        micro = micro if type(micro) is int and micro > 0 else 1
-        document.tree["batch_size"] = micro * max(1, 8 // micro)
+        data = document.tree.get("data")
+        counts = document.tree.get("grad_accum_steps"), data.get("clip") if isinstance(data, dict) else None
+        least = math.prod(count for count in counts if type(count) is int and count > 0)
+        document.tree["batch_size"] = least * max(1, 8 // least)
 
 
 def _share_data_options(document: YamlDocument) -> None:

@@ -219,6 +219,7 @@ FIELDS: dict[str, Field] = {
     "pose": Pose(np.nan, torch.float32, (4, 4)),
     "points": Points(np.float32, mixed=True),
     "pasted": Pixels(np.bool_),
+    "pasted_intrinsics": Intrinsics(np.nan, torch.float32, (3, 3)),
     "weak": Colors(np.uint8),
     "weak_pasted": Colors(np.uint8),
 }

@@ -48,7 +48,9 @@ def validate(
     rows: dict[str, dict[int, Any]] = {name: {} for name in tasks}
     sources: dict[int, str] = {}
     shown: set[str] = set()
-    world.broadcast(state.running_statistics)  # each process has its own
+    averages = state.ema.average if state.ema else {}
+    buffers = [averages[name] for name, _ in model.named_buffers() if name in averages]
+    world.broadcast([*state.running_statistics, *buffers])  # each process has its own
     model.eval()
     bar = tqdm(total=len(val), desc="validate", unit="image", leave=False, disable=not log.shows_bar, delay=1)
     try:

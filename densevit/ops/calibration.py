@@ -1,6 +1,7 @@
 """Calibrations of metric depth: a correction that was measured on images and is part of a model card."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from densevit.depth_corrections import Calibration, Interval
+from densevit.model_card import HeadSpec, uncertainty_of
 from densevit.ops.align import robust_line
 
 FORMS = ("identity", "scale", "affine", "log_affine")
@@ -23,6 +25,24 @@ def calibrate(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Float
     if calibration.form == "log_affine":
         return (a * depth.clamp(min=LEAST).log() + b).exp()
     return torch.clamp(a * depth + b, min=LEAST)
+
+
+def calibrate_outputs(outputs: Mapping[str, Tensor], heads: Mapping[str, HeadSpec]) -> dict[str, Tensor]:
+    """Return the outputs of heads, corrected by their calibrations; uncertainty is that of the corrected depth."""
+    corrected = dict(outputs)
+    for name, spec in heads.items():
+        if spec.calibration is not None:
+            corrected[name] = calibrate(outputs[name], spec.calibration)
+            if (uncertainty := uncertainty_of(name)) in outputs:
+                corrected[uncertainty] = outputs[uncertainty] * error_scale(outputs[name], spec.calibration)
+    return corrected
+
+
+def error_scale(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Float[Tensor, "*shape"] | float:
+    """Return what a small error of the logarithm of depth is multiplied by when `calibrate` corrects this depth."""
+    if calibration.form == "log_affine":
+        return abs(calibration.a)
+    return calibration.a * depth / calibrate(depth, calibration) if calibration.b else 1.0
 
 
 def uncalibrate(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Float[Tensor, "*shape"]:

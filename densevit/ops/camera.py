@@ -5,7 +5,7 @@ The centre of the first pixel is (0, 0), as in `geometry.py`; sizes are (h, w). 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -115,6 +115,15 @@ register_input(CameraInput("camera"))
 def canonical_scale(camera: Camera, canonical: float) -> Float[Tensor, "b 1 1 1"]:
     """Return what turns depth for a canonical focal length into metres of these images (Metric3D, Yin et al. 2023)."""
     return (camera.focal / canonical)[:, None, None, None]
+
+
+def canonical_scale_of(batch: Batch, canonical: float) -> Float[Tensor, "b 1 _ _"]:
+    """Return the same for a batch: where CutMix pasted another image in, by the camera of that."""
+    scale = canonical_scale(Camera.of(batch), canonical)
+    if batch.pasted is None:
+        return scale
+    pasted = canonical_scale(Camera.of(replace(batch, intrinsics=batch.pasted_intrinsics)), canonical)
+    return torch.where(batch.pasted[:, None], pasted, scale)
 
 
 def in_head_unit(points: Float[Tensor, "b 1 h w"], camera: Camera, canonical: float | None) -> Float[Tensor, "b 1 h w"]:

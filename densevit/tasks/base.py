@@ -62,6 +62,10 @@ class Task(nn.Module, ABC):
         """Return the kinds of ground truth that the losses learn from, as `truth` of a mixture's sources names them."""
         return frozenset({"labels"})
 
+    def scored_kinds(self) -> frozenset[str]:
+        """Return the kinds of ground truth that the prediction is scored by."""
+        return self.ground_truth_kinds([])
+
     def weighted_losses(self, step: int, *inputs: Any) -> dict[str, Tensor]:
         """Return each loss of the inputs times its weight; losses of one name are summed."""
         terms: dict[str, Tensor] = {}

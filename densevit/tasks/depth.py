@@ -14,7 +14,7 @@ from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
 from densevit.losses.reduction import best_pixels, log_ratio
 from densevit.losses.ssi import Space, aligned_error, laplace
 from densevit.ops.align import as_ground_truth
-from densevit.ops.camera import Camera, canonical_scale
+from densevit.ops.camera import canonical_scale_of
 from densevit.ops.colors import colorize
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.reporting.figures import ColorBar, panel
@@ -103,7 +103,7 @@ class DepthTask(Task):
         kind: DepthKind = self.output.kind  # type: ignore[assignment]
         pseudo_depth, valid = as_ground_truth(prediction, kind)
         if self.output.focal is not None:
-            pseudo_depth = pseudo_depth * canonical_scale(Camera.of(batch), self.output.focal)[indices]
+            pseudo_depth = pseudo_depth * canonical_scale_of(batch, self.output.focal)[indices]
             valid = valid & pseudo_depth.isfinite()
         size = batch.image[:, :1]
         depth = torch.zeros_like(size) if batch.depth is None else batch.depth.clone()
@@ -132,6 +132,9 @@ class DepthTask(Task):
     def ground_truth_kinds(cls, losses: Sequence[DepthLoss]) -> frozenset[str]:
         return frozenset().union(*(loss.depth_kinds for loss in losses))
 
+    def scored_kinds(self) -> frozenset[str]:
+        return frozenset({"metric"} if self.output.kind == "metric" else {"metric", "relative"})
+
     def ground_truth(
         self, batch: Batch, focal: float | None = None
     ) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
@@ -143,7 +146,7 @@ class DepthTask(Task):
             return empty, empty.bool()
         depth, valid, limits = batch.depth, batch.valid, self.output.metres
         if focal is not None:
-            scale = canonical_scale(Camera.of(batch), focal)
+            scale = canonical_scale_of(batch, focal)
             has_camera = scale.isfinite()
             depth, valid, limits = depth / scale.where(has_camera, 1), valid & has_camera, self.output.range
         if self.output.kind == "metric" and limits is not None:
@@ -156,8 +159,7 @@ class DepthTask(Task):
             return [{} for _ in batch.names]
         maps = (t[:, 0].cpu().numpy() for t in (prediction, batch.depth, batch.valid))
         sources, kinds = batch.sources or ("",) * len(batch), batch.depth_kinds or ("metric",) * len(batch)
-        scorable = ("metric",) if self.output.kind == "metric" else ("metric", "relative")
-        rows = []
+        scorable, rows = self.scored_kinds(), []
         for p, d, v, source, kind in zip(*maps, sources, kinds, strict=True):
             row = self.score_by_source.get(source, self.score)(p, d, v) if kind in scorable else {}
             rows.append(row | scale_row(p, d, v) if row and self.output.kind == "metric" else row)

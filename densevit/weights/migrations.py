@@ -71,7 +71,7 @@ def migrate_config(run: Tree) -> Tree:
         run["model"] = migrate_model(run["model"])
     if isinstance(run.get("data"), dict):
         data = _renamed(run["data"], DATA)
-        run["data"] = data | {key: _component(data[key], "data") for key in ("train", "val") if data.get(key)}
+        run["data"] = data | {key: _data_set(data[key]) for key in ("train", "val", "probe") if data.get(key)}
     if isinstance(run.get("schedule"), dict):
         run["schedule"] = _renamed(run["schedule"], SCHEDULE)
     for name, task in (run.get("tasks") or {}).items():
@@ -128,6 +128,14 @@ def _conditioned(model: Tree) -> Tree:
     model = {key: value for key, value in model.items() if key not in CONDITIONING}
     moved = {"conditioning": conditioning, "trainable": trainable}
     return model | {key: value for key, value in moved.items() if value}
+
+
+def _data_set(component: Tree) -> Tree:
+    """Return a data set's options in today's names, those of a mixture's sources included."""
+    component = _component(component, "data")
+    if sources := component.get("sources"):
+        component["sources"] = [{**source, "data": _data_set(source["data"])} for source in sources]
+    return component
 
 
 def _component(component: Tree, kind: str) -> Tree:

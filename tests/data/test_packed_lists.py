@@ -56,6 +56,14 @@ def test_a_packed_list_is_that_of_the_files_with_their_fields(tmp_path: Path) ->
     assert PackedSamples.of([*samples, SampleFiles("b", root, intrinsics=np.eye(3))]) is None
 
 
+def test_folders_that_hold_each_other_by_links_are_listed_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    for link, target in (("a/b", "b"), ("b/a", "a"), ("a/self", "a"), ("a/up", ".")):
+        (tmp_path / link).symlink_to(tmp_path / target)
+    assert sorted(packed.folders_below(tmp_path / "a")) == [f"{tmp_path}/a{x}" for x in ("", "/b", "/up", "/up/b")]
+
+
 def test_it_is_opened_again_without_listing_files_and_is_the_same(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"split": "val", "val_fraction": 0.4}
     monkeypatch.setattr(packed, "PACKED_FROM", 100)

@@ -51,3 +51,16 @@ def test_the_number_is_measured_once_and_stands_in_the_config(
     assert main(["train", str(config), *words, "steps=8", "--resume"]) == 0
     assert sizes == [1, 2, 4] and Run(tmp_path / "run").config["batch_size"] == 2
     assert {file.name for file in tmp_path.iterdir()} == {"data", "run", "small.yaml"}
+
+
+def test_clips_are_measured_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, sizes = small_config(tmp_path), []
+
+    def spy(trainer, train):
+        sizes.append(trainer.run.batch_size)
+        return 1.0
+
+    monkeypatch.setattr(training, "images_per_second", spy)
+    words = ["batch_size=auto", "data.clip=3", "grad_accum_steps=2", "steps=1"]
+    assert main(["train", str(config), *words]) == 0
+    assert sizes == [6] and Run(tmp_path / "run").config["batch_size"] == 6

@@ -3,7 +3,7 @@
 import math
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -331,6 +331,18 @@ def test_validation_and_weights_to_use_are_those_of_the_average(tmp_path: Path) 
     assert ToyTask().dataset_scores(rows)["mse"] == pytest.approx(scores["mse"], abs=1e-7)
     assert card.scores["mse"] == pytest.approx(scores["mse"])
     assert not torch.equal(weights["head.weight"], trainer.model.state_dict()["head.weight"])
+
+
+def test_processes_validate_the_average_with_the_same_running_statistics(tmp_path: Path, monkeypatch) -> None:
+    def of_rank_0(world: DistributedContext, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            tensor.fill_(7)
+
+    monkeypatch.setattr(DistributedContext, "broadcast", of_rank_0)
+    trainer = some_trainer(some_run(tmp_path))
+    trainer.fit(train, VAL)
+    for state in (trainer.model.state_dict(), trainer.ema.state_dict()):
+        assert (state["encoder.norm.running_mean"] == 7).all() and (state["encoder.norm.running_var"] == 7).all()
 
 
 @pytest.mark.parametrize("where", ["image", "loss", "gradient"])

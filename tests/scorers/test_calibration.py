@@ -17,8 +17,10 @@ from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
 from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
+from densevit.inference.forward import forward
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.ops.calibration import calibrate, fit_calibration, laplace_interval
+from densevit.ops.calibration import calibrate, error_scale, fit_calibration, laplace_interval
+from densevit.preprocess_config import PreprocessConfig
 from densevit.scorers.calibration import Measured, calibrated_card, choose_calibration, stacked
 
 
@@ -131,6 +133,32 @@ def test_formulas_and_a_floor() -> None:
     depth = torch.tensor([1.0, 4.0])
     assert calibrate(depth, Calibration(form="affine", a=2, b=-3)).tolist() == pytest.approx([1e-3, 5])
     assert calibrate(depth, Calibration(form="log_affine", a=0.5, b=np.log(3))).tolist() == pytest.approx([3, 6])
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        Calibration(form="scale", a=2.0),
+        Calibration(form="affine", a=1.5, b=0.7),
+        Calibration(form="log_affine", a=1.4, b=0.3),
+    ],
+    ids=lambda c: c.form,
+)
+def test_the_error_of_log_depth_is_corrected_as_depth_is(calibration: Calibration) -> None:
+    depth, error = torch.tensor([0.5, 2.0, 9.0], dtype=torch.float64), 1e-6
+    moved = calibrate(depth * np.exp(error), calibration).log() - calibrate(depth, calibration).log()
+    expected = torch.as_tensor(error_scale(depth, calibration), dtype=torch.float64).expand(3)
+    torch.testing.assert_close(moved / error, expected, rtol=1e-4, atol=0)
+
+    def model(image: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"depth": image[:, :1] + 1, "depth/uncertainty": torch.full_like(image[:, :1], 0.25)}
+
+    spec = HeadSpec(kind="metric", unit="metre", calibration=calibration)
+    heads = {"depth": spec, "depth/uncertainty": HeadSpec(kind="uncertainty", unit="")}
+    image = torch.rand(1, 3, 4, 4)
+    y = forward(model, image, PreprocessConfig(mode="native"), 1, heads=heads)
+    scale = torch.as_tensor(error_scale(image[:, :1] + 1, calibration))
+    torch.testing.assert_close(y["depth/uncertainty"], (0.25 * scale).expand(1, 1, 4, 4))
 
 
 @pytest.fixture(scope="module")

@@ -24,3 +24,14 @@ def test_options_of_the_supervised_objective_stood_beside_it() -> None:
 def test_the_learned_weights_of_losses_belong_to_the_objective(name: str) -> None:
     state = migrate_state({"step": 1, name: {"log_variances": 2.0}})
     assert state == {"step": 1, "objective": {"loss_weighting.log_variances": 2.0}}
+
+
+def test_data_sets_have_todays_types_in_mixtures_and_probes_too() -> None:
+    source = {"name": "web", "data": {"type": "tar", "root": "x"}, "weight": 1}
+    old = {"train": {"type": "mix", "sources": [source]}, "val": {"type": "tar"}, "probe": {"type": "motorcycle"}}
+    new = {**source, "data": {"type": "webdataset", "root": "x"}}
+    assert migrate_config({"data": old})["data"] == {
+        "train": {"type": "mix", "sources": [new]},
+        "val": {"type": "webdataset"},
+        "probe": {"type": "middlebury_motorcycle"},
+    }

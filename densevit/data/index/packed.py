@@ -18,7 +18,7 @@ from typing import Any, overload
 import numpy as np
 
 from densevit.data.index.matching import Around, around_of, path_of
-from densevit.data.index.paths import PATHS, SampleFiles, file_version
+from densevit.data.index.paths import PATHS, SampleFiles, file_version, walk
 from densevit.data.recordings.distortion import CameraModel
 from densevit.errors import StorageError
 from densevit.utils import atomic_io
@@ -205,7 +205,7 @@ def has(samples: Sequence[SampleFiles], kind: str) -> np.ndarray:
 
 def folders_below(root: Path) -> Iterator[str]:
     """Return the root and all folders below it, links followed."""
-    return (path for path, _, _ in os.walk(root, followlinks=True))
+    return (path for path, _ in walk(root))
 
 
 def state_of(paths: Iterable[str | Path]) -> dict[str, str]:

@@ -108,6 +108,26 @@ def list_entry(root: Path, options: Sequence[object]) -> Path | None:
     return None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
 
 
+def walk(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folder and all below it, each with the names of its files, also behind links but for those to a folder
+    that holds them."""
+    above = {str(root): {_identity(root)}}
+    for top, folders, names in os.walk(root, followlinks=True):
+        holding = above.pop(top)
+        inner = {name: _identity(Path(top, name)) for name in folders}
+        folders[:] = [name for name, identity in inner.items() if identity not in holding]
+        above |= {str(Path(top, name)): holding | {inner[name]} for name in folders}
+        yield top, names
+
+
+def _identity(folder: Path) -> object:
+    try:
+        stat = folder.stat()
+    except OSError:  # gone meanwhile
+        return folder
+    return stat.st_dev, stat.st_ino
+
+
 class Listing:
     """Tells `path in listing` by listing each folder once: 50,000 single look-ups take minutes on a network disk.
 

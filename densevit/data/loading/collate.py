@@ -90,9 +90,8 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
         return np.where(inside[..., None] if one.ndim == 3 else inside, two, one)
 
     maps = {name: mixed(name) for name in {**first, **second} if FIELDS[name].mixed}
-    return replace(
-        sample.with_arrays({**maps, **rows}), normals=None, label=None, pasted=inside, weak_pasted=other.weak
-    )
+    mix = replace(sample.with_arrays({**maps, **rows}), normals=None, label=None)
+    return replace(mix, pasted=inside, pasted_intrinsics=other.intrinsics, weak_pasted=other.weak)
 
 
 def rectangle(size: Size, rng: np.random.Generator) -> Bool[np.ndarray, "h w"]:

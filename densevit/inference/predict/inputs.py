@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from densevit.data.index.matching import IMAGE_SUFFIXES
+from densevit.data.index.paths import walk
 from densevit.data.io.images import OTHER_IMAGE_SUFFIXES
 from densevit.data.io.readers import Rgb
 from densevit.data.io.tar import Member, list_members
@@ -124,14 +125,7 @@ def expand_folder(folder: Path, output: Path) -> Expanded:
 
 def files_below(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder and of those in it, also behind links but for those to a folder that holds them."""
-    found, above = [], {str(folder): {folder.resolve()}}
-    for top, folders, names in os.walk(folder, followlinks=True):
-        holding = above.pop(top)
-        inner = {name: Path(top, name).resolve() for name in folders}
-        folders[:] = [name for name, path in inner.items() if path not in holding]
-        above |= {str(Path(top, name)): holding | {inner[name]} for name in folders}
-        found.append((top, names))
-    return (Path(top) / name for top, names in sorted(found) for name in sorted(names))
+    return (Path(top) / name for top, names in sorted(walk(folder)) for name in sorted(names))
 
 
 def expand_glob(pattern: str, output: Path) -> Expanded:

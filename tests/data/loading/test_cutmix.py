@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.data.loading.collate import AREA, cutmix
+from densevit.data.loading.collate import AREA, collate, cutmix
 from densevit.errors import DataError
 from densevit.losses.depth import DEPTH_LOSSES
 from densevit.losses.reduction import best_pixels
@@ -31,6 +31,20 @@ def test_a_rectangle_comes_from_the_other_image_with_its_ground_truth() -> None:
         rows, columns = np.nonzero(mixed.pasted)
         assert mixed.pasted[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all()
         assert mixed.pasted.mean() < AREA[1] + 0.03 and mixed.name == "3"
+
+
+def test_a_head_for_one_focal_length_is_taught_each_region_by_its_own_camera() -> None:
+    task = DepthTask("depth", HeadSpec(kind="metric", unit="metre", range=(0.1, 50), focal=50), [], dict, dict)
+    cameras = [np.diag([focal, focal, 1.0]) for focal in (100.0, 200.0)]
+    first, second = (sample(value, intrinsics=k) for value, k in zip((4, 8), cameras, strict=True))
+    mixed = cutmix(first, second, np.random.default_rng(0))
+    unknown = cutmix(first, sample(8), np.random.default_rng(0))
+    for batch in (collate([mixed, first], [0, 1]), collate([unknown, first], [0, 1])):
+        target, valid = task.ground_truth(batch, 50)
+        inside = batch.pasted[:, None] if batch.pasted is not None else None
+        assert inside is not None and inside[0].any() and not inside[1].any()
+        assert (target[valid & inside] == 2).all() and (target[~inside] == 2).all() and valid[~inside].all()
+        assert bool(valid[inside].all()) == (batch.pasted_intrinsics is not None)
 
 
 def test_images_of_two_sizes_are_not_mixed() -> None:
