@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
 from densevit.models.encoders.vit import ViTEncoder
+from densevit.models.vit.embeddings import resample_pos_embed
 from densevit.weights.readers import read_tensors
 
 DIM, DEPTH, HEADS = 16, 2, 2
@@ -224,6 +225,14 @@ def test_hugging_face_names_old_and_new_find_their_places(newer: bool) -> None:
             found |= {f"blocks.{i}.attn.{name}.{kind}": third for name, third in zip("qkv", thirds, strict=True)}
     for name, tensor in state.items():
         assert torch.equal(found[names[name]], tensor), name
+
+
+def test_a_square_grid_of_as_many_cells_as_ours_is_resampled_and_ours_is_not() -> None:
+    wide = ours((16, 36), positions="sincos").vit  # 4 x 9 cells
+    square = ours(24, positions="sincos").vit  # 6 x 6
+    assert torch.equal(loaded(wide.state_dict(), image_size=(16, 36)).pos_embed, wide.pos_embed)
+    resampled = resample_pos_embed(square.pos_embed[:, 1:], (6, 6), (4, 9))
+    assert torch.equal(loaded(square.state_dict(), image_size=(16, 36)).pos_embed[:, 1:], resampled)
 
 
 def test_our_own_files_load_and_grids_that_are_not_square_are_kept() -> None:

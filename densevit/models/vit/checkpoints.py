@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from densevit.models.vit import load_npz
@@ -161,11 +162,17 @@ def fit_pos_embed(state: State, vit: VisionTransformer) -> State:
             before = torch.cat([before, before.new_zeros(1, placed - 1, before.shape[-1])], dim=1)
         else:
             moved["cls_token"], before = state["cls_token"] + before, before[:, :0]
-    if cells.shape[1] != own_cells:
-        side = round(cells.shape[1] ** 0.5)
-        cells = resample_pos_embed(cells, (side, side), vit.grid, vit.pos_embed_interpolation)
-    moved["pos_embed"] = torch.cat([before, cells], dim=1)
+    resampled = resample_pos_embed(cells, grid_of(cells, vit.grid), vit.grid, vit.pos_embed_interpolation)
+    moved["pos_embed"] = torch.cat([before, resampled], dim=1)
     return moved
+
+
+def grid_of(cells: Float[Tensor, "1 cells d"], own: tuple[int, int]) -> tuple[int, int]:
+    """Return the grid of position embeddings: that of a square, as of published files, or our own. Where both have so
+    many cells (24 x 24 and 18 x 32), it is the one whose rows differ less."""
+    side = round(cells.shape[1] ** 0.5)
+    grids = [grid for grid in (own, (side, side)) if grid[0] * grid[1] == cells.shape[1]]
+    return min(grids, key=lambda grid: float(cells.float().reshape(*grid, -1).diff(dim=0).abs().mean()))
 
 
 def fits_grid(cells: int, own_cells: int) -> bool:
