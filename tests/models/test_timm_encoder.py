@@ -13,6 +13,7 @@ from densevit.errors import ConfigError
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.timm_adapters import beit
 from densevit.models.timm_adapters.vit import CachedRope
+from densevit.models.vit.embeddings import resample_pos_embed, sincos_pos_embed
 
 # (name, patch, prefix tokens); two blocks each, for time.
 FAMILIES = [
@@ -139,6 +140,17 @@ WRONG = [
     ({"name": "vit_tiny_patch16_224", "arguments": {"hedgehogs": 3}}, "does not take these arguments: .*hedgehogs"),
     ({"name": "vit_tiny_patch16_224", "pretrained": True, "weights": Path("w.pth")}, "exclude each other"),
 ]
+
+
+def test_a_square_grid_of_as_many_cells_as_that_of_the_encoder_is_resampled() -> None:
+    square, wide = build("vit_tiny_patch16_224", image_size=96), build("vit_tiny_patch16_224", image_size=(64, 144))
+    state = {name: tensor.clone() for name, tensor in square.vit.state_dict().items()}
+    state["pos_embed"][:, 1:] = sincos_pos_embed(192, (6, 6))
+    wide.load_weights(state, "w.pth")
+    assert torch.equal(wide.vit.pos_embed[:, 1:], resample_pos_embed(state["pos_embed"][:, 1:], (6, 6), (4, 9)))
+    again = build("vit_tiny_patch16_224", image_size=(64, 144))
+    again.load_weights(wide.vit.state_dict(), "own.pth")
+    assert torch.equal(again.vit.pos_embed, wide.vit.pos_embed)
 
 
 def test_wrong_names_tags_and_arguments_are_explained() -> None:

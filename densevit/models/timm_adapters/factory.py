@@ -19,6 +19,8 @@ from timm.models import SwinTransformer, SwinTransformerV2
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError, ConfigError, first_line
+from densevit.models.vit.checkpoints import grid_of
+from densevit.models.vit.embeddings import resample_pos_embed
 from densevit.utils.network import hub, is_reachable
 
 PretrainedCfg = Any  # timm's; None for a model without one
@@ -110,7 +112,19 @@ def find_cached(cfg: Any) -> Path | None:
 
 def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """timm's `checkpoint_filter_fn`, which reads original files and interpolates position embeddings."""
-    return dict(inspect.getmodule(type(model)).checkpoint_filter_fn(dict(state), model))  # type: ignore[union-attr]
+    tensors = dict(inspect.getmodule(type(model)).checkpoint_filter_fn(dict(state), model))  # type: ignore[union-attr]
+    return {name: on_grid(model, tensor) if name == "pos_embed" else tensor for name, tensor in tensors.items()}
+
+
+def on_grid(model: Any, positions: Float[Tensor, "1 n d"]) -> Float[Tensor, "1 n d"]:
+    """Return position embeddings of as many cells as the model has on its grid: timm takes those of a square for
+    them."""
+    h, w = grid = model.patch_embed.grid_size
+    first = positions.shape[1] - h * w
+    if h == w or first < 0 or positions.shape != model.pos_embed.shape:
+        return positions
+    cells = positions[:, first:]
+    return torch.cat([positions[:, :first], resample_pos_embed(cells, grid_of(cells, grid), grid)], dim=1)
 
 
 def create_swin(name: str, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:

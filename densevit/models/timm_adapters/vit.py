@@ -44,6 +44,8 @@ def create(name: str, with_weights: bool, kwargs: Mapping[str, Any]) -> Any:
     vit = factory.create_model(name, cfg, with_weights, kwargs if is_beit else {**kwargs, "dynamic_img_size": True})
     vit.prune_intermediate_layers(len(vit.blocks), prune_head=True)
     cache_rope(vit)
+    if with_weights and getattr(vit, "pos_embed", None) is not None:
+        vit.pos_embed.data = factory.on_grid(vit, vit.pos_embed.data)
     if is_beit:
         beit.move_bias_to_blocks(vit)
     return vit

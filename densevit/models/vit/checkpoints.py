@@ -118,6 +118,8 @@ TIMM = Layout(
     ),
 )
 
+CLEARLY = 0.9  # of the differences between the rows of one grid, those of another
+
 LAYOUTS = (HUGGING_FACE_CLIP, HUGGING_FACE, OPENAI_CLIP, TIMM)
 
 
@@ -169,10 +171,12 @@ def fit_pos_embed(state: State, vit: VisionTransformer) -> State:
 
 def grid_of(cells: Float[Tensor, "1 cells d"], own: tuple[int, int]) -> tuple[int, int]:
     """Return the grid of position embeddings: that of a square, as of published files, or our own. Where both have so
-    many cells (24 x 24 and 18 x 32), it is the one whose rows differ less."""
-    side = round(cells.shape[1] ** 0.5)
-    grids = [grid for grid in (own, (side, side)) if grid[0] * grid[1] == cells.shape[1]]
-    return min(grids, key=lambda grid: float(cells.float().reshape(*grid, -1).diff(dim=0).abs().mean()))
+    many cells (24 x 24 and 18 x 32), it is a square only if its rows differ clearly less."""
+    count, side = cells.shape[1], round(cells.shape[1] ** 0.5)
+    if count != side**2 or count != own[0] * own[1]:
+        return own if count == own[0] * own[1] else (side, side)
+    as_own, as_square = (cells.float().reshape(*grid, -1).diff(dim=0).abs().mean() for grid in (own, (side, side)))
+    return (side, side) if as_square < CLEARLY * as_own else own
 
 
 def fits_grid(cells: int, own_cells: int) -> bool:
