@@ -113,12 +113,14 @@ class DistributedContext(ProcessGroup):
             # On a CPU, autocast leaves LayerNorm alone, which takes no numbers and weights of two types.
             gathered = DTYPES[precision] if cuda else None
             return shard(model, init_device_mesh(self.device.type, (self.size,)), gathered)
+        all_used = getattr(model, "uses_all_parameters", True)
         return DistributedDataParallel(
             model,
             device_ids=[self.device.index] if cuda else None,
             gradient_as_bucket_view=True,
+            find_unused_parameters=not all_used,
             # All parameters take part in each step; a step of several backward passes is no fixed graph to torch.
-            static_graph=run.grad_accum_steps == 1 and not run.compile,
+            static_graph=all_used and run.grad_accum_steps == 1 and not run.compile,
         )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import ForkServer
 from PIL import Image
 from safetensors.torch import load_file
 from shell import Shell
@@ -18,6 +19,7 @@ from densevit.errors import Diverged
 from densevit.objectives.pretraining import probe
 from densevit.objectives.pretraining.probe import feature_spread
 from densevit.structures import EncoderOutput
+from densevit.weights import checkpoint
 
 MAE = "objective={type: mae, dim: 32, depth: 1, heads: 2}"
 DINO = "objective={type: dino, prototypes: 32, hidden: 16, bottleneck: 8, local_crops: 1}"
@@ -85,6 +87,33 @@ def test_a_resumed_pretraining_is_the_same(folder: Path, name: str, objective: s
     kept = whole["training_only"]
     assert {key.partition(".")[0] for key in kept} == {"objective"}
     assert [key for key in kept if not torch.equal(kept[key], state["training_only"][key])] == []
+
+
+def test_the_teacher_follows_the_student_in_a_run_that_is_resumed_with_more_steps(folder: Path) -> None:
+    state = "checkpoints/step-{:08d}/state.pt"
+    middle = folder / "dino/checkpoints/step-00000004"
+    assert train(folder, "longer", DINO, *SHORT, "steps=8", "validate_every=8", "--resume", str(middle)) == 0
+    before, after = (
+        torch.load(folder / name / state.format(step), weights_only=False)["raw_weights"]
+        for name, step in (("dino", 4), ("longer", 8))
+    )
+    teacher = "objective.teacher.vit.blocks.0.attn.qkv.weight"
+    assert not torch.equal(before[teacher], after[teacher])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("micro", [1, 2])
+def test_prototypes_that_rest_at_first_learn_on_two_processes(
+    folder: Path, fork_server: ForkServer, micro: int
+) -> None:
+    dino, name = f"{DINO[:-1]}, freeze_prototypes: 0.4}}", f"two{micro}"
+    words = ["train", folder / "small.yaml", dino, *BARE[:3], "ema=null", "steps=4", "save_every=1", "keep_last=0"]
+    fork_server.finish(2, *words, "batch_size=8", f"grad_accum_steps={micro}", f"output={folder / name}")
+    first, second, _, last = (
+        torch.load(path / "state.pt", weights_only=False)["training_only"]["objective.heads.image.prototypes"]
+        for path in checkpoint.steps(folder / name / "checkpoints")
+    )
+    assert torch.equal(first, second) and not torch.equal(second, last)
 
 
 def test_a_collapse_stops_the_training_and_leaves_the_checkpoints(

@@ -27,9 +27,11 @@ class PretrainingMethod(nn.Module, ABC):
 
     Attributes:
         progress: share of the run's steps that is done.
+        uses_all_parameters: whether all that is trained has a gradient in every step.
     """
 
     progress: float = 0.0
+    uses_all_parameters: bool = True
 
     @abstractmethod
     def forward(self, encoder: Encoder, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
@@ -86,6 +88,7 @@ class PretrainModel(DenseModel):
         for module in self.probe():
             module.requires_grad_(False)
         self.objective = method
+        self.uses_all_parameters = method.uses_all_parameters
 
     def probe(self) -> list[nn.Module]:
         """Return everything between encoder and prediction."""

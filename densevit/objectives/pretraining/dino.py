@@ -112,6 +112,7 @@ class SelfDistillation(PretrainingMethod):
         self.freeze_prototypes = freeze_prototypes
         self.mask_probability, self.mask_ratio = mask_probability, mask_ratio
         self.ibot_weight, self.koleo_weight = ibot_weight, koleo_weight
+        self.uses_all_parameters = ibot_weight > 0 and not freeze_prototypes
         dim = encoder.features[-1].channels
         self.mask_patch = nn.Parameter(encoder.mean.detach().clone()[0].expand(3, self.patch, self.patch).clone())
         self.heads = nn.ModuleDict({name: DinoHead(dim, hidden, bottleneck, prototypes) for name in ("image", "patch")})
@@ -195,7 +196,7 @@ class SelfDistillation(PretrainingMethod):
     @torch.no_grad()
     def update_teacher(self, encoder: Encoder) -> None:
         """Update once for each step that was taken, whatever the number of micro-batches."""
-        if self.progress > float(self.averaged_at):
+        if self.progress != float(self.averaged_at):  # less, where a run is resumed with more steps
             momentum = 1 - (1 - self.momentum) * (math.cos(math.pi * self.progress) + 1) / 2
             average_into(self.teacher, encoder, momentum)
             average_into(self.teacher_heads, self.heads, momentum)
