@@ -8,7 +8,7 @@ from typing import Any
 
 from densevit.errors import CheckpointError
 from densevit.utils.json_files import read_object
-from densevit.weights.external import FAMILIES, RawCheckpoint, family_class
+from densevit.weights.external import FAMILIES, Family, RawCheckpoint, family_class
 from densevit.weights.readers import PICKLED, SAFETENSORS, pair_in_folder, read_pair, read_tensors
 
 # Names of the model in training modules, beside losses and metrics.
@@ -78,7 +78,15 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 def matching_families(raw: RawCheckpoint) -> list[str]:
     """Return the families whose keys fit."""
-    return [name for name in FAMILIES.components if family_class(name).recognises(raw)]
+    return [name for name in FAMILIES.components if recognises(family_class(name), raw)]
+
+
+def recognises(family: type[Family], raw: RawCheckpoint) -> bool:
+    """Return whether the file may be of a family; not one of damaged shapes."""
+    try:
+        return family.recognises(raw)
+    except (LookupError, TypeError, ValueError):
+        return False
 
 
 def detect(raw: RawCheckpoint) -> str:

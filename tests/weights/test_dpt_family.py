@@ -66,6 +66,13 @@ def test_whatever_is_missing_the_error_is_about_the_file(golden: str, family: st
             reader.read(found)
 
 
+def test_a_tensor_without_axes_is_of_no_family(tmp_path: Path) -> None:
+    state = seeded.read("dpt_vit").state() | {"scratch.output_conv.4.weight": torch.zeros(())}
+    torch.save(state, tmp_path / "dpt.pt")
+    with pytest.raises(CheckpointError, match="of no known family"):
+        densevit.load(tmp_path / "dpt.pt")
+
+
 def test_another_familys_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not of this family"):
         densevit.load(saved("zoedepth_n", tmp_path), "dpt")
