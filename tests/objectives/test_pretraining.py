@@ -15,10 +15,14 @@ from small import small_config
 import densevit
 from densevit.api.training import Run
 from densevit.cli.main import main
+from densevit.config import schema
 from densevit.errors import Diverged
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.models.dense import DenseModel
 from densevit.objectives.pretraining import probe
 from densevit.objectives.pretraining.probe import feature_spread
-from densevit.structures import EncoderOutput
+from densevit.preprocess_config import PreprocessConfig
+from densevit.structures import Batch, EncoderOutput
 from densevit.weights import checkpoint
 
 MAE = "objective={type: mae, dim: 32, depth: 1, heads: 2}"
@@ -56,6 +60,22 @@ def test_a_checkpoint_is_an_ordinary_model_with_the_probe(folder: Path, name: st
     words = ["--data", "folder", "--root", str(folder / "data"), "--data-options", "depth_scale=1000"]
     last = folder / name / "checkpoints/step-00000004"
     assert f"{Run(folder / name).val_log[-1]['abs_rel']:.4f}" in shell("eval", "--task", "depth", last, *words).out
+
+
+def test_the_probe_teaches_a_head_for_one_focal_length_by_cameras_of_the_network_s_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outputs = {"depth": HeadSpec(kind="metric", unit="metre", focal=50), "plain": HeadSpec(kind="metric")}
+    card = ModelCard(outputs=outputs, multiple=8, resize=PreprocessConfig(mode="fixed", size=(24, 32)))
+    taught = probe.Probe([], {}, [], card, schema.Probe())
+    cameras = torch.stack([torch.diag(torch.tensor([90.0, 90, 1])), torch.full((3, 3), torch.nan)])
+    batch = Batch(names=("a", "b"), indices=(0, 1), image=torch.zeros(2, 3, 48, 64), intrinsics=cameras)
+    ones = dict.fromkeys(outputs, torch.ones(2, 1, 24, 32))
+    monkeypatch.setattr(DenseModel, "forward", lambda *_, **__: ones)
+    model = DenseModel.__new__(DenseModel)
+    features = EncoderOutput((torch.ones(2, 8, 3, 4),), (torch.zeros(2, 0, 8),), (24, 32))
+    y = taught._predict(model, torch.zeros(2, 3, 24, 32), features, batch)
+    assert [x.mean() for x in y["depth"]] == [0.5, 1] and (y["plain"] == 1).all()
 
 
 def test_the_encoder_file_goes_into_other_trainings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

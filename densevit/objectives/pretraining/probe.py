@@ -18,7 +18,9 @@ from densevit.errors import DataError, Diverged
 from densevit.inference.forward import preprocess, resize_to_input
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
-from densevit.structures import Batch, EncoderOutput, Sample, Size
+from densevit.ops.camera import Camera
+from densevit.ops.resize import unpadded_size
+from densevit.structures import Batch, EncoderOutput, Sample
 from densevit.tasks.base import Task, extras_of
 from densevit.utils.device import Precision, autocast
 
@@ -73,11 +75,18 @@ class Probe:
             features: EncoderOutput = model.get_submodule("encoder")(x)
         return x, features
 
-    def _predict(self, model: nn.Module, x: Tensor, features: EncoderOutput, size: Size) -> dict[str, Tensor]:
-        """Return predictions and extras at the size of the images, by head."""
+    def _predict(self, model: nn.Module, x: Tensor, features: EncoderOutput, batch: Batch) -> dict[str, Tensor]:
+        """Return predictions and extras at the size of the images of a batch, by head; those of a head for one focal
+        length, which is of the network's input, for their cameras at this size."""
         assert isinstance(model, DenseModel)
+        size, config = (batch.image.shape[-2], batch.image.shape[-1]), self.card.resize
         outputs = DenseModel.forward(model, x, output_size=size, features=features)
-        return {name: y if "/" in name else resize_to_input(y, size, self.card.resize) for name, y in outputs.items()}
+        outputs = {name: y if "/" in name else resize_to_input(y, size, config) for name, y in outputs.items()}
+        camera, content = Camera.of(batch), unpadded_size(size, config) or (x.shape[-2], x.shape[-1])
+        ratio = (camera.resized(size, content, config.align_corners).focal / camera.focal).nan_to_num(1)
+        for name in self.card.canonical_focals:
+            outputs[name] = outputs[name] * ratio[:, None, None, None]
+        return outputs
 
     def _train(
         self,
@@ -96,7 +105,7 @@ class Probe:
                 group["lr"] = self.options.lr * (1 + math.cos(math.pi * step / self.options.steps)) / 2
             with torch.enable_grad():
                 with autocast(precision, world.device):
-                    outputs = self._predict(model, x, output, (batch.image.shape[-2], batch.image.shape[-1]))
+                    outputs = self._predict(model, x, output, batch)
                 losses: list[Tensor] = []
                 for name, task in self.tasks.items():
                     losses += task.losses(outputs[name].float(), batch, step, extras_of(name, outputs)).values()
@@ -143,6 +152,6 @@ def read_labelled(data: Dataset, count: int) -> list[Batch]:
             samples.append(data.read(index))
     chunks = [slice(i, i + BATCH) for i in range(0, len(samples), BATCH)]
     batches = [batch for chunk in chunks for batch in collate_by_size(samples[chunk], indices[chunk])]
-    if all(batch.depth is None and batch.labels is None and batch.label is None for batch in batches):
+    if all(x is None for batch in batches for x in (batch.depth, batch.labels, batch.label, batch.normals)):
         raise DataError("data.probe: its images have no ground truth for the probe to learn.")
     return batches
