@@ -63,6 +63,7 @@ class Supervised(TrainingObjective):
 
     Attributes:
         needs_truth: whether each source of a mixture must have ground truth, or a teacher.
+        taught: the tasks that learn from ground truth.
     """
 
     needs_truth: ClassVar[bool] = True
@@ -88,6 +89,7 @@ class Supervised(TrainingObjective):
         self.router = SourceRouter(policies, tasks) if policies else None
         unlabelled = self.router.unlabelled if self.router else None
         self.teacher = ConsistencyTeacher(unlabelled) if unlabelled else None
+        self.taught = dict(tasks)
         criteria = [loss for task in tasks.values() for loss in getattr(task, "criteria", ())]
         # Of a mixture, the losses of a source are those of its images in a micro-batch, whatever their pool.
         self.pooled = [loss for loss in criteria if loss.pool == "batch"] if self.router is None else []
@@ -134,7 +136,7 @@ class Supervised(TrainingObjective):
             for batch in batches:
                 predictions = self.predict(batch) if predicted else {}
                 with self.totals.micro_batch():
-                    for name, task in self.setup.tasks.items():
+                    for name, task in self.taught.items():
                         y = predictions[name] if predicted else blank_prediction(task.output, batch)
                         task.losses(y, batch, step, extras_of(name, predictions) or {"auxiliary": y})
 

@@ -93,6 +93,8 @@ class SelfSupervised(Supervised):
         self.measured, self.velocity = motion == "matches", velocity
         self.weights = {"smoothness": smoothness, "geometry": geometry}
         self.ground_truth, self.pyramid = ground_truth, pyramid
+        if not ground_truth:
+            del self.taught[self.head]
         self.options = ViewOptions(auto_mask, occlusion, brightness, weighted=geometry > 0, similarity=similarity)
         self.monitor = Monitor()
         self.strides = strides
@@ -144,7 +146,7 @@ class SelfSupervised(Supervised):
     def _task_losses(self, name: str, *given: Any) -> dict[str, Tensor]:
         if name != self.head:
             return super()._task_losses(name, *given)
-        if not self.ground_truth:
+        if name not in self.taught:
             return {}
         return {key: self.ground_truth * loss for key, loss in super()._task_losses(name, *given).items()}
 

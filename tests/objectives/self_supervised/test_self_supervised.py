@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from forked import ForkServer
-from opened import assert_alike, first_step, three_steps, with_first_batch
+from opened import assert_alike, first_step, opened, three_steps, with_first_batch
 from scipy.spatial.transform import Rotation
 from small_video import FOCAL, SIZE, small_video, video_config
 from torch import Tensor
@@ -71,6 +71,18 @@ def test_with_measured_motion_the_losses_ignore_the_scale_of_depth_unless_distan
     trainer, batch = with_first_batch(config, "objective={type: self_supervised, motion: matches, velocity: true}")
     losses = [float(loss(factor)[0]) for factor in (0.5, 0.8, 1, 1.25, 2)]
     assert min(losses) == losses[2] < 0.7 * losses[0]
+
+
+def test_micro_batches_divide_the_losses_of_other_tasks_by_their_own_counts(config: Path) -> None:
+    """The depth losses, which are not learned from here, take sums of the step, too."""
+    lens = ["model.heads.lens={type: focal}", "tasks.lens={type: focal}"]
+    lens += ["model.decoders={lens: {type: pool, pool: average}}"]
+    words = ["tasks.depth={losses: [{type: silog, pool: batch}]}", *lens]
+    split, whole = (
+        trainer.forward_backward_step(batches)
+        for trainer, batches in (opened(config, *words, f"grad_accum_steps={count}") for count in (2, 1))
+    )
+    torch.testing.assert_close(split.losses["lens/log_l1"], whole.losses["lens/log_l1"], rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("motion", ["poses", "matches"])
