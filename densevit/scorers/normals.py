@@ -11,7 +11,7 @@ from densevit.data.predictions import SavedNormals
 from densevit.errors import DataError
 from densevit.evaluation.normals import PROTOCOLS, NormalsProtocol, NormalsScores, evaluate
 from densevit.inference.predictor import Predictor
-from densevit.ops.normals import normals_of_map
+from densevit.ops.normals import DEPTH_KINDS, normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of, predictions_of
 from densevit.structures import Row, Sample
@@ -20,10 +20,13 @@ Normals = Float32[np.ndarray, "h w 3"]
 
 
 def true_normals(sample: Sample) -> Normals | None:
-    """Return the sample's normals, else those of its depth; None where it has neither, or no intrinsics."""
+    """Return the sample's normals, else those of its depth; None where it has neither, or no intrinsics, or its depth
+    has an unknown shift."""
     if sample.normals is not None:
         return sample.normals
     if sample.depth is None or sample.valid is None or sample.intrinsics is None:
+        return None
+    if sample.depth_kind not in DEPTH_KINDS:
         return None
     return normals_of_map(np.where(sample.valid, sample.depth, np.float32(0)), sample.intrinsics)
 

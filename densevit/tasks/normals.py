@@ -10,7 +10,7 @@ from torch import Tensor
 
 from densevit.losses.normals import NORMAL_LOSSES
 from densevit.ops.colors import colorize, colorize_normals
-from densevit.ops.normals import normals_from_depth
+from densevit.ops.normals import DEPTH_KINDS, normals_from_depth
 from densevit.reporting.figures import ColorBar, panel
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
@@ -44,16 +44,24 @@ class NormalsTask(Task):
         return self.weighted_losses(step, prediction, target, valid)
 
     def ground_truth(self, batch: Batch) -> tuple[Float[Tensor, "b 3 h w"], Bool[Tensor, "b 1 h w"]]:
-        """Return the normals, 0 where unknown, and where they are known."""
+        """Return the normals, 0 where unknown, and where they are known; those of depth only where it has no unknown
+        shift, of CutMix each image by its own camera."""
         normals = torch.zeros_like(batch.image, dtype=torch.float32) if batch.normals is None else batch.normals
         without = ~(normals != 0).flatten(1).any(1)
-        if batch.depth is not None and batch.intrinsics is not None:
-            without &= batch.intrinsics.isfinite().flatten(1).all(1)
-            if without.any():
-                which = without.nonzero()[:, 0]
-                valid = None if batch.valid is None else batch.valid[which]
-                fitted = normals_from_depth(batch.depth[which], batch.intrinsics[which], valid)
-                normals = normals.index_copy(0, which, fitted.to(normals))
+        if batch.depth_kinds:
+            without &= torch.tensor([kind in DEPTH_KINDS for kind in batch.depth_kinds]).to(without)
+        regions = [(batch.intrinsics, batch.valid)]
+        if batch.pasted is not None and batch.valid is not None:
+            pasted = batch.pasted[:, None]
+            regions = [(batch.intrinsics, batch.valid & ~pasted), (batch.pasted_intrinsics, batch.valid & pasted)]
+        for intrinsics, valid in regions:
+            if batch.depth is None or intrinsics is None:
+                continue
+            which = (without & intrinsics.isfinite().flatten(1).all(1)).nonzero()[:, 0]
+            if len(which):
+                inside = None if valid is None else valid[which]
+                fitted = normals_from_depth(batch.depth[which], intrinsics[which], inside)
+                normals = normals.index_add(0, which, fitted.to(normals))
         return normals, (normals != 0).any(1, keepdim=True)
 
     def image_scores(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> list[Row]:

@@ -1,5 +1,6 @@
 """Surface normals as a task: where their ground truth comes from, scores, panel; and a training by config."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,12 @@ import torch
 from shell import Shell
 from small import CONFIG, small_folder
 
-from densevit.data.loading.collate import collate
+from densevit.data.loading.collate import collate, cutmix
 from densevit.evaluation import normals as metrics
 from densevit.losses.normals import NORMAL_LOSSES
 from densevit.model_card import HeadSpec
 from densevit.ops.geometry import backproject, pinhole_from_fov
+from densevit.scorers.normals import true_normals
 from densevit.structures import Batch, Sample
 from densevit.tasks.normals import NormalsTask
 
@@ -55,6 +57,28 @@ def test_the_truth_is_the_data_sets_else_that_of_depth_with_a_camera_else_none()
     assert torch.allclose(target[1], torch.from_numpy(NORMAL).float()[:, None, None].expand(3, *SIZE), atol=1e-4)
     assert known[:2].all() and not known[2:].any()
     assert not task().ground_truth(collate([sample("nothing")], [0]))[1].any()
+
+
+def test_depth_with_an_unknown_shift_has_no_normals() -> None:
+    kinds = ("metric", "relative", "affine", "disparity")
+    given = [replace(sample(kind, depth=True, camera=True), depth_kind=kind) for kind in kinds]
+    known = task().ground_truth(collate(given, range(4)))[1]
+    assert known.flatten(1).any(1).tolist() == [True, True, False, False]
+    assert [true_normals(one) is not None for one in given] == [True, True, False, False]
+
+
+def test_what_cutmix_pasted_has_the_normals_of_its_own_camera_up_to_the_border() -> None:
+    first = sample("a", depth=True, camera=True)
+    wide = np.diag([0.5, 0.5, 1.0]) @ K
+    second = replace(
+        first, intrinsics=wide, depth=(1 / (backproject(np.ones(SIZE), wide) @ -NORMAL)).astype(np.float32)
+    )
+    batch = collate([cutmix(first, second, np.random.default_rng(1)), first], [0, 1])
+    target, known = task().ground_truth(batch)
+    assert batch.pasted is not None and batch.pasted[0].any() and known.all()
+    assert torch.allclose(target, torch.from_numpy(NORMAL).float()[:, None, None].expand(2, 3, *SIZE), atol=1e-4)
+    unknown = collate([cutmix(first, replace(second, intrinsics=None), np.random.default_rng(1))], [0])
+    assert task().ground_truth(unknown)[1][0, 0].equal(~batch.pasted[0])
 
 
 def test_scores_are_angles_and_images_without_truth_have_none() -> None:
