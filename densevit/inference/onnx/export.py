@@ -173,6 +173,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         raise ConfigError("--argmax: no head here classifies pixels.")
     size = options.size
     if options.network:
+        size = size or card.resize.window
         if size is None and card.resize.size is not None:
             size = network_size(card.resize.size, card.resize, card.multiple)
         same = PreprocessConfig(padding=card.resize.padding, single_resize=card.resize.single_resize)

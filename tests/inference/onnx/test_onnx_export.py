@@ -207,6 +207,13 @@ def test_segments_bring_the_classes_of_their_queries() -> None:
         assert list(export.check_options(card, OnnxExportOptions(size=SIZE, heads=heads))[0].outputs) == outputs
 
 
+def test_the_network_alone_of_a_sliding_window_takes_one_window() -> None:
+    rule = PreprocessConfig(mode="shortest", size=(70, 70), window=(56, 56))
+    card = ModelCard(outputs={"labels": HeadSpec(kind="labels")}, multiple=14, resize=rule)
+    whole, asked = (export.check_options(card, OnnxExportOptions(size=s, network=True))[1] for s in (None, SIZE))
+    assert (whole.size, asked.size) == ((56, 56), SIZE)
+
+
 def test_a_sliding_window_asks_for_a_number_of_pictures(tmp_path: Path) -> None:
     rule = PreprocessConfig(window=(28, 28), stride=(14, 14))
     with pytest.raises(ConfigError, match="sliding window; give a number"):
