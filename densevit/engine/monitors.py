@@ -138,24 +138,24 @@ def memory_advice(run: Run, processes: int, *, total: int, fixed: int, used: int
         fixed: bytes before the step: weights, moments of the optimiser.
         used: most bytes in the step, up to where it failed.
     """
-    share = run.batch_size // processes
+    share, clip = run.batch_size // processes, run.data.clip
     images = share // run.grad_accum_steps
     said = f"a step of {images} images at once does not fit into memory"
     if total:
         said += f" ({total / GB:.1f} GB; {fixed / GB:.1f} before the step, {used / GB:.1f} when it ran out)"
     options = []
-    if images > 1:
+    if images > clip:
         # The step may have needed far more than it got to, so at most half as many.
         each = max(1, used - fixed) / images
         fitting = min(images // 2, int((SPARE * total - fixed) / each)) if total else images // 2
-        fewer = max(n for n in range(1, max(1, fitting) + 1) if share % n == 0)
+        fewer = max(n for n in range(clip, max(clip, fitting) + 1, clip) if share % n == 0)
         options.append(
             f"grad_accum_steps={share // fewer} ({fewer} images at once, the same step but for batch norm and what "
             "docs/scale.md lists)"
         )
     if not run.model.grad_checkpointing:
         options.append("model.grad_checkpointing=true (the encoder's blocks twice: about a third more time)")
-    if images > 1:
+    if images > clip:
         options.append(f"batch_size={processes * run.grad_accum_steps * fewer} (another training)")
     if processes > 1 and run.parallel == "ddp":
         options.append("parallel=fsdp (weights and moments shared out over the processes)")

@@ -62,6 +62,8 @@ def test_out_of_memory_on_several_gpus_counts_the_images_of_one() -> None:
 
 def test_where_nothing_is_left_to_share_out_the_model_is_too_large() -> None:
     small = replace(RUN, batch_size=1, model=replace(RUN.model, grad_checkpointing=True))
+    clips = replace(RUN, batch_size=24, data=replace(RUN.data, clip=6))
+    assert "grad_accum_steps=2 (12 images at once" in memory_advice(clips, 1, total=0, fixed=0, used=0)
     assert "Take a smaller model" in memory_advice(small, 1, total=0, fixed=0, used=0)
 
 

@@ -109,6 +109,9 @@ class SelfSupervised(Supervised):
             yield "data.cache_features: objective 'self_supervised' learns from videos, with their poses; leave it out."
         if run.objective.get("velocity") and run.objective.get("motion", "poses") == "poses":
             yield "objective.velocity: motion 'poses' has its distances already; set objective.motion=matches."
+        for name in (name for name, head in run.model.heads.items() if head.get("uncertainty")):
+            if not run.objective.get("ground_truth"):
+                yield f"model.heads.{name}.uncertainty: is learned from ground truth; set objective.ground_truth."
         if run.parallel == "fsdp":
             yield "parallel: objective 'self_supervised' needs ddp: each process validates clips of its own."
         if run.objective.get("strides") and run.data.clip_stride != 1:

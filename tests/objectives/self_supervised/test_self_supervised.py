@@ -232,6 +232,11 @@ def test_what_teaches_nothing_is_refused_before_the_first_step(config: Path, tmp
         ({"data.clip": 1}, ConfigError, r"data\.clip: objective 'self_supervised' compares neighbouring frames"),
         ({"data.transforms": [{"type": "random_scale"}]}, ConfigError, "RandomScale divides depth, as no camera does"),
         ({"data.clip_stride": 2, "objective.strides": [1, 2]}, ConfigError, r"data\.clip_stride: objective\.strides"),
+        (
+            {"model.heads.depth.uncertainty": "laplace"},
+            ConfigError,
+            r"uncertainty: is learned from ground truth",
+        ),
         ({"objective.velocity": 1.0}, ConfigError, r"objective\.velocity: motion 'poses' has its distances"),
         ({"parallel": "fsdp"}, ConfigError, r"parallel: objective 'self_supervised' needs ddp"),
     ):
