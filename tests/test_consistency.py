@@ -3,20 +3,23 @@ one."""
 
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 import torch
-from opened import with_first_batch
+from opened import opened, with_first_batch
 from shell import Shell
 from small_scenes import MODEL, RUN, small_scenes
 
 from densevit.cli.main import main
 from densevit.engine.logger import read_csv
+from densevit.engine.skipped_steps import PendingStep
 from densevit.engine.trainer import Trainer
 from densevit.objectives.sources import SourcePolicy, source_losses
 from densevit.ops.align import as_ground_truth, disparity_as_depth
 from densevit.structures import IGNORE, Batch
+from densevit.utils.device import DeviceNumbers
 from densevit.weights import checkpoint
 
 CONFIG = (
@@ -55,6 +58,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "run.yaml").write_text(CONFIG.format(root=folder, output=folder / "run"))
     assert main(["train", str(folder / "run.yaml"), "steps=6"]) == 0
     return folder
+
+
+def test_a_recorded_step_is_replayed_with_the_average_that_taught_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer, batches = opened(folder / "run.yaml", f"output={tmp_path / 'run'}")
+    for _ in range(2):
+        trainer.train_step(batches, Event())
+    tensors = trainer.forward_backward_step(batches)
+    numbers, state = tensors.numbers(), trainer.state
+    pending = PendingStep(3, state.samples, tensors, DeviceNumbers(numbers), 0.0, state.random_before)
+    trainer.record_skipped(pending, tensors.record(numbers.tolist()), fp16=False)
+    assert main(["replay", str(tmp_path / "run/skipped_steps/step-00000003")]) == 0
+    assert "The same, bit for bit." in capsys.readouterr().out
 
 
 def trainer_and_batch(folder: Path, *words: str) -> tuple[Trainer, Batch]:

@@ -115,6 +115,8 @@ class SkippedStepRecorder:
             "scaler": self.state.scaler.state_dict(),
             "objective": self.state.objective.state_dict(),
         }
+        if self.state.ema:  # which an objective may learn from
+            saved["average"] = full_state_dict(self.state.ema.state_dict(), keep=world.is_main)
         skipped = SkippedStep(pending.step, pending.samples, self.run.seed, records)
         world.on_main(lambda: self._write(skipped, weights, saved))
 
@@ -189,6 +191,8 @@ def replay(
     state.step, state.samples, state.updates = skipped.step - 1, skipped.samples, saved["updates"]
     state.scaler.load_state_dict(saved["scaler"])
     state.objective.load_state_dict(saved["objective"])
+    if state.ema and "average" in saved:
+        state.ema.load_state_dict(saved["average"])
     set_random_state(saved["random"][rank], state.world.device)
     with closing(train(skipped.samples)) as batches, non_finite_modules(state.model) as modules:
         tensors = step(batches)
