@@ -19,12 +19,10 @@ from densevit.models.timm_adapters.factory import pretrained_cfg_overlay
 from densevit.utils.network import is_reachable
 
 
-def test_out_of_reach_is_said_within_a_second_with_the_way_out(hub_cache: Path) -> None:
-    timm.list_models()  # importing timm takes a second of its own
-    start = time.monotonic()
+def test_out_of_reach_is_said_at_once_with_the_way_out(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", pytest.fail)  # as huggingface_hub does before it tries again
     with pytest.raises(CheckpointError, match=r"hub\.invalid is out of reach.*model\.encoder\.pretrained=false"):
         TimmEncoder(name="test_vit", pretrained=True)
-    assert time.monotonic() - start < 5  # it would try again for longer
 
 
 def test_a_user_who_ruled_the_network_out_is_reminded(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,14 +91,14 @@ def test_a_proxy_is_asked_instead_of_the_server(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_name_server_that_hangs_does_not_hold_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = threading.Event()
+    release, ended = threading.Event(), threading.Event()
 
     def hang(*_: object, **__: object) -> None:
-        release.wait(30)
+        release.wait(60)
+        ended.set()
         raise OSError
 
     monkeypatch.setattr(socket, "create_connection", hang)
-    start = time.monotonic()
     assert not is_reachable("http://127.0.0.1")
-    assert time.monotonic() - start < 20
+    assert not ended.is_set()
     release.set()

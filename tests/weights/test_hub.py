@@ -33,13 +33,10 @@ def put(cache: Path, repository: str) -> Path:
     return snapshot
 
 
-def test_out_of_reach_is_said_within_a_second_with_the_way_out(hub_cache: Path) -> None:
-    load = densevit.load  # which imports torch and all parts; the next line does so with huggingface_hub's
-    assert hub.cached_snapshot(hub.Address("owner/name", None, "")) is None
-    begun = time.monotonic()
+def test_out_of_reach_is_said_at_once_with_the_way_out(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", pytest.fail)  # as huggingface_hub does before it tries again
     with pytest.raises(CheckpointError, match=r"hub\.invalid is out of reach.*hf download owner/name"):
-        load("hf:owner/name")
-    assert time.monotonic() - begun < 5  # it would try again for longer
+        densevit.load("hf:owner/name")
 
 
 def test_a_user_who_ruled_the_network_out_is_reminded(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

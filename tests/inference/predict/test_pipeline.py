@@ -3,9 +3,10 @@
 import json
 import os
 import subprocess
-import time
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -231,15 +232,16 @@ def test_an_image_that_does_not_fit_into_memory_fails_alone(tmp_path: Path) -> N
 
 def test_decoding_the_model_and_encoding_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, write = plan(photos(tmp_path / "in"), tmp_path / "out"), Png16.write
+    predicted, encoded = [threading.Event() for _ in range(10)], count()
+    seen = iter(predicted)
 
     def encode(*given: object) -> int:
-        time.sleep(0.06)
+        following = next(encoded) + 1
+        assert following == 10 or predicted[following].wait(60), "the next image waits for this one's file"
         return write(*given)
 
     monkeypatch.setattr(Png16, "write", encode)
-    slow = before_each_image(predictor(), lambda image: time.sleep(0.03))
-    # One after the other this takes 10 x (30 + 60) ms; overlapped over two threads, 10 x 30 ms and one image more.
-    assert export(slow, made, workers=2).seconds < 0.75
+    assert export(before_each_image(predictor(), lambda image: next(seen).set()), made, workers=2).done == 10
 
 
 @pytest.mark.parametrize("camera", [20.0, (20.0, 35.0), (20.0, 35.0, 6.0, 5.0), Lens(fov=60)])
