@@ -22,7 +22,7 @@ from densevit.inference.camera import to_metres
 from densevit.inference.tta import Outputs, SlidingWindow, merge_tta, scale_preprocessing
 from densevit.model_card import HeadSpec
 from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, mirror_inputs, resize_inputs, uncalibrate_inputs
-from densevit.ops.calibration import calibrate_outputs
+from densevit.ops.calibration import calibrate_head
 from densevit.ops.resize import (
     KnownSteps,
     crop,
@@ -106,7 +106,10 @@ def forward(
         for mirrored in (False, True)[: 1 + flip]
     )  # fmt: skip
     outputs = merge_tta(predictions, kinds) if flip or len(scales) > 1 else next(predictions)
-    outputs = {name: kinds[name].finished(y) for name, y in calibrate_outputs(outputs, heads).items()}
+    for name, spec in heads.items():
+        if spec.calibration is not None:
+            outputs |= calibrate_head(name, outputs, spec.calibration)
+    outputs = {name: kinds[name].finished(y) for name, y in outputs.items()}
     if config.output_interpolation == "bicubic":  # which overshoots
         outputs |= {name: outputs[name].clamp(*spec.metres) for name, spec in heads.items() if spec.metres is not None}
     return outputs

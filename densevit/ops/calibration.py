@@ -10,7 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from densevit.depth_corrections import Calibration, Interval
-from densevit.model_card import HeadSpec, uncertainty_of
+from densevit.model_card import uncertainty_of
 from densevit.ops.align import robust_line
 
 FORMS = ("identity", "scale", "affine", "log_affine")
@@ -27,14 +27,12 @@ def calibrate(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Float
     return torch.clamp(a * depth + b, min=LEAST)
 
 
-def calibrate_outputs(outputs: Mapping[str, Tensor], heads: Mapping[str, HeadSpec]) -> dict[str, Tensor]:
-    """Return the outputs of heads, corrected by their calibrations; uncertainty is that of the corrected depth."""
-    corrected = dict(outputs)
-    for name, spec in heads.items():
-        if spec.calibration is not None:
-            corrected[name] = calibrate(outputs[name], spec.calibration)
-            if (uncertainty := uncertainty_of(name)) in outputs:
-                corrected[uncertainty] = outputs[uncertainty] * error_scale(outputs[name], spec.calibration)
+def calibrate_head(name: str, outputs: Mapping[str, Tensor], calibration: Calibration) -> dict[str, Tensor]:
+    """Return a head's depth, corrected, and its uncertainty, where it has one, as that of the corrected depth."""
+    depth, uncertainty = outputs[name], uncertainty_of(name)
+    corrected = {name: calibrate(depth, calibration)}
+    if uncertainty in outputs:
+        corrected[uncertainty] = outputs[uncertainty] * error_scale(depth, calibration)
     return corrected
 
 
