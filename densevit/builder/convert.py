@@ -18,7 +18,7 @@ from densevit.models.dense import DenseModel
 from densevit.registry import did_you_mean
 from densevit.utils import atomic_io
 from densevit.weights import checkpoint, detect, tensor_files
-from densevit.weights.external import FAMILIES, Family, RawCheckpoint, family_class
+from densevit.weights.external import FAMILIES, RawCheckpoint, WritableFamily, family_class
 from densevit.weights.key_mapping import num_blocks
 from densevit.weights.readers import PICKLED, SAFETENSORS
 
@@ -72,7 +72,10 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
     model_card = with_published_head(with_resolved_options(model, card, opened.unused))
     tensors = {published_name(name, card): tensor for name, tensor in model.state_dict().items() if name not in BUFFERS}
     try:
-        layout = family_class(to).writer(model_card)
+        target_class = family_class(to)
+        if not issubclass(target_class, WritableFamily):
+            raise CheckpointError(f"weights are not written back to the layout of {target_class.__name__}.")
+        layout = target_class.writer(model_card)
         written = layout.write({**tensors, **opened.unused}, model_card)
         configs = layout.describe(model_card)
         notes = verify(layout, RawCheckpoint(target, written, *_config_files(configs)), tensors, model_card)
@@ -89,7 +92,7 @@ def convert(source: str, target: Path, to: str, family: str | None = None, **opt
 BUFFERS = ("encoder.mean", "encoder.std")
 
 
-def verify(layout: Family, raw: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
+def verify(layout: WritableFamily, raw: RawCheckpoint, tensors: Mapping[str, Tensor], card: ModelCard) -> list[str]:
     """Check that the layout, read again, gives the same model with the same tensors. Raises CheckpointError if it
     cannot hold this model; naming every option. Returns harmless differences, one sentence each."""
     again = layout.read(raw)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 from torch.nn import functional as F
 
-DEPTH_KINDS = ("metric", "relative")  # of depth that has normals
+KINDS_WITH_NORMALS = ("metric", "relative")  # of depth that has normals
 WINDOW = 5  # pixels along a side of the fitted window
 MAX_MISFIT = 0.05  # relative misfit of inverse depth from which on no plane explains the window
 DISTANCE_PENALTY = 0.1  # a plane fitted d pixels away must fit 1 + 0.1 d^2 times better than the pixel's own

@@ -11,7 +11,7 @@ from densevit.data.predictions import SavedNormals
 from densevit.errors import DataError
 from densevit.evaluation.normals import PROTOCOLS, NormalsProtocol, NormalsScores, evaluate
 from densevit.inference.predictor import Predictor
-from densevit.ops.normals import DEPTH_KINDS, normals_of_map
+from densevit.ops.normals import KINDS_WITH_NORMALS, normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of, predictions_of
 from densevit.structures import Row, Sample
@@ -26,7 +26,7 @@ def true_normals(sample: Sample) -> Normals | None:
         return sample.normals
     if sample.depth is None or sample.valid is None or sample.intrinsics is None:
         return None
-    if sample.depth_kind not in DEPTH_KINDS:
+    if sample.depth_kind not in KINDS_WITH_NORMALS:
         return None
     return normals_of_map(np.where(sample.valid, sample.depth, np.float32(0)), sample.intrinsics)
 

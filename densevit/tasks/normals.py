@@ -10,7 +10,7 @@ from torch import Tensor
 
 from densevit.losses.normals import NORMAL_LOSSES
 from densevit.ops.colors import colorize, colorize_normals
-from densevit.ops.normals import DEPTH_KINDS, normals_from_depth
+from densevit.ops.normals import KINDS_WITH_NORMALS, normals_from_depth
 from densevit.reporting.figures import ColorBar, panel
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
@@ -49,7 +49,7 @@ class NormalsTask(Task):
         normals = torch.zeros_like(batch.image, dtype=torch.float32) if batch.normals is None else batch.normals
         without = ~(normals != 0).flatten(1).any(1)
         if batch.depth_kinds:
-            without &= torch.tensor([kind in DEPTH_KINDS for kind in batch.depth_kinds]).to(without)
+            without &= torch.tensor([kind in KINDS_WITH_NORMALS for kind in batch.depth_kinds]).to(without)
         regions = [(batch.intrinsics, batch.valid)]
         if batch.pasted is not None and batch.valid is not None:
             pasted = batch.pasted[:, None]

@@ -71,7 +71,7 @@ HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 
 class Family(ABC):
-    """Recognises, reads and writes one layout. Options say what the file cannot (a range, a variant)."""
+    """Recognises and reads one layout. Options say what the file cannot (a range, a variant)."""
 
     description: ClassVar[str]  # one line that distinguishes it from families with equal files
     licence: ClassVar[str] = "unknown"  # of the published weights
@@ -86,23 +86,6 @@ class Family(ABC):
         """Return the file in densevit's terms. Raises CheckpointError if it is of this family, but damaged or of an
         unknown size; with counts and names."""
 
-    def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
-        """Return our tensors under the names of the original, the inverse of `read`. Raises CheckpointError if the
-        model is of another architecture."""
-        raise NotImplementedError
-
-    def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
-        """Return JSON files beside the tensors, by file name; none for layouts of one file."""
-        return {}
-
-    @classmethod
-    def writer(cls, card: ModelCard) -> "Family":
-        """Return the family that writes such a model, with options from the card. Raises CheckpointError: this
-        direction is not implemented, or the card lacks an option."""
-        if cls.write is Family.write:
-            raise CheckpointError(f"weights are not written back to the layout of {cls.__name__}.")
-        return cls()
-
     def check_components(self, card: ModelCard, *, encoder: str, decoder: str) -> None:
         """Raise CheckpointError if the model has other parts, or several heads."""
         have = (card.model["encoder"]["type"], card.model["decoder"]["type"], len(card.model["heads"]))
@@ -111,6 +94,25 @@ class Family(ABC):
                 f"this layout holds encoder '{encoder}', decoder '{decoder}' and one head, not encoder '{have[0]}', "
                 f"decoder '{have[1]}' and {have[2]} heads."
             )
+
+
+class WritableFamily(Family):
+    """A layout that models are written to as well."""
+
+    @abstractmethod
+    def write(self, tensors: Mapping[str, Tensor], card: ModelCard) -> dict[str, Tensor]:
+        """Return our tensors under the names of the original, the inverse of `read`. Raises CheckpointError if the
+        model is of another architecture."""
+
+    def describe(self, card: ModelCard) -> dict[str, Mapping[str, Any]]:
+        """Return JSON files beside the tensors, by file name; none for layouts of one file."""
+        return {}
+
+    @classmethod
+    def writer(cls, card: ModelCard) -> "WritableFamily":
+        """Return the family that writes such a model, with options from the card. Raises CheckpointError if the card
+        lacks one."""
+        return cls()
 
 
 FAMILIES = Registry[Family]("family")

@@ -5,7 +5,7 @@ loading fails at once. b images, h x w pixels.
 """
 
 import difflib
-import inspect
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def find_cached(cfg: Any) -> Path | None:
 
 def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """timm's `checkpoint_filter_fn`, which reads original files and interpolates position embeddings."""
-    tensors = dict(inspect.getmodule(type(model)).checkpoint_filter_fn(dict(state), model))  # type: ignore[union-attr]
+    tensors = dict(sys.modules[type(model).__module__].checkpoint_filter_fn(dict(state), model))
     return {name: on_grid(model, tensor) if name == "pos_embed" else tensor for name, tensor in tensors.items()}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, Metres, RawCheckpoint
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Metres, RawCheckpoint, WritableFamily
 from densevit.weights.families.dpt_keys import decoder_options, fusion_rules, head_options
 from densevit.weights.key_mapping import KeyMapping, Rule, add_unused, num_blocks, vit_options
 
@@ -42,7 +42,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-class DepthAnything(Family):
+class DepthAnything(WritableFamily):
     """Base class of V1 and V2."""
 
     version: ClassVar[str]
@@ -128,7 +128,7 @@ class Relative(DepthAnythingV2):
     trained_on = "595 K synthetic images, and 62 M real ones labelled by a model trained on those"
 
     @classmethod
-    def writer(cls, card: ModelCard) -> Family:
+    def writer(cls, card: ModelCard) -> WritableFamily:
         output = next(iter(card.outputs.values()))
         return cls() if output.kind != "metric" or output.range is None else Metric.writer(card)
 
@@ -143,7 +143,7 @@ class Metric(DepthAnythingV2):
         self.head = {"type": "metric", "max_depth": max_depth, "min_depth": 0.0, "activation": "sigmoid"}
 
     @classmethod
-    def writer(cls, card: ModelCard) -> Family:
+    def writer(cls, card: ModelCard) -> WritableFamily:
         if (limits := next(iter(card.outputs.values())).range) is None:
             raise CheckpointError("it holds metres up to a maximum, and this model has none.")
         return Metric(max_depth=limits[1])
@@ -163,7 +163,7 @@ class Released(Metric):
         super().__init__(max_depth=self.max_depth)
 
     @classmethod
-    def writer(cls, card: ModelCard) -> Family:
+    def writer(cls, card: ModelCard) -> WritableFamily:
         return cls()  # of its own maximum
 
 

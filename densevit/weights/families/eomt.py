@@ -16,7 +16,7 @@ from torch import Tensor
 from densevit.model_card import ModelCard
 from densevit.ops.matrices import fuse_qkv, split_qkv
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import FAMILIES, IMAGENET, ConvertedCheckpoint, Family, RawCheckpoint
+from densevit.weights.external import FAMILIES, IMAGENET, ConvertedCheckpoint, RawCheckpoint, WritableFamily
 from densevit.weights.families.huggingface.config import class_names
 from densevit.weights.key_mapping import STEM, KeyMapping, Rule, vit_options
 
@@ -28,7 +28,7 @@ BLOCK, OURS = "layers.{i}.", f"{STEM}blocks.{{i}}."  # of transformers and here
 HEADS: Mapping[str, str] = {"labels": "mask_logits", "panoptic": "panoptic", "instances": "instances"}
 
 
-class EoMTFamily(Family):
+class EoMTFamily(WritableFamily):
     """Both layouts."""
 
     licence = "MIT"

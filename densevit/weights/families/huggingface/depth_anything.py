@@ -13,7 +13,7 @@ from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.ops.matrices import fuse_qkv, split_qkv
 from densevit.preprocess_config import PreprocessConfig
-from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
+from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint, WritableFamily
 from densevit.weights.families.dpt_keys import decoder_options, head_options
 from densevit.weights.families.huggingface import config as configs
 from densevit.weights.families.huggingface.config import processor_of, read_processor
@@ -85,7 +85,7 @@ class HuggingFace(Family):
 
 
 @FAMILIES.register("huggingface")
-class DepthAnything(HuggingFace):
+class DepthAnything(HuggingFace, WritableFamily):
     """Depth Anything V1 and V2; the config tells the out indices, and whether it predicts metres or inverse depth."""
 
     description = "a folder of transformers' DepthAnythingForDepthEstimation; its config says what it predicts"
