@@ -95,6 +95,17 @@ def mse(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Sc
     return masked_mean((pred - target).square(), mask, pool)
 
 
+@depth_loss("relative_l1")
+def relative_l1(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:
+    """Return the mean of |pred - target| / target, which is the score AbsRel: the L1 loss that is weighted by the
+    inverse of the true depth, as MoGe (Wang et al. 2025) weights its own.
+
+    Where the image leaves several depths possible, `l1` and `log_l1` learn their median, and this one a smaller depth.
+    """
+    pred, target, mask = measured(pred, target, valid)
+    return masked_mean((pred - target).abs() / target, mask, pool)
+
+
 @depth_loss("log_l1")
 def log_l1(pred: Depth, target: Depth, valid: Valid, *, pool: Pool = "image") -> Scalar:
     """Return the mean absolute error of the natural logarithm: a relative error, the same at every distance."""

@@ -35,7 +35,9 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "all losses of metric depth": (
         DEPTH,
         depth(
-            losses("depth", "silog, unbiased: true, warmup: 2", "gradient", "l1", "mse", "log_l1", "berhu"),
+            losses(
+                "depth", "silog, unbiased: true, warmup: 2", "gradient", "l1", "relative_l1", "mse", "log_l1", "berhu"
+            ),
             "objective.loss_weighting=fixed",
         ),
     ),

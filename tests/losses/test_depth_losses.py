@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from densevit.errors import ConfigError
-from densevit.losses.depth import DEPTH_LOSSES, berhu, gradient, l1, log_l1, mse, silog
+from densevit.losses.depth import DEPTH_LOSSES, berhu, gradient, l1, log_l1, mse, relative_l1, silog
 from densevit.losses.ssi import ssi, ssi_gradient
 
 E = math.e
@@ -88,6 +88,7 @@ def test_silog_warms_up_by_the_trainers_step() -> None:
 
 def test_pixelwise_losses_by_hand() -> None:
     three = maps([[1.5, 3.0], [9.0, 8.0]], [[1, 1], [0, 10]])  # |r| 0.5, 2, 2; one pixel without truth
+    assert relative_l1(*three).item() == pytest.approx((0.5 + 2 + 0.2) / 3)
     assert l1(*three).item() == pytest.approx(4.5 / 3)
     assert mse(*three).item() == pytest.approx((0.25 + 4 + 4) / 3)
     assert log_l1(*three).item() == pytest.approx((math.log(1.5) + math.log(3) + math.log(1.25)) / 3)
@@ -95,6 +96,16 @@ def test_pixelwise_losses_by_hand() -> None:
     assert berhu(*three).item() == pytest.approx(sum((r * r + 0.16) / 0.8 for r in (0.5, 2, 2)) / 3)
     # c = 0.3 * 2 = 0.6: the first lies below it.
     assert berhu(*three, threshold=0.3).item() == pytest.approx((0.5 + 2 * (4 + 0.36) / 1.2) / 3)
+
+
+def test_the_optimum_of_relative_l1_over_several_possible_depths_lies_below_the_median() -> None:
+    """Of 1, 4 and 9 m: each weighs 1 / depth, so that 1 m outweighs the other two."""
+    target = torch.tensor([1.0, 4.0, 9.0]).view(1, 1, 1, 3)
+    best = {
+        loss: min((0.5, 1.0, 2.0, 4.0, 9.0), key=lambda depth: loss(torch.full_like(target, depth), target, target > 0))
+        for loss in (relative_l1, log_l1)
+    }
+    assert best == {relative_l1: 1.0, log_l1: 4.0}
 
 
 def test_the_worst_pixel_of_berhu_is_pulled_in_not_pushed_out() -> None:

@@ -24,6 +24,7 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     (DEPTH_LOSSES, {"type": "l1"}),
     (DEPTH_LOSSES, {"type": "mse"}),
     (DEPTH_LOSSES, {"type": "log_l1"}),
+    (DEPTH_LOSSES, {"type": "relative_l1"}),
     (DEPTH_LOSSES, {"type": "gradient"}),
     (DEPTH_LOSSES, {"type": "ssi", "trim": 0}),
     (DEPTH_LOSSES, {"type": "ssi_gradient"}),

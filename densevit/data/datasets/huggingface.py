@@ -18,10 +18,10 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, Dataset, DepthRange
+from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, Invalid
 from densevit.data.index.paths import SampleFiles
-from densevit.data.io.readers import read_depth, read_image
-from densevit.data.io.samples import make_sample, read_label_map, valid_depth
+from densevit.data.io.readers import read_depth, read_image, stored_to_metres
+from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.io.tar import bytes_as_path
 from densevit.data.labels.class_lists import read_classes, table_of_names
 from densevit.errors import ConfigError, DataError, first_line
@@ -46,6 +46,7 @@ class HuggingFace(Dataset):
         classes: tuple[str, ...] | Path | None = None,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
         depth_range: DepthRange = (1e-3, 80.0),
+        invalid: Invalid = (65535,),
         streaming: bool = False,
         samples: Annotated[int, Field(gt=0)] | None = None,
     ) -> None:
@@ -69,7 +70,7 @@ class HuggingFace(Dataset):
         if streaming and samples is None:
             raise ConfigError("data.samples: streaming needs to know how many samples to fetch.")
         self.what, self.columns = path, {"image": image, "depth": depth, "labels": labels}
-        self.scale, self.depth_range = depth_scale, depth_range
+        self.scale, self.depth_range, self.invalid = depth_scale, depth_range, invalid
         if isinstance(classes, Path):
             self.table = read_classes(classes)
         elif classes:
@@ -103,7 +104,9 @@ class HuggingFace(Dataset):
             try:
                 if kind == "image":
                     return read_image(path)
-                return read_depth(path, self.scale) if kind == "depth" else read_label_map(path, self.table)
+                if kind == "depth":
+                    return read_depth(path, self.scale, invalid=self.invalid)
+                return read_label_map(path, self.table)
             except DataError as error:
                 raise DataError(str(error).replace(str(path), str(source))) from None
 
@@ -125,7 +128,7 @@ class HuggingFace(Dataset):
         if kind == "depth":
             if values.dtype.kind != "f" and self.scale is None:
                 raise DataError(f"{source}: {values.dtype} of no known unit. Set depth_scale, the units per metre.")
-            return valid_depth(values / (self.scale or 1.0))
+            return stored_to_metres(values, self.scale, self.invalid)
         ids = values.astype(np.int64)
         return ids if self.table is None else self.table.map_ids(source, ids)
 

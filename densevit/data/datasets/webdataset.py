@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, resolve_root
+from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, Invalid, resolve_root
 from densevit.data.index import packed
 from densevit.data.index.paths import SampleFiles, Subset, confine, first_five, list_entry
 from densevit.data.io.readers import read_depth, read_image, read_labels
@@ -47,6 +47,7 @@ class WebDataset(Dataset):
         labels: str | None = None,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
         depth_range: DepthRange = (1e-3, 80.0),
+        invalid: Invalid = (65535,),
         subset: Subset = "full",
     ) -> None:
         """Read the headers of all shards; nothing is decoded. Raises DataError: no shards, a bad one, samples without
@@ -64,7 +65,7 @@ class WebDataset(Dataset):
         self.root = resolve_root(root, "webdataset")
         archives = sorted({archive for pattern in expand_braces(shards) for archive in find_shards(self.root, pattern)})
         self.suffixes = {kind: ending for kind, ending in (("depth", depth), ("labels", labels)) if ending is not None}
-        self.scale, self.depth_range = depth_scale, depth_range
+        self.scale, self.depth_range, self.invalid = depth_scale, depth_range, invalid
         entry = list_entry(self.root, [shards, depth, labels]) if subset == "full" else None
         stored, started = None if entry is None else packed.load(entry), time.time_ns()
         if stored is None:
@@ -90,7 +91,7 @@ class WebDataset(Dataset):
             return make_sample(
                 files,
                 read_image(files.image),
-                depth=None if files.depth is None else read_depth(files.depth, self.scale),
+                depth=None if files.depth is None else read_depth(files.depth, self.scale, invalid=self.invalid),
                 labels=None if files.labels is None else read_labels(files.labels),
             )
 

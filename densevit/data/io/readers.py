@@ -89,11 +89,7 @@ def read_depth(
         )
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise DataError(f"{path}: depth_scale is {scale}; it must be a positive number of stored units per metre.")
-    metres = _metres(stored, scale, infinite)
-    if invalid:
-        with np.errstate(over="ignore"):
-            metres[np.isin(stored.astype(np.float32), np.asarray(invalid, np.float32))] = 0
-    return metres
+    return stored_to_metres(stored, scale, invalid, infinite=infinite)
 
 
 def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
@@ -167,6 +163,17 @@ def read_stored_labels(path: str | os.PathLike[str]) -> StoredLabels:
     if ids.dtype.kind not in "iub":
         raise LabelError(f"{path}: labels must be integers, got {ids.dtype}.", BAD_LABELS)
     return StoredLabels(ids.astype(np.int64), palette)
+
+
+def stored_to_metres(
+    stored: Shaped[np.ndarray, "h w"], scale: float | None, invalid: Sequence[float] = (), *, infinite: bool = False
+) -> Float32[np.ndarray, "h w"]:
+    """Return a map of stored numbers in metres; the arguments are those of `read_depth`."""
+    metres = _metres(stored, scale, infinite)
+    if invalid:
+        with np.errstate(over="ignore"):
+            metres[np.isin(stored.astype(np.float32), np.asarray(invalid, np.float32))] = 0
+    return metres
 
 
 def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bool) -> Float32[np.ndarray, "h w"]:

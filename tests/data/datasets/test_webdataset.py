@@ -3,6 +3,7 @@
 import pickle
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from layouts import opened
@@ -41,6 +42,16 @@ def test_samples_are_those_of_the_folder(root: Path) -> None:
         assert np.array_equal(a.image, b.image)
         assert np.array_equal(a.depth, b.depth)
         assert np.array_equal(a.valid, b.valid)
+
+
+def test_65535_is_not_measured_as_in_a_folder(root: Path) -> None:
+    stored = np.full((60, 80), 2000, np.uint16)
+    stored[:20], stored[20:40] = 65535, 60000
+    photo = (root / "plain/images/000.jpg").read_bytes()
+    depth = cv2.imencode(".png", stored)[1].tobytes()
+    pack(root / "shard-000002.tar", {"room/9.jpg": photo, "room/9.depth.png": depth})
+    for named, unmeasured in (({}, 65535), ({"invalid": [60000]}, 60000)):
+        np.testing.assert_array_equal(open_tar(root, **named).read(6).valid, stored != unmeasured)
 
 
 def test_a_root_may_have_brackets_in_its_name_and_images_alone_may_be_asked_for(root: Path) -> None:

@@ -218,11 +218,15 @@ def test_coco_faults_are_named(tmp_path: Path) -> None:
         open_dataset({**spec, "annotations": "annotations/none.json"})
 
 
-def hugging_face(folder: Path, encoded: bool) -> Dataset:
-    """Two photographs with depth of 2 m and 3 m, and their classes; saved to disk and opened."""
+def hugging_face_library() -> Any:
     if not is_installed("datasets"):  # a mere folder of that name can be imported, too
         pytest.skip("needs the package datasets")
-    hf = importlib.import_module("datasets")
+    return importlib.import_module("datasets")
+
+
+def hugging_face(folder: Path, encoded: bool) -> Dataset:
+    """Two photographs with depth of 2 m and 3 m, and their classes; saved to disk and opened."""
+    hf = hugging_face_library()
     maps = {
         "depth": [np.full(SIZE, 2000 + 1000 * i, np.uint16) for i in range(2)],
         "labels": [np.full(SIZE, i, np.uint8) for i in range(2)],
@@ -251,9 +255,20 @@ def test_hugging_face_columns_are_files_or_numbers(tmp_path: Path, encoded: bool
     assert (sample.depth == 3).all() and (sample.labels == 1).all()
 
 
+def test_hugging_face_numbers_that_mean_not_measured(tmp_path: Path) -> None:
+    hf = hugging_face_library()
+    kinds = {"image": hf.Array3D((2, 2, 3), "uint8"), "depth": hf.Array2D((2, 2), "uint16")}
+    columns = {"image": [np.zeros((2, 2, 3), np.uint8)], "depth": [np.array([[0, 5], [60000, 65535]], np.uint16)]}
+    hf.Dataset.from_dict(columns, features=hf.Features(kinds)).save_to_disk(tmp_path)
+    spec = {"type": "huggingface", "path": str(tmp_path), "depth": "depth", "depth_scale": 1000}
+    for named, valid in (({}, [0, 1, 1, 0]), ({"invalid": [60000]}, [0, 1, 0, 1])):
+        sample = open_dataset({**spec, **named}).read(0)
+        assert sample.valid is not None and sample.valid.flatten().tolist() == valid
+
+
 def test_hugging_face_faults_are_named(tmp_path: Path) -> None:
     hugging_face(tmp_path, True)
-    hf = importlib.import_module("datasets")
+    hf = hugging_face_library()
     saved = {"type": "huggingface", "path": str(tmp_path / "saved")}
     with pytest.raises(DataError, match="no column 'image'"):
         open_dataset(saved)
