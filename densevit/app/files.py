@@ -125,9 +125,10 @@ def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seco
 
 
 def clip_fov(model: AppModel, options: ViewOptions) -> float | None:
-    """Return what is given or assumed; None where the model estimates it."""
-    card = model.predictor.card
-    return options.fov if options.fov is not None or card.camera_head else assumed_fov(card)
+    """Return what is given, here or to the predictor, or assumed; None where the model estimates it."""
+    card, lens = model.predictor.card, model.predictor.cameras.override
+    given = lens.fov if options.fov is None and isinstance(lens, Lens) else options.fov
+    return given if given is not None or card.camera_head else assumed_fov(card)
 
 
 def chosen_heads(model: AppModel, formats: Sequence[str], options: ViewOptions) -> list[str]:

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.images import HEAD, Raster, detect_format
 from densevit.data.io.readers import Rgb, read_image
@@ -49,10 +50,12 @@ class GivenImage:
     note: str = ""
 
     def lens(self, predictor: Predictor, fov: float | None) -> tuple[Lens, str]:
-        """Return the camera, and where it is from: the field of view that is given, EXIF, the model, or an
-        assumption."""
+        """Return the camera, and where it is from: the field of view that is given, here or to the predictor, EXIF,
+        the model, or an assumption."""
         if fov is not None:
             return Lens(fov=fov), "given"
+        if isinstance(predictor.cameras.override, Lens):
+            return predictor.cameras.override, "given"
         if self.focal is not None:
             return Lens(focal=self.focal), "from EXIF"
         if predictor.card.camera_head is not None:
@@ -96,11 +99,15 @@ def open_image(path: Path, limits: Limits, folder: Path) -> GivenImage:
     except DataError:
         notes.append("The focal length in its EXIF cannot be true and is left out.")
     h, w = image.shape[:2]
+    known = path.suffix.lower() in IMAGE_SUFFIXES  # readers go by the content, but `predict` takes .txt for a list
+    name = path.name if known else f"{path.stem}.png"
     if h * w > limits.pixels:
         scale = (limits.pixels / (h * w)) ** 0.5
         image = np.asarray(cv2.resize(image, (int(w * scale), int(h * scale)), interpolation=cv2.INTER_AREA))
         focal = None if focal is None else focal * image.shape[1] / w
-        path = folder / path.name  # readers go by the content
+        path = folder / name
         Image.fromarray(image).save(path, "PNG", compress_level=1)
         notes.insert(0, f"Reduced from {w} x {h} pixels (--max-pixels {limits.pixels:,}).")
+    elif not known:
+        path = Path(shutil.copy(path, folder / name))
     return GivenImage(path, image, focal, " ".join(notes))

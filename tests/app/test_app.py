@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import shutil
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +21,13 @@ from web_sites import SIZE, save_model
 from densevit.api import load
 from densevit.api.predict import predict
 from densevit.app.command import names_of
-from densevit.app.files import affordable_end, formats_of, write_clip_files, write_image_files
+from densevit.app.files import affordable_end, clip_fov, formats_of, write_clip_files, write_image_files
 from densevit.app.inputs import GivenClip, GivenImage, Limits, open_given
 from densevit.app.models import AppModel, ViewOptions
 from densevit.app.page import options_from
 from densevit.app.views import legend_of, map_view, map_views, scale_of_video
 from densevit.errors import ConfigError, DataError
+from densevit.inference.camera import Lens
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import colorize, percentile_range
@@ -224,6 +226,10 @@ def test_the_lens_is_given_or_from_exif_or_assumed(model: AppModel, folder: Path
     expected = needy.predictor.with_options(camera=focal_length(SIZE[1], 60.0))(given.path)
     np.testing.assert_allclose(needy.predict(given, None)["depth"], expected, rtol=1e-6)
     np.testing.assert_allclose(needy.predict(given, 90.0)["depth"], expected * np.tan(np.pi / 6), rtol=1e-4)
+    wide = AppModel("wide", needy.predictor.with_options(camera=Lens(fov=90.0)))  # densevit app --fov 90
+    assert photo.lens(wide.predictor, None) == (Lens(fov=90.0), "given")
+    np.testing.assert_allclose(wide.predict(given, None)["depth"], needy.predict(given, 90.0)["depth"])
+    assert clip_fov(wide, ViewOptions()) == 90.0 and clip_fov(wide, ViewOptions(fov=50.0)) == 50.0
 
 
 def test_a_large_photo_is_reduced_with_its_lens_and_says_so(model: AppModel, folder: Path, tmp_path: Path) -> None:
@@ -239,6 +245,16 @@ def test_a_large_photo_is_reduced_with_its_lens_and_says_so(model: AppModel, fol
     (cloud,) = write_image_files(model, photo, ["ply"], ViewOptions(), tmp_path / "page")
     predict(model.predictor, photo.path, tmp_path / "own", formats=["ply"], fov=fov)
     assert cloud.read_bytes() == (tmp_path / "own/phone.ply").read_bytes()
+
+
+def test_an_image_by_the_name_of_a_list_is_no_list(model: AppModel, folder: Path, tmp_path: Path) -> None:
+    image = Path(shutil.copy(folder / "photo.png", tmp_path / "photo.txt"))
+    (tmp_path / "copies").mkdir()
+    for limits in (LIMITS, Limits(pixels=1000)):
+        given = open_given(image, limits, tmp_path / "copies")
+        assert isinstance(given, GivenImage)
+        (depth,) = write_image_files(model, given, ["npy"], ViewOptions(), tmp_path / f"{limits.pixels}")
+        assert np.load(depth).shape == given.image.shape[:2]
 
 
 def test_of_an_animation_the_first_image_is_shown_which_is_said(folder: Path, tmp_path: Path) -> None:
@@ -315,3 +331,12 @@ def test_the_command_names_the_extra_before_it_reads_the_checkpoint(
 ) -> None:
     monkeypatch.setattr("densevit.utils.packages.is_installed", lambda package: False)
     assert "gradio is not installed: pip install 'densevit[app]'" in shell.refused("app", "missing")
+
+
+def test_the_command_refuses_what_a_page_cannot_show(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, shell: Shell
+) -> None:
+    monkeypatch.setattr("densevit.utils.packages.is_installed", lambda package: True)
+    refused = shell.refused("app", str(folder / "model"), "--tile-size", "64")
+    assert "tiles: for depth only, not for classes (labels), normals (normals)." in refused
+    assert "--fov DEGREES" in shell.refused("app", str(folder / "model"), "--focal", "500")
