@@ -210,8 +210,7 @@ def select_protocols(
         same_crop: only protocols that show a model the same part of an image, so that one pass serves all.
     """
     if name != "all":
-        protocol = find_protocol(name or DEFAULT_PROTOCOLS.get(data_name, "plain"), data.depth_range, kind)
-        return [protocol if align is None else protocol.aligned(align)]
+        return [find_protocol(name or DEFAULT_PROTOCOLS.get(data_name, "plain"), data.depth_range, kind, align)]
     if align is not None:
         raise ConfigError("--align needs one protocol, not --protocol all.")
     h, w = data.read(0).image.shape[:2]

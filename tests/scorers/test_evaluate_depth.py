@@ -19,6 +19,7 @@ from densevit.errors import ConfigError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
+from densevit.model_card import Kind
 from densevit.scorers.depth import evaluate_depth, select_protocols
 
 
@@ -90,6 +91,17 @@ def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
         select_protocols("all", data, "folder", "metric", align="median")
     with pytest.raises(ConfigError, match="densevit eval"):
         select_protocols("plain", data, "folder", "labels")
+
+
+@pytest.mark.parametrize("align", ["median", "l1_scale", "log_scale", "lstsq", "lstsq_disparity"])
+def test_alignments_that_are_asked_for_invert_what_they_do_not_read(align: str) -> None:
+    depth = np.random.default_rng(0).uniform(1, 9, (24, 32)).astype(np.float32)
+    data = densevit.Pairs([(np.zeros((24, 32, 3), np.uint8), depth)])
+    predictions: dict[Kind, np.ndarray] = {"metric": 3 * depth, "disparity": 3 / depth}
+    for kind, prediction in predictions.items():
+        (protocol,) = select_protocols("plain", data, "", kind, align=align)
+        assert protocol.name == f"plain+{align}"
+        assert protocol.score(prediction, depth, depth > 0)["abs_rel"] < 1e-5
 
 
 def test_a_run_is_scored_on_its_own_validation_data_and_protocol(run: Path, tmp_path: Path, shell: Shell) -> None:

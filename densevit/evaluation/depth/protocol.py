@@ -242,7 +242,7 @@ class Protocol:
         if kind == "metric":
             return np.asarray(scale)
         # Of a map without unit it is a share of the deviation of that map's own values.
-        values = 1 / p if self.compared_as == "disparity" else p
+        values = 1 / p if kind == "disparity" else p
         return np.asarray(scale * np.abs(values - np.median(values)).mean() / values)
 
     def _alignment(

@@ -274,13 +274,16 @@ def applicable(data: str, size: tuple[int, int], kind: Kind, depth_range: tuple[
     return protocols
 
 
-def find_protocol(name: str, depth_range: tuple[float, float], kind: Kind = "metric") -> Protocol:
+def find_protocol(
+    name: str, depth_range: tuple[float, float], kind: Kind = "metric", align: str | None = None
+) -> Protocol:
     """Return a protocol by name, with the data set's depth range where it has none, and alignment where `kind` has no
-    unit. Raises ConfigError: no such protocol, or predictions that are not depth."""
+    unit. `align`: in place of its own. Raises ConfigError: no such protocol, or predictions that are not depth."""
     if name not in PROTOCOLS:
         raise ConfigError(f"no protocol '{name}'.{did_you_mean(name, PROTOCOLS)}")
     output = output_kind(kind)
     if not output.is_depth:
         option = f"--task {output.task}" if output.task else "--metrics uncertainty"
         raise ConfigError(f"this head gives {output.meaning}, not depth; `densevit eval {option}` scores it.")
-    return PROTOCOLS[name].for_range(*depth_range).for_kind(kind)
+    protocol = PROTOCOLS[name].for_range(*depth_range)
+    return (protocol if align is None else protocol.aligned(align)).for_kind(kind)

@@ -139,12 +139,17 @@ def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -
     near, far = protocol.range
     if align == "none":
         return lambda values: np.clip(values, near, far)
+    inverted = (align == "disparity") != (kind == "disparity")
+
+    def compared(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        return 1 / np.maximum(values, 1e-6) if inverted else values
+
     fit, logs = Fit(), [0.0, 0.0]
     for frame in limited(frames(), protocol):
         picked = pixels(frame, frame.prediction, protocol)
         if picked is None:
             continue
-        p, d = picked
+        p, d = compared(picked[0]), picked[1]
         if align == "scale":
             positive = p > 0
             logs[0] += float(np.log(d[positive] / p[positive]).sum())
@@ -153,13 +158,13 @@ def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -
             fit.add(p, 1 / d if align == "disparity" else d)
     if align == "scale":
         factor = float(np.exp(logs[0] / logs[1])) if logs[1] else 1.0
-        return lambda values: np.clip(values * factor, near, far)
+        return lambda values: np.clip(compared(values) * factor, near, far)
     if not fit.n:
         return (lambda values: 1 / np.maximum(values, 1e-6)) if kind == "disparity" else (lambda values: values)
     scale, shift = fit.line()
     if align == "affine":
-        return lambda values: np.clip(scale * values + shift, near, far)
-    return lambda values: np.clip(1 / np.maximum(scale * values + shift, 1e-3), near, far)
+        return lambda values: np.clip(scale * compared(values) + shift, near, far)
+    return lambda values: np.clip(1 / np.maximum(scale * compared(values) + shift, 1e-3), near, far)
 
 
 def limited(frames: Iterator[ClipFrame], protocol: VideoProtocol) -> Iterator[ClipFrame]:

@@ -163,3 +163,18 @@ def test_the_uncertainty_of_metres_stays_relative_under_an_alignment() -> None:
         for protocol in (plain, plain.aligned("median"))
     )
     assert one["coverage"] < 1 and other == pytest.approx(one, rel=1e-4)
+
+
+def test_the_uncertainty_of_disparity_is_a_share_of_its_deviation_under_an_alignment_of_depth() -> None:
+    """Disparity q with scale b is depth 1 / q with the relative scale b mean|q - median q| / q."""
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(1, 9, (24, 32)).astype(np.float32)
+    disparity = 1 / (truth * rng.uniform(0.7, 1.4, truth.shape).astype(np.float32))
+    scale = rng.uniform(0.05, 0.2, truth.shape).astype(np.float32)
+    deviation = np.abs(disparity - np.median(disparity)).mean()
+    metres = 1 / disparity, truth, truth > 0, None, scale * deviation / disparity
+    aligned = PROTOCOLS["plain"].aligned("median")
+    expected = aligned.score(*metres, metrics=("uncertainty",))
+    inverted = aligned.for_kind("disparity")
+    found = inverted.score(disparity, truth, truth > 0, None, scale, kind="disparity", metrics=("uncertainty",))
+    assert found == pytest.approx(expected, rel=1e-3)

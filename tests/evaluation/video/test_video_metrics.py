@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from films import frame, write_frames
 from shell import Shell
 
+import densevit
 from densevit.data.datasets.rooms import Rooms
 from densevit.errors import DataError
 from densevit.evaluation.video.clip import (
@@ -113,6 +115,17 @@ def test_one_scale_and_shift_fits_a_whole_clip_of_disparity() -> None:
     assert two["frames"] == 2
 
 
+def test_metres_and_disparity_are_aligned_by_what_reads_them() -> None:
+    """Disparity without shift is metres up to a scale; the alignments invert what they do not read."""
+
+    def metres() -> Iterator[ClipFrame]:
+        return (replace(one, prediction=1 / one.prediction) for one in clip(0.02, 0.0))
+
+    assert score_clip(lambda: clip(0.02, 0.0), VideoProtocol(), "scale", "disparity")["abs_rel"] < 1e-4
+    assert score_clip(lambda: clip(0.02, 0.0), VideoProtocol(), "affine", "disparity")["abs_rel"] < 1e-4
+    assert score_clip(metres, VideoProtocol(), "disparity", "metric")["abs_rel"] < 1e-4
+
+
 def test_a_clip_of_one_frame_has_no_consistency() -> None:
     with pytest.raises(DataError, match="needs two or more"):
         score_clip(lambda: iter(list(clip(1, 0))[:1]), VideoProtocol(), "none", "metric")
@@ -143,6 +156,10 @@ def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, shell: Shel
     after = json.loads((walks / "steady/metrics.json").read_text())["metrics"]
     assert after["tae"] < 0.7 * before["tae"] and after["scale_jitter"] < 0.5 * before["scale_jitter"]
     assert after["abs_rel"] < before["abs_rel"]
+    maps = {path.relative_to(walks / "maps").with_suffix("").as_posix(): np.load(path) for path in walks.rglob("*.npy")}
+    rooms = Rooms(root=walks / "data", split="test")
+    given = densevit.evaluate(predictions=maps, data=rooms, task="video").scores
+    assert given == pytest.approx(before, rel=1e-6)
 
 
 @pytest.mark.parametrize(
