@@ -205,9 +205,9 @@ def score_depth(
     output: str | Path | None,
     **files: Any,
 ) -> Evaluation:
-    if output is not None:
-        metrics = tuple(dict.fromkeys((*metrics, *CHARTS)))
     saved = not isinstance(subject, Predictor)
+    if output is not None:  # cameras of saved maps only where asked for: reading them decodes the images
+        metrics = tuple(dict.fromkeys((*metrics, *CHARTS[: 1 if saved else None])))
     kind = prediction_type if saved else subject.card.outputs[subject.card.head(head)].kind
     protocols = select_protocols(protocol, data, data_name, kind, align=align, same_crop=not saved)
     maps = saved_depth(subject, data, kind, scale, files) if saved else subject

@@ -168,7 +168,7 @@ def _evaluate_saved(
     def item(index: int) -> tuple[Any, ...]:
         """Without the image: to decode that would take longer than to score."""
         name, depth = data.names[index], data.depth_map(index)
-        intrinsics = data.read(index).intrinsics if "points" in metrics else None
+        intrinsics = data.read(index).intrinsics if {"points", "fov"} & {*metrics} else None
         return name, maps.read(name), depth, None if depth is None else depth > 0, intrinsics
 
     warning = ""

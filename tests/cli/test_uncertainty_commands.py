@@ -78,5 +78,6 @@ def test_what_cannot_be_calibrated_is_said_and_nothing_written(run: Path, tmp_pa
     command = ["calibrate", "--target", "uncertainty", run / "run", *data(run), "--output", out]
     for level, says in ((0.95, "need 19 or more"), (2, "a share between 0 and 1")):
         assert says in shell.refused(*command, "--level", level) and not out.exists()
+    assert "tiles: for depth only, not for depth/uncertainty" in shell.refused(*command, "--tile-size", 32)
     out.mkdir()
     assert "exists already" in shell.refused(*command)

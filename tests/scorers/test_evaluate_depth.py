@@ -20,6 +20,7 @@ from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
 from densevit.model_card import Kind
+from densevit.ops.geometry import pinhole
 from densevit.scorers.depth import evaluate_depth, select_protocols
 
 
@@ -102,6 +103,13 @@ def test_alignments_that_are_asked_for_invert_what_they_do_not_read(align: str) 
         (protocol,) = select_protocols("plain", data, "", kind, align=align)
         assert protocol.name == f"plain+{align}"
         assert protocol.score(prediction, depth, depth > 0)["abs_rel"] < 1e-5
+
+
+def test_saved_maps_are_scored_by_field_of_view_where_that_is_asked_for() -> None:
+    depth, camera = np.full((48, 64), 2, np.float32), pinhole(32.0, 32.0, 31.5, 23.5)
+    data = densevit.Pairs([{"image": np.zeros((48, 64, 3), np.uint8), "depth": depth, "intrinsics": camera}])
+    scores = densevit.evaluate(predictions=[1.5 * depth], data=data, metrics=["fov"]).scores
+    assert scores["abs_rel@90-105deg"] == pytest.approx(0.5)
 
 
 def test_a_run_is_scored_on_its_own_validation_data_and_protocol(run: Path, tmp_path: Path, shell: Shell) -> None:

@@ -11,11 +11,12 @@ import pytest
 from PIL import Image
 
 import densevit
-from densevit.data.datasets.base import open_dataset
+from densevit.data.datasets.base import Part, open_dataset
 from densevit.data.io.coco import encode_mask, encode_panoptic_ids
-from densevit.data.segment_predictions import image_names
+from densevit.data.segment_predictions import SavedSegments, image_names
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segments.scores import InstanceScores, PanopticScores
+from densevit.scorers.segments import evaluate_segments
 
 SIZE = (40, 60)
 CATEGORIES = [{"id": 3, "name": "sky", "isthing": 0}, {"id": 7, "name": "car", "isthing": 1}]
@@ -104,6 +105,21 @@ def test_saved_results_have_the_average_precision_of_their_masks(tmp_path: Path)
     tree = json.loads(path.read_text())
     path.write_text(json.dumps(tree | {"images": tree["images"][::-1]}))
     assert list(open_dataset(spec).names) == [f"{i:03d}" for i in range(7)]  # as pycocotools breaks ties of scores
+
+
+def test_objects_that_overlap_are_whole_in_mixtures_and_in_parts_of_a_data_set(tmp_path: Path) -> None:
+    """Painted into one map, the larger of the two cars would lose a quarter of it."""
+    spec, masks = data(tmp_path / "data", 1), np.zeros((2, *SIZE), np.bool_)
+    masks[0, 20:, 10:50], masks[1, 20:30, 10:30] = True, True
+    path = tmp_path / "data/panoptic.json"
+    cars = [{"image_id": 50, "category_id": 7, "segmentation": encode_mask(mask)} for mask in masks]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"annotations": cars}))
+    saved, coco = tmp_path / "found.json", open_dataset(spec)
+    mixture = open_dataset({"type": "mix", "sources": [{"data": spec}]})
+    for name, opened in (("000", coco), ("000", Part(coco, [0])), ("coco/000", mixture)):
+        saved.write_text(json.dumps([one | {"image_id": name, "category_id": 2, "score": 0.9} for one in cars]))
+        predictions = SavedSegments(saved, Part(opened, [0]), "instances")
+        assert evaluate_segments(predictions, opened, "instances").scores["ap"] == pytest.approx(1)
 
 
 def test_what_a_file_says_of_its_numbers_comes_before_what_the_data_says(tmp_path: Path) -> None:

@@ -243,9 +243,13 @@ class Part(Dataset):
         self.data, self.indices = data, indices
         self.names = [data.names[index] for index in indices]
         self.depth_range, self.classes, self.palette = data.depth_range, data.classes, data.palette
+        self.things = data.things
 
     def read(self, index: int) -> Sample:
         return self.data.read(self.indices[index])
+
+    def objects(self, index: int) -> Objects | None:
+        return self.data.objects(self.indices[index])
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:

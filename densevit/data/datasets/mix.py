@@ -19,6 +19,7 @@ from densevit.data.transforms.affine import TRANSFORMS, Transform
 from densevit.data.transforms.photometric import Color, ImageOnlyTransform
 from densevit.errors import ConfigError
 from densevit.ops.align import disparity_as_depth
+from densevit.ops.segments import Objects
 from densevit.registry import ComponentSpec
 from densevit.structures import IGNORE, DepthKind, Sample
 
@@ -126,6 +127,11 @@ class Mix(Dataset):
         source, row = self.locate(index)
         labels = source.data.label_map(row) if teaches_labels(source) else None
         return None if labels is None else self.joined.map_ids(source.name, labels)
+
+    def objects(self, index: int) -> Objects | None:
+        source, row = self.locate(index)
+        found = source.data.objects(row) if teaches_labels(source) else None
+        return None if found is None else self.joined.map_objects(source.name, found)
 
     def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
         source, row = self.locate(index)

@@ -159,7 +159,7 @@ class Coco(FileDataset):
         entries, classes, crowd = self._annotated(self.names[index])
         masks = self._masks(self.samples[index])
         stated = [field(one, "area", float, f"{self.path}: annotation") if "area" in one else None for one in entries]
-        areas = np.array([mask.sum() if area is None else area for area, mask in zip(stated, masks, strict=True)])
+        areas = np.array([m.sum() if area is None else area for area, m in zip(stated, masks, strict=True)], np.float64)
         thing = np.isin(np.array(classes, np.int64), self.things)
         return Objects(masks[thing], np.array(classes, np.int64)[thing], np.array(crowd, np.bool_)[thing], areas[thing])
 
