@@ -32,6 +32,7 @@ FEWEST_TO_CORRECT = 5
 FARTHEST = 5.0  # times the farthest point: no disparity becomes a larger depth
 LEAST = 1e-3  # metres
 KRIGED = 1000  # points up to which kriging takes part, whose time grows with their cube
+LINE = 0.02  # of the diagonal: points that deviate less from a line tell no drift across it
 COARSE = 8  # pixels between those at which kriging is computed
 SHARPNESS = 8  # of many points: a candidate of twice the error at points left out weighs 2 ** -8 as much
 DOUBT = 10  # points of which the errors left out are believed by half
@@ -203,24 +204,33 @@ class Interpolation:
         return np.stack(ways, -1).transpose(1, 0, 2)
 
 
+def spread_axes(places: Places, least: float) -> Float64[np.ndarray, "2 _"]:
+    """Return the directions in which the points' standard deviation exceeds `least` pixels: both, or, of points on a
+    line, as a laser scanner of one plane measures them, that of the line."""
+    _, spread, axes = np.linalg.svd(places - places.mean(0), full_matrices=False)
+    return np.eye(2) if spread[1] > least * len(places) ** 0.5 else axes[:1].T
+
+
 class Kriging:
-    """Kriging of values, with a constant or linear drift (constant of few points)."""
+    """Kriging of values, with a constant or linear drift (constant of few points; of points on a line, along it)."""
 
     def __init__(
         self, places: Places, values: Columns, size: Size, covariance: Callable[[Map], Map], linear: bool
     ) -> None:
         self.places, self.size, self.covariance, self.diagonal = places, size, covariance, float(np.hypot(*size))
-        self.terms = 3 if linear and len(places) > FEWEST_TO_CORRECT else 1
+        drifts = linear and len(places) > FEWEST_TO_CORRECT
+        self.axes = spread_axes(places, LINE * self.diagonal) if drifts else np.zeros((2, 0))
         n, columns = len(places), self.columns(places)
-        system = np.zeros((n + self.terms,) * 2)
-        system[:n] = columns + 1e-9 * np.eye(n, n + self.terms)
+        terms = columns.shape[1] - n
+        system = np.zeros((n + terms,) * 2)
+        system[:n] = columns + 1e-9 * np.eye(n, n + terms)
         system[n:, :n] = columns[:, n:].T
-        self.solved = np.linalg.solve(system, np.concatenate([values, np.zeros((self.terms, values.shape[1]))]))
+        self.solved = np.linalg.solve(system, np.concatenate([values, np.zeros((terms, values.shape[1]))]))
 
     def columns(self, places: Queries) -> Float64[np.ndarray, "m _"]:
         from scipy.spatial.distance import cdist
 
-        drift = np.concatenate([np.ones((len(places), 1)), places / self.diagonal], 1)[:, : self.terms]
+        drift = np.concatenate([np.ones((len(places), 1)), places @ self.axes / self.diagonal], 1)
         return np.concatenate([self.covariance(cdist(places, self.places) / self.diagonal), drift], 1)
 
     def __call__(self, places: Queries) -> Float64[np.ndarray, "m k"]:

@@ -56,6 +56,16 @@ def test_a_smooth_error_is_corrected_and_exact_points_are_met(kind: Kind) -> Non
     np.testing.assert_allclose(sample(depth, given), given.depth, rtol=1e-5)
 
 
+@pytest.mark.parametrize("rise", [0, 1 / 3])
+def test_points_of_a_scanner_of_one_plane_correct_along_their_line_and_add_nothing_across_it(rise: float) -> None:
+    u = np.arange(0.0, W, 2)
+    v = np.rint(H / 3 + rise * u)
+    given = MeasuredPoints(u, v, scene()[v.astype(int), u.astype(int)])
+    depth, _ = fit_to_points(BENT, given, "metric")
+    np.testing.assert_allclose(sample(depth, given), given.depth, rtol=1e-5)
+    assert abs_rel(depth) < 0.03 < 0.09 < abs_rel(BENT)
+
+
 def test_a_map_that_tells_nothing_gives_way_to_interpolation() -> None:
     flat = 1 + np.random.default_rng(0).random((H, W))
     depth, fit = fit_to_points(flat, points(300), "metric")
