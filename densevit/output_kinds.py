@@ -5,7 +5,7 @@ and scorers are found by the name of the kind. Nothing here imports torch: model
 b images, h x w pixels, k channels.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from densevit.errors import ConfigError
@@ -173,6 +173,12 @@ register(
 
 DEPTH_KINDS = tuple(name for name, kind in OUTPUT_KINDS.items() if kind.is_depth)
 """Names of the kinds that are depth, metric first."""
+
+
+def scored_kinds(name: str) -> Collection[str]:
+    """Return the kinds of ground truth (`DepthKind`) that depth of a kind is scored by: metres; of depth without unit,
+    which is aligned, also what is known up to a scale."""
+    return ("metric",) if name == "metric" else ("metric", "relative")
 
 
 def output_kind(name: str) -> OutputKind:

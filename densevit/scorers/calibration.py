@@ -79,7 +79,7 @@ class CalibrationResult:
 def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured]:
     """Yield the predictions at measured pixels, `PIXELS` of each image."""
     for item in prefetch_samples(data):
-        if item.depth is None or item.valid is None or not item.valid.any():
+        if item.depth is None or item.valid is None or item.depth_kind != "metric" or not item.valid.any():
             continue
         prediction = predictor(input_of(predictor, item), head=head)
         pixels = np.flatnonzero(item.valid & np.isfinite(prediction) & (prediction > 0))
@@ -219,7 +219,7 @@ def fit_intervals(
 
     def scores() -> Iterator[Scores]:
         for item in tqdm(prefetch_samples(data), desc="calibrate", unit="image", total=len(data), delay=1):
-            if item.depth is None or item.valid is None:
+            if item.depth is None or item.valid is None or item.depth_kind != "metric":
                 continue
             maps = predictor.predict_all(input_of(predictor, item))
             counted = item.valid & (item.depth > near) & (item.depth < far) & (maps[head_name] > 0)

@@ -26,7 +26,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
 from densevit.ops.geometry import field_of_view
 from densevit.ops.points import draw_points
-from densevit.output_kinds import DEPTH_KINDS
+from densevit.output_kinds import DEPTH_KINDS, scored_kinds
 from densevit.reporting.figures import Figure, depth_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
 from densevit.structures import Row, Sample
@@ -123,7 +123,8 @@ def evaluate_depth(
             row: list[Row] = []
             for protocol, flipped in zip(protocols, flips, strict=True):
                 maps = by_flip[flipped]
-                truth = sample.depth, sample.valid, sample.intrinsics
+                depth = sample.depth if sample.depth_kind in scored_kinds(spec.kind) else None
+                truth = depth, sample.valid, sample.intrinsics
                 item = (sample.name, maps[name], *truth, maps.get(uncertainty), spec.interval, spec.kind)
                 row += score_item(item, [protocol], metrics)[1]
             yield sample.name, row
@@ -167,7 +168,8 @@ def _evaluate_saved(
 
     def item(index: int) -> tuple[Any, ...]:
         """Without the image: to decode that would take longer than to score."""
-        name, depth = data.names[index], data.depth_map(index)
+        name, scored = data.names[index], data.depth_kind(index) in scored_kinds(maps.kind)
+        depth = data.depth_map(index) if scored else None
         intrinsics = data.read(index).intrinsics if {"points", "fov"} & {*metrics} else None
         return name, maps.read(name), depth, None if depth is None else depth > 0, intrinsics
 

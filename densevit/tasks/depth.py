@@ -16,7 +16,7 @@ from densevit.losses.ssi import Space, aligned_error, laplace
 from densevit.ops.align import as_ground_truth
 from densevit.ops.camera import canonical_scale_of
 from densevit.ops.colors import colorize
-from densevit.output_kinds import DEPTH_KINDS
+from densevit.output_kinds import DEPTH_KINDS, scored_kinds
 from densevit.reporting.figures import ColorBar, panel
 from densevit.structures import Batch, DepthKind, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
@@ -133,7 +133,7 @@ class DepthTask(Task):
         return frozenset().union(*(loss.depth_kinds for loss in losses))
 
     def scored_kinds(self) -> frozenset[str]:
-        return frozenset({"metric"} if self.output.kind == "metric" else {"metric", "relative"})
+        return frozenset(scored_kinds(self.output.kind))
 
     def ground_truth(
         self, batch: Batch, focal: float | None = None

@@ -15,6 +15,7 @@ from small import small_folder
 import densevit
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
+from densevit.data.predictions import GivenMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.inference.predictor import Predictor
@@ -110,6 +111,20 @@ def test_saved_maps_are_scored_by_field_of_view_where_that_is_asked_for() -> Non
     data = densevit.Pairs([{"image": np.zeros((48, 64, 3), np.uint8), "depth": depth, "intrinsics": camera}])
     scores = densevit.evaluate(predictions=[1.5 * depth], data=data, metrics=["fov"]).scores
     assert scores["abs_rel@90-105deg"] == pytest.approx(0.5)
+
+
+def test_depth_of_a_mixture_that_is_no_metres_is_not_scored_as_metres(run: Path, predictor: Predictor) -> None:
+    """As in the validation of a training."""
+    sources = [{"data": spec(run), "name": "metres"}, {"data": spec(run), "name": "stereo", "truth": "relative"}]
+    mixture, alone = open_dataset({"type": "mix", "sources": sources}), open_dataset(spec(run))
+    plain = [PROTOCOLS["plain"].for_range(*mixture.depth_range)]
+    found = evaluate_depth(predictor, mixture, plain).results[0]
+    assert found.mean == pytest.approx(evaluate_depth(predictor, alone, plain).results[0].mean)
+    assert len(found.skipped) == len(alone)
+    maps = [mixture.depth_map(index) for index in range(len(mixture))]
+    wrong = [*maps[: len(alone)], *(5 * depth for depth in maps[len(alone) :] if depth is not None)]
+    saved = evaluate_depth(GivenMaps(mixture, wrong), mixture, plain, workers=0).results[0]
+    assert saved.mean["abs_rel"] == 0 and saved.skipped == found.skipped
 
 
 def test_a_run_is_scored_on_its_own_validation_data_and_protocol(run: Path, tmp_path: Path, shell: Shell) -> None:

@@ -34,7 +34,7 @@ from densevit.model_card import Palette
 from densevit.ops.geometry import field_of_view
 from densevit.ops.segments import Objects, Segments
 from densevit.registry import ComponentConfig, Registry, did_you_mean
-from densevit.structures import Box, Sample, Size, crop
+from densevit.structures import Box, DepthKind, Sample, Size, crop
 
 
 def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:
@@ -182,6 +182,10 @@ class Dataset(ABC):
             return read_depth(path, scale, invalid=invalid)
         return self.depth_cache.read(path, scale, invalid)
 
+    def depth_kind(self, index: int) -> DepthKind:
+        """Return `Sample.depth_kind` alone."""
+        return "metric"
+
     def objects(self, index: int) -> Objects | None:
         """Return the objects of an image where the data set has masks that may overlap; None where `Sample.segments`
         has all.
@@ -247,6 +251,9 @@ class Part(Dataset):
 
     def read(self, index: int) -> Sample:
         return self.data.read(self.indices[index])
+
+    def depth_kind(self, index: int) -> DepthKind:
+        return self.data.depth_kind(self.indices[index])
 
     def objects(self, index: int) -> Objects | None:
         return self.data.objects(self.indices[index])

@@ -128,6 +128,10 @@ class Mix(Dataset):
         labels = source.data.label_map(row) if teaches_labels(source) else None
         return None if labels is None else self.joined.map_ids(source.name, labels)
 
+    def depth_kind(self, index: int) -> DepthKind:
+        source, row = self.locate(index)
+        return next((kind for kind in DEPTH_KINDS if kind in (source.truths or ())), source.data.depth_kind(row))
+
     def objects(self, index: int) -> Objects | None:
         source, row = self.locate(index)
         found = source.data.objects(row) if teaches_labels(source) else None

@@ -57,6 +57,7 @@ class PseudoLabels(Dataset):
     """Images with depth, labels or both from a teacher; the kind of depth is that of its head."""
 
     video = True
+    kind: DepthKind = "metric"
 
     def __init__(
         self,
@@ -143,6 +144,9 @@ class PseudoLabels(Dataset):
 
     def scene(self, index: int) -> str:
         return folder_of(self.names[index])
+
+    def depth_kind(self, index: int) -> DepthKind:
+        return self.kind
 
     def read(self, index: int) -> Sample:
         name = self.names[index]
