@@ -155,9 +155,11 @@ def predict_windows(
     predictor: Predictor, inputs: Iterable[ImageInput], *, causal: bool = False, box: Box | None = None
 ) -> Iterator[dict[str, Map]]:
     """Return the maps of one frame of a video after another, by a model with motion blocks; see `ClipWindows`. Raises
-    ConfigError: with tiles, sliding windows, flip, several scales, or a runtime other than torch."""
+    ConfigError: with measured points, tiles, sliding windows, flip, several scales, or a runtime other than torch."""
     windows: ClipWindows | None = None
     for frame in inputs:
+        if frame.points is not None:
+            raise ConfigError("points: for single images; a model with motion blocks sees videos without.")
         if windows is None:  # a video has one camera
             windows = motion_windows(predictor, frame.camera, causal=causal, box=box)
         yield from windows.push(frame.image)

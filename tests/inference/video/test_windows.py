@@ -14,6 +14,7 @@ from toy_models import fp32, toy_network
 
 from densevit.errors import ConfigError, Preempted
 from densevit.inference.forward import forward
+from densevit.inference.image_input import ImageInput
 from densevit.inference.predict.output_plan import Existing
 from densevit.inference.predictor import Predictor
 from densevit.inference.video import export
@@ -159,6 +160,9 @@ def test_a_window_is_one_pass_of_the_model_and_single_images_are_none(predictor:
 
 def test_what_cannot_see_clips_is_refused(predictor: Predictor) -> None:
     flipping = Predictor(predictor.model, predictor.card, device="cpu", precision="fp32", flip=True)
+    measured = ImageInput(np.zeros((16, 16, 3), np.uint8), points=np.ones((16, 16)))
+    with pytest.raises(ConfigError, match="points: for single images"):
+        next(predict_frames(predictor, [measured]))
     with pytest.raises(ConfigError, match="flip: for single images"):
         next(predict_frames(flipping, [frame(0, SIZE)]))
 
