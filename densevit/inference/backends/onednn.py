@@ -31,10 +31,17 @@ POST_OPS: dict[str | None, tuple[str, str]] = {
 MLPS = (Mlp, TimmMlp)
 
 
-def prepack(model: nn.Module, precision: Precision) -> None:
-    """Pack every linear and convolutional layer of a model in place, for predictions on a CPU in `precision`; fp16 is
-    left alone."""
+def packs(precision: Precision) -> bool:
+    """Return whether oneDNN packs weights of this precision here: bf16 needs AVX512 or newer instructions."""
     if precision == "fp16" or not torch._C._has_mkldnn or platform.machine() not in X86:
+        return False
+    return precision != "bf16" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def prepack(model: nn.Module, precision: Precision) -> None:
+    """Pack every linear and convolutional layer of a model in place, for predictions on a CPU in `precision`, where
+    `packs` says so."""
+    if not packs(precision):
         return
     dtype = DTYPES[precision]
     for module in list(model.modules()):

@@ -8,13 +8,14 @@ import timm.layers
 import torch
 from torch import Tensor, nn
 
-from densevit.inference.backends.onednn import PackedConv, PackedLinear, prepack
+from densevit.inference.backends.onednn import PackedConv, PackedLinear, packs, prepack
 from densevit.models.decoders.dpt import ResidualUnit
 from densevit.models.vit.block import MLPS, Mlp
 from densevit.utils.device import Precision
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
 TOLERANCE = {"fp32": 1e-6, "bf16": 1e-2}
+BF16 = pytest.param("bf16", marks=pytest.mark.skipif(not packs("bf16"), reason="needs a CPU whose oneDNN packs bf16"))
 
 
 def ask(model: nn.Module, x: Tensor, precision: str) -> Tensor:
@@ -36,7 +37,7 @@ BUILDERS = {
 }
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", BF16])
 @pytest.mark.parametrize("name", BUILDERS)
 def test_answers_stay_what_they_were(name: str, precision: Precision) -> None:
     torch.manual_seed(0)
@@ -113,7 +114,7 @@ def convolutions() -> nn.Sequential:
     return nn.Sequential(first, nn.ReLU(), *units, halved, last).eval()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", BF16])
 def test_convolutions_give_what_they_gave_for_images_of_any_size(precision: Precision) -> None:
     plain, model = convolutions(), convolutions()
     prepack(model, precision)
@@ -132,3 +133,12 @@ def test_a_plain_convolution_still_has_its_relu() -> None:
     plain, model, x = convolutions(), convolutions(), torch.randn(2, 3, 8, 9)
     prepack(model, "bf16")
     assert torch.equal(model(x), plain(x))  # with gradients, in fp32
+
+
+def test_a_cpu_without_avx512_predicts_in_bf16_by_the_plain_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    plain, model, x = convolutions(), convolutions(), torch.randn(1, 3, 9, 20)
+    prepack(model, "bf16")
+    assert torch.equal(ask(model, x, "bf16"), ask(plain, x, "bf16"))
+    prepack(model, "fp32")
+    assert any(isinstance(module.forward, PackedConv) for module in model.modules())
