@@ -30,6 +30,8 @@ VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".wmv", ".flv"}
     | {".3gp", ".ogv", ".y4m", ".mxf"}
 )
+FORMATS = "mov,matroska,webm,avi,mpeg,mpegts,mpegvideo,m4v,asf,flv,ogg,yuv4mpegpipe,mxf"
+"""Demuxers of FFmpeg; none of a playlist (HLS, DASH, concat), which would open the files that it names."""
 CAMERA = "camera:"
 MISSING = 0.5  # seconds by which a file may be shorter than it says
 SILENCE = 10.0  # seconds without a frame after which a camera counts as gone
@@ -192,7 +194,8 @@ def open_container(path: Path) -> Any:
     """Return the container, opened by PyAV. Raises DataError if it is not there, or no file that FFmpeg reads."""
     av = require_av()
     try:
-        return av.open(str(path.absolute()))  # a name such as 12:30.mp4 alone reads as a protocol
+        options = {"format_whitelist": FORMATS}
+        return av.open(str(path.absolute()), options=options)  # a name such as 12:30.mp4 alone reads as a protocol
     except (av.FFmpegError, OSError) as error:
         why = getattr(error, "strerror", None) or str(error)
         cut = path.suffix.lower() in (".mp4", ".m4v", ".mov") and path.is_file()

@@ -83,19 +83,34 @@ def test_a_span_that_is_none_is_refused() -> None:
             Span(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "playlist",
+    ["#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:2,\n{film}\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile {film}\n"],
+)
+def test_a_playlist_opens_no_other_file(tmp_path: Path, playlist: str) -> None:
+    import av
+
+    (tmp_path / "film.ts").symlink_to(write_film(tmp_path / "segment.mp4", FRAMES))
+    (tmp_path / "list.m3u8").write_text(playlist.format(film="film.ts"))
+    with pytest.raises(DataError, match="cannot be read as a video"):
+        list(VideoFile(tmp_path / "list.m3u8").frames())
+    with av.open(str(tmp_path / "list.m3u8")) as followed:  # FFmpeg itself does
+        assert followed.streams.video
+
+
 def test_a_truncated_film_and_a_file_without_video_are_refused_with_the_reason(film: Path, tmp_path: Path) -> None:
     import av
 
     (tmp_path / "cut.mp4").write_bytes(film.read_bytes()[:3000])
     with pytest.raises(DataError, match=r"cut.mp4: cannot be read as a video .*may be truncated"):
         list(VideoFile(tmp_path / "cut.mp4").frames())
-    with av.open(str(tmp_path / "sound.wav"), "w") as out:
+    with av.open(str(tmp_path / "sound.mkv"), "w") as out:
         stream = out.add_stream("pcm_s16le", rate=8000, layout="mono")
         sound = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), layout="mono")
         sound.rate = 8000
         out.mux(stream.encode(sound))
     with pytest.raises(DataError, match=r"holds no video, only audio"):
-        list(VideoFile(tmp_path / "sound.wav").frames())
+        list(VideoFile(tmp_path / "sound.mkv").frames())
     with pytest.raises(DataError, match="no such file, folder or camera"):
         open_video(tmp_path / "none.mp4")
 
