@@ -162,11 +162,11 @@ def test_names_that_are_not_utf8_are_exported_and_their_faults_can_be_printed(
     assert "bad?.png: " in said.out and said.out.encode()
 
 
-def test_images_of_formats_that_are_not_read_are_counted(photos: Path, tmp_path: Path, shell: Shell) -> None:
-    for name in ("x.jxl", "sub/y.jxl", "z.psd", "notes.txt"):
+def test_videos_and_images_of_formats_that_are_not_read_are_counted(photos: Path, tmp_path: Path, shell: Shell) -> None:
+    for name in ("x.jxl", "sub/y.jxl", "z.psd", "film.mp4", "notes.txt"):
         (photos / name).write_bytes(b"")
     said = shell("predict", "checkpoint", photos, "--output", tmp_path / "out").out
-    assert "left out, for their formats are not read: 2 .jxl, 1 .psd." in said
+    assert "left out, not read as images: 2 .jxl, 1 .mp4, 1 .psd." in said
     (tmp_path / "other").mkdir()
     (tmp_path / "other/a.jxl").write_bytes(b"")
     said = shell.refused("predict", "checkpoint", tmp_path / "other", "--output", tmp_path / "none")

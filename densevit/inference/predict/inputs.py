@@ -65,7 +65,7 @@ class Selection:
     """The images to export.
 
     Attributes:
-        unsupported: by suffix, how many image files of formats that are not read were left out of folders and globs.
+        unsupported: by suffix, how many videos and images of other formats were left out of folders and globs.
     """
 
     items: Sequence[Item]
@@ -168,7 +168,7 @@ def images_among(paths: Iterable[Path], root: Path, output: Path, complaint: str
 
     files = [(path, path.suffix.lower()) for path in paths if wanted(path)]
     images = [i for path, suffix in files if suffix in IMAGE_SUFFIXES | ARCHIVE_SUFFIXES for i in images_of(path)]
-    unsupported = Counter(suffix for _, suffix in files if suffix in OTHER_IMAGE_SUFFIXES)
+    unsupported = Counter(suffix for _, suffix in files if suffix in OTHER_IMAGE_SUFFIXES | VIDEO_SUFFIXES)
     if not images:
         raise no_image(complaint, unsupported)
     return Expanded(root, images, unsupported)
@@ -215,7 +215,7 @@ def no_image(complaint: str, unsupported: Mapping[str, int] | None = None) -> Da
 
 def list_unsupported(unsupported: Mapping[str, int]) -> str:
     counts = ", ".join(f"{count} {suffix}" for suffix, count in sorted(unsupported.items()))
-    return f"left out, for their formats are not read: {counts}"
+    return f"left out, not read as images: {counts}"
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:

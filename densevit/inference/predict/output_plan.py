@@ -187,7 +187,7 @@ class OutputPlan(ExportPlan):
 
     Attributes:
         writers: by format.
-        unsupported: by suffix, how many image files were left out; for the summary.
+        unsupported: by suffix, how many files were left out; for the summary.
         points: measured points, which bring depth of any kind to metres.
     """
 

@@ -58,7 +58,7 @@ class Summary:
     cameras: Counter[str] = field(default_factory=Counter)  # images by where their focal length was taken from
     fits: list[PointFit] = field(default_factory=list)  # fits of images to their measured points
     seconds: float = 0.0
-    unsupported: Mapping[str, int] = field(default_factory=dict)  # image files left out, by suffix
+    unsupported: Mapping[str, int] = field(default_factory=dict)  # files left out, by suffix
 
     def __str__(self) -> str:
         noun, count = ("images", f"{self.done} images") if self.clips is None else ("frames", self.frames_of_clips())
