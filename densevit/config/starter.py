@@ -108,7 +108,7 @@ def starter_config(name: str, facts: FolderFacts) -> str:
     ]
     lines += [
         "  transforms:",
-        *(["    - {type: random_resized_crop, size: [144, 192], range: [0.7, 1.0]}"] if model is ROOMS else crops),
+        *(["    - {type: random_resized_crop, size: [192, 256], range: [0.7, 1.0]}"] if model is ROOMS else crops),
         "    - {type: hflip}",
         "    - {type: color, p: 0.5}",
         *(ROOMS_OPTIM if model is ROOMS else (SEGMENT_OPTIM if facts.segments else OPTIM, "ema: 0.999")),
