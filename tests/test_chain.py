@@ -1,7 +1,6 @@
 """Train, evaluate, export, and evaluate what was exported: the main job on real files, small."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -39,9 +38,10 @@ def test_the_report_of_a_training_has_its_curves_its_scores_and_its_worst_images
     for name in ("loss", "silog", "l1", "grad_norm", "lr", *(rows[0].keys() - {"step", "seconds"})):
         assert f'role="img" aria-label="{name}"' in page
     best = min(rows, key=lambda row: row["abs_rel"])
-    shown = re.search(r"<th>abs_rel</th><td>(.*?)</td><td>(.*?)</td>", page)
-    assert shown and shown.groups() == (f"{best['abs_rel']:.4f}", f"{rows[-1]['abs_rel']:.4f}")
-    assert f"best, step {best['step']:,.0f}" in page
+    shown = [best] if best is rows[-1] else [best, rows[-1]]  # which one is best depends on the processor
+    cells = "".join(f"<td>{row['abs_rel']:.4f}</td>" for row in shown)
+    assert f"<th>abs_rel</th>{cells}</tr>" in page
+    assert f"{'best' if len(shown) == 2 else 'best and last'}, step {best['step']:,.0f}" in page
     assert 'aria-label="abs_rel"' in page.partition("curves of the other metrics")[0]
     assert page.count('<img src="data:image/jpeg') == 3 and page.count("<figcaption>ground truth</figcaption>") == 3
     assert "6 for training, 6 for validation" in page and "decoder:" in page
