@@ -16,7 +16,7 @@ from densevit.api.checkpoint import card_before_loading, load_plugins
 from densevit.api.data_arguments import open_data, recorded_protocol, recorded_run, training_warning
 from densevit.config.parser import describe_object
 from densevit.data.datasets.base import Dataset
-from densevit.data.predictions import GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
+from densevit.data.predictions import DepthMaps, GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
 from densevit.data.segment_predictions import SavedSegments, SegmentTask, task_of_file
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.metrics import find_sets
@@ -42,7 +42,6 @@ from densevit.utils.output import say_written
 
 Scored = Evaluation | OrdinalScores
 
-CHARTS = ("distance", "fov")  # sets of metrics whose charts belong to a report of depth
 OF_FILES = ("suffix", "manifest", "allow_outside_root")
 OF_SAVED_MAPS = (*OF_FILES, "gt_cache", "axes", "label_encoding", "scale")
 OF_MODELS = ("head", "flip", "points", "batch_size")
@@ -207,7 +206,8 @@ def score_depth(
 ) -> Evaluation:
     saved = not isinstance(subject, Predictor)
     if output is not None:  # cameras of saved maps only where asked for: reading them decodes the images
-        metrics = tuple(dict.fromkeys((*metrics, *CHARTS[: 1 if saved else None])))
+        charts = ("distance",) if saved else ("distance", "fov")
+        metrics = tuple(dict.fromkeys((*metrics, *charts)))
     kind = prediction_type if saved else subject.card.outputs[subject.card.head(head)].kind
     protocols = select_protocols(protocol, data, data_name, kind, align=align, same_crop=not saved)
     maps = saved_depth(subject, data, kind, scale, files) if saved else subject
@@ -217,9 +217,7 @@ def score_depth(
     )  # fmt: skip
 
 
-def saved_depth(
-    subject: Any, data: Dataset, kind: Any, scale: float | None, files: Mapping[str, Any]
-) -> SavedMaps | GivenMaps:
+def saved_depth(subject: Any, data: Dataset, kind: Any, scale: float | None, files: Mapping[str, Any]) -> DepthMaps:
     """Return depth maps of a folder, or from Python."""
     if not isinstance(subject, str | Path):
         return GivenMaps(data, subject, kind=kind)

@@ -41,7 +41,6 @@ def app(
     from densevit.app.models import AppModel
     from densevit.app.server import serving
     from densevit.errors import ConfigError
-    from densevit.inference.tiling import check_tileable
     from densevit.utils.process import interruptible
 
     if options.get("focal") is not None:
@@ -50,8 +49,7 @@ def app(
     loaded = []
     for name, path in zip(names_of(list(map(str, models))), models, strict=True):
         loaded.append(AppModel(name, api.load(path, **options)))
-        if loaded[-1].predictor.tiling is not None:
-            check_tileable({head: spec.kind for head, spec in loaded[-1].heads.items()})
+        loaded[-1].predictor.check_tileable(loaded[-1].heads)
         print(f"{name}: {loaded[-1].predictor!r}")
     limits = Limits(max_pixels, max_megabytes, time_limit)
     with interruptible() as stop, serving(loaded, limits, host=host, port=port) as address:

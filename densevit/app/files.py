@@ -8,7 +8,7 @@ from typing import Any
 
 from densevit.api.predict import predict
 from densevit.api.prediction import Formats
-from densevit.app.inputs import GivenClip, GivenImage
+from densevit.app.inputs import GivenClip, GivenImage, given_lens
 from densevit.app.models import AppModel, ViewOptions
 from densevit.data.io.video import Span, open_video
 from densevit.errors import DataError, DensevitError, PartialError
@@ -126,8 +126,8 @@ def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seco
 
 def clip_fov(model: AppModel, options: ViewOptions) -> float | None:
     """Return what is given, here or to the predictor, or assumed; None where the model estimates it."""
-    card, lens = model.predictor.card, model.predictor.cameras.override
-    given = lens.fov if options.fov is None and isinstance(lens, Lens) else options.fov
+    card, lens = model.predictor.card, given_lens(model.predictor, options.fov)
+    given = None if lens is None else lens.fov
     return given if given is not None or card.camera_head else assumed_fov(card)
 
 

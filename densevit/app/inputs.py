@@ -36,6 +36,12 @@ class Limits:
     seconds: float = 120.0
 
 
+def given_lens(predictor: Predictor, fov: float | None) -> Lens | None:
+    """Return the camera of a field of view that is given, else the one given to the predictor."""
+    override = predictor.cameras.override
+    return Lens(fov=fov) if fov is not None else override if isinstance(override, Lens) else None
+
+
 @dataclass(frozen=True, eq=False)
 class GivenImage:
     """
@@ -52,10 +58,9 @@ class GivenImage:
     def lens(self, predictor: Predictor, fov: float | None) -> tuple[Lens, str]:
         """Return the camera, and where it is from: the field of view that is given, here or to the predictor, EXIF,
         the model, or an assumption."""
-        if fov is not None:
-            return Lens(fov=fov), "given"
-        if isinstance(predictor.cameras.override, Lens):
-            return predictor.cameras.override, "given"
+        given = given_lens(predictor, fov)
+        if given is not None:
+            return given, "given"
         if self.focal is not None:
             return Lens(focal=self.focal), "from EXIF"
         if predictor.card.camera_head is not None:

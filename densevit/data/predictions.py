@@ -179,6 +179,9 @@ class GivenMaps(GivenValues):
         return np.where(np.isfinite(values), values, np.float32(np.nan))
 
 
+DepthMaps = SavedMaps | GivenMaps
+
+
 class GivenLabels(GivenValues):
     """Label maps from Python: positions of the classes."""
 

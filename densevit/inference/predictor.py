@@ -185,9 +185,13 @@ class Predictor(HubMixin):
             DataError: an image cannot be read or is none, or no such head.
         """
         name = self.card.head(head)
-        if self.tiling is not None:
-            check_tileable({name: self.card.outputs[name].kind})
+        self.check_tileable([name])
         return [maps[name] for maps in self.stream_all(images, box=box, heads=[name], ahead=True)]
+
+    def check_tileable(self, heads: Iterable[str]) -> None:
+        """Raise ConfigError if there are tiles, and one of these heads is not for depth."""
+        if self.tiling is not None:
+            check_tileable({head: self.card.outputs[head].kind for head in heads})
 
     def predict_all(self, image: ImageLike | ImageInput, *, box: Box | None = None) -> dict[str, Any]:
         """Return the maps of every head for one image."""

@@ -174,6 +174,11 @@ class Objects(NamedTuple):
     crowd: Bool[np.ndarray, " n"]
     areas: Float64[np.ndarray, " n"]  # pixels, as the data set says
 
+    def mapped(self, classes: Int64[np.ndarray, " n"]) -> "Objects":
+        """Return the objects with other classes, without those of class IGNORE."""
+        keep = classes != IGNORE
+        return Objects(self.masks[keep], classes[keep], self.crowd[keep], self.areas[keep])
+
 
 def objects_of(segments: Segments, things: Collection[int]) -> Objects:
     """Return the segments of things that have a pixel."""

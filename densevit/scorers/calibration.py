@@ -23,7 +23,6 @@ from densevit.evaluation.uncertainty import Scores, fit_interval, image_scores
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.inference.predict.point_files import from_table
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiling import check_tileable
 from densevit.model_card import ModelCard, uncertainty_of
 from densevit.ops.align import weighted_median
 from densevit.ops.calibration import FORMS, calibrate, fit_calibration
@@ -213,8 +212,7 @@ def fit_intervals(
     uncertainty = uncertainty_of(head_name)
     if uncertainty not in predictor.card.outputs:
         raise ConfigError(f"head '{head_name}' predicts no uncertainty; train it with `uncertainty: laplace`.")
-    if predictor.tiling is not None:
-        check_tileable({uncertainty: predictor.card.outputs[uncertainty].kind})
+    predictor.check_tileable([uncertainty])
     near, far = data.depth_range
 
     def scores() -> Iterator[Scores]:

@@ -15,7 +15,7 @@ from densevit.data.index.paths import check_inside
 from densevit.data.io.readers import DepthCache, image_size
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.prefetch import ordered_parallel_map, prefetch_samples
-from densevit.data.predictions import GivenMaps, SavedMaps
+from densevit.data.predictions import DepthMaps, SavedMaps
 from densevit.errors import ConfigError
 from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
 from densevit.evaluation.depth.preprocess import paste_or_resize
@@ -53,7 +53,7 @@ def draw(predict: Predict, scores: DepthScores, index: int, label: str, row: Row
 
 
 def evaluate_depth(
-    predictions: Predictor | SavedMaps | GivenMaps,
+    predictions: Predictor | DepthMaps,
     data: Dataset,
     protocols: Sequence[Protocol],
     *,
@@ -121,9 +121,9 @@ def evaluate_depth(
             if sample.intrinsics is not None:
                 angles.append(field_of_view(sample.image.shape[1], float(sample.intrinsics[0, 0])))
             row: list[Row] = []
+            depth = sample.depth if sample.depth_kind in scored_kinds(spec.kind) else None
             for protocol, flipped in zip(protocols, flips, strict=True):
                 maps = by_flip[flipped]
-                depth = sample.depth if sample.depth_kind in scored_kinds(spec.kind) else None
                 truth = depth, sample.valid, sample.intrinsics
                 item = (sample.name, maps[name], *truth, maps.get(uncertainty), spec.interval, spec.kind)
                 row += score_item(item, [protocol], metrics)[1]
@@ -152,7 +152,7 @@ def evaluate_depth(
 
 
 def _evaluate_saved(
-    maps: SavedMaps | GivenMaps,
+    maps: DepthMaps,
     data: Dataset,
     protocols: Sequence[Protocol],
     metrics: Sequence[str],

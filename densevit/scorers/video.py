@@ -16,7 +16,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import tell_apart
 from densevit.data.io.video import LiveCamera, VideoSource, open_video
 from densevit.data.loading.clips import videos
-from densevit.data.predictions import GivenMaps, SavedMaps
+from densevit.data.predictions import DepthMaps
 from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
@@ -38,7 +38,7 @@ Frames = Callable[[], Iterator[Sample]]
 
 
 def evaluate_video(
-    predictions: Predictor | SavedMaps | GivenMaps,
+    predictions: Predictor | DepthMaps,
     data: Dataset,
     protocol: VideoProtocol,
     align: Align,
@@ -112,7 +112,7 @@ class ClipScorer:
         has_truth: of films without, maps without unit are divided by the median of the clip's first.
     """
 
-    predictions: Predictor | SavedMaps | GivenMaps
+    predictions: Predictor | DepthMaps
     protocol: VideoProtocol
     align: Align
     head: str | None
@@ -172,7 +172,7 @@ class ClipScorer:
         return VideoScores(self.rows, self.protocol, self.align, self.shown)
 
 
-def kind_of(predictions: Predictor | SavedMaps | GivenMaps, head: str | None) -> Kind:
+def kind_of(predictions: Predictor | DepthMaps, head: str | None) -> Kind:
     """Return what the maps are: metric, affine or disparity."""
     if not isinstance(predictions, Predictor):
         return predictions.kind
@@ -191,7 +191,7 @@ def clips_of(data: Dataset) -> dict[str, list[int]]:
 
 
 def predict_clip(
-    predictions: Predictor | SavedMaps | GivenMaps, samples: Iterator[Sample], head: str | None, lookahead: int
+    predictions: Predictor | DepthMaps, samples: Iterator[Sample], head: str | None, lookahead: int
 ) -> Iterator[tuple[Any, Map]]:
     """Yield each frame of a clip with its prediction, at the size of the ground truth, or of the image."""
     if not isinstance(predictions, Predictor):

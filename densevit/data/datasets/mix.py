@@ -130,12 +130,12 @@ class Mix(Dataset):
 
     def depth_kind(self, index: int) -> DepthKind:
         source, row = self.locate(index)
-        return next((kind for kind in DEPTH_KINDS if kind in (source.truths or ())), source.data.depth_kind(row))
+        return depth_kind_of(source.truths or ()) or source.data.depth_kind(row)
 
     def objects(self, index: int) -> Objects | None:
         source, row = self.locate(index)
         found = source.data.objects(row) if teaches_labels(source) else None
-        return None if found is None else self.joined.map_objects(source.name, found)
+        return None if found is None else found.mapped(self.joined.map_ids(source.name, found.classes))
 
     def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
         source, row = self.locate(index)
@@ -209,6 +209,10 @@ def teaches_labels(source: MixtureSource) -> bool:
     return source.truths is None or "labels" in source.truths
 
 
+def depth_kind_of(truths: Sequence[Truth]) -> DepthKind | None:
+    return next((kind for kind in DEPTH_KINDS if kind in truths), None)
+
+
 def with_truths(sample: Sample, truths: Sequence[Truth] | None) -> Sample:
     """Return the sample with the ground truth that is named, and none else; all of it for None.
 
@@ -216,7 +220,7 @@ def with_truths(sample: Sample, truths: Sequence[Truth] | None) -> Sample:
     """
     if truths is None:
         return sample
-    kind = next((kind for kind in DEPTH_KINDS if kind in truths), None)
+    kind = depth_kind_of(truths)
     if kind is None or sample.depth is None or sample.valid is None:
         sample = replace(sample, depth=None, valid=None)
     elif kind != sample.depth_kind:

@@ -17,7 +17,6 @@ from densevit.data.io.samples import segments_of, with_segments
 from densevit.data.labels.class_table import EMPTY
 from densevit.errors import DataError
 from densevit.model_card import Palette
-from densevit.ops.segments import Objects
 from densevit.registry import did_you_mean
 from densevit.structures import IGNORE, NO_LABEL, Sample
 
@@ -56,11 +55,6 @@ class JoinedClasses:
         if segments is None:
             return sample
         return with_segments(sample, segments.mapped(self.lookups[source][segments.classes]))
-
-    def map_objects(self, source: str, objects: Objects) -> Objects:
-        classes = self.map_ids(source, objects.classes)
-        keep = classes != IGNORE
-        return Objects(objects.masks[keep], classes[keep], objects.crowd[keep], objects.areas[keep])
 
 
 def normalised(name: str) -> str:

@@ -134,16 +134,20 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
     return result
 
 
+def inverse(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    return np.asarray(1 / np.maximum(values, 1e-6))
+
+
+def unchanged(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    return values
+
+
 def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Aligned:
     """Return what makes depth in metres of the clip's predictions; of a clip without ground truth the map as it is."""
     near, far = protocol.range
     if align == "none":
         return lambda values: np.clip(values, near, far)
-    inverted = (align == "disparity") != (kind == "disparity")
-
-    def compared(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        return 1 / np.maximum(values, 1e-6) if inverted else values
-
+    compared = inverse if (align == "disparity") != (kind == "disparity") else unchanged
     fit, logs = Fit(), [0.0, 0.0]
     for frame in limited(frames(), protocol):
         picked = pixels(frame, frame.prediction, protocol)
@@ -160,7 +164,7 @@ def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -
         factor = float(np.exp(logs[0] / logs[1])) if logs[1] else 1.0
         return lambda values: np.clip(compared(values) * factor, near, far)
     if not fit.n:
-        return (lambda values: 1 / np.maximum(values, 1e-6)) if kind == "disparity" else (lambda values: values)
+        return inverse if kind == "disparity" else unchanged
     scale, shift = fit.line()
     if align == "affine":
         return lambda values: np.clip(scale * compared(values) + shift, near, far)

@@ -32,7 +32,7 @@ from densevit.inference.predict.summary import (
     merge_summaries,
 )
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiling import check_tileable, check_tileable_inputs
+from densevit.inference.tiling import check_tileable_inputs
 from densevit.inference.writers import PredictedMap
 from densevit.model_card import uncertainty_of
 from densevit.model_inputs import join_inputs
@@ -136,8 +136,7 @@ class Exporter(ABC):
                 )
             if writer.needs_camera(spec) and not self.predictor.card.camera_head:
                 plan.check_cameras(format)
-        if self.predictor.tiling is not None:
-            check_tileable({head: outputs[head].kind for head in self.sources.values()})
+        self.predictor.check_tileable(self.sources.values())
         plan.check(self.existing)
         self.processes.on_main(self.write_shared_files)
 
