@@ -352,9 +352,12 @@ def score_video(
         subject = saved_depth(subject, data, prediction_type, scale, files)
     if align not in (None, "none", "scale", "affine", "disparity"):
         raise ConfigError(f"--align: of videos none, scale, affine or disparity; got {align!r}.")
+    kind = kind_of(subject, head)
+    if align == "none" and kind != "metric":
+        raise ConfigError(f"--align none: takes predictions for metres, and these are {kind}; leave it out.")
     resolved = video_protocol(protocol or "plain", data_name, data.depth_range)
     resolved = resolved if frames is None else replace(resolved, frames=frames)
-    return evaluate_video(subject, data, resolved, align or USUAL[kind_of(subject, head)], **options)
+    return evaluate_video(subject, data, resolved, align or USUAL[kind], **options)
 
 
 def video_protocol(name: str, data_name: str, depth_range: tuple[float, float]) -> VideoProtocol:

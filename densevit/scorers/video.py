@@ -3,7 +3,7 @@
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,7 @@ from densevit.inference.video.predict import predict_frames
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.model_card import Kind
 from densevit.ops.geometry import Matrix
-from densevit.output_kinds import DEPTH_KINDS
+from densevit.output_kinds import DEPTH_KINDS, scored_kinds
 from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of
 from densevit.structures import Row, Sample
 from densevit.utils.output import tqdm
@@ -126,16 +126,22 @@ class ClipScorer:
     def add(self, name: str, frames: Frames, bar: tqdm) -> None:
         """Keep the maps of a clip on disk, since they are read twice and may not fit into memory; score them."""
         kind = kind_of(self.predictions, self.head)
+
+        def samples() -> Iterator[Sample]:
+            for sample in frames():
+                scored = sample.depth_kind in scored_kinds(kind)
+                yield sample if scored else replace(sample, depth=None, valid=None)
+
         with tempfile.TemporaryDirectory(prefix="densevit-video-") as temporary:
             folder = Path(temporary)
-            for number, values in enumerate(self.maps(frames(), kind, bar)):
+            for number, values in enumerate(self.maps(samples(), kind, bar)):
                 np.save(folder / f"{number}.npy", np.asarray(values, np.float32))
             unit = np.float32(1)
             if not self.has_truth and kind != "metric" and (folder / "0.npy").exists():
                 unit = np.float32(max(float(np.median(np.load(folder / "0.npy"))), 1e-9))
 
             def predicted() -> Iterator[ClipFrame]:
-                for number, sample in enumerate(frames()):
+                for number, sample in enumerate(samples()):
                     yield ClipFrame(
                         name=sample.name, image=sample.image, prediction=np.load(folder / f"{number}.npy") / unit,
                         depth=sample.depth, valid=sample.valid, intrinsics=self.intrinsics(sample), pose=sample.pose,

@@ -11,6 +11,7 @@ from films import frame, write_frames
 from shell import Shell
 
 import densevit
+from densevit.data.datasets.base import open_dataset
 from densevit.data.datasets.rooms import Rooms
 from densevit.errors import DataError
 from densevit.evaluation.video.clip import (
@@ -162,12 +163,24 @@ def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, shell: Shel
     assert given == pytest.approx(before, rel=1e-6)
 
 
+def test_depth_of_a_mixture_that_is_no_metres_is_not_scored_as_metres(walks: Path) -> None:
+    """Three metres where the ground truth has one; its images still say how steady the maps are."""
+    data = {"type": "rooms", "root": str(walks / "data"), "split": "test"}
+    mixture = open_dataset({"type": "mix", "sources": [{"data": data, "truth": "relative"}]})
+    maps = [3 * mixture.read(i).depth for i in range(len(mixture))]
+    metres = densevit.evaluate(predictions=maps, data=mixture, task="video").scores
+    assert "abs_rel" not in metres and metres["rtc"] > 0
+    affine = densevit.evaluate(predictions=maps, data=mixture, task="video", prediction_type="affine").scores
+    assert affine["abs_rel"] < 1e-5
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--fuse"], "belongs to --stabilize"),
         (["--protocol", "video_depth_anything"], "is for kitti, sintel, scannet, not rooms"),
         (["--videos", "a.mp4"], "are scored in its place"),
+        (["--align", "none", "--prediction-type", "disparity"], "for metres, and these are disparity"),
     ],
 )
 def test_wrong_options_are_refused(walks: Path, shell: Shell, arguments: list[str], message: str) -> None:
