@@ -16,6 +16,7 @@ from densevit.cli.main import main
 from densevit.engine.logger import read_csv
 from densevit.engine.skipped_steps import PendingStep
 from densevit.engine.trainer import Trainer
+from densevit.model_inputs import INPUT_KINDS
 from densevit.objectives.sources import SourcePolicy, source_losses
 from densevit.ops.align import as_ground_truth, disparity_as_depth
 from densevit.structures import IGNORE, Batch
@@ -106,6 +107,19 @@ def test_the_average_teaches_on_the_weak_views_put_together_as_the_images_are(fo
     for head in ("depth", "labels"):
         expected = torch.where(batch.pasted[rows][:, None], second[head], first[head])
         assert torch.allclose(found[head], expected, atol=1e-6)
+
+
+def test_the_average_sees_each_image_of_a_cutmix_with_its_own_camera(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, batch = trainer_and_batch(folder)
+    teacher, seen = trainer.objective.teacher, []
+    rows, cameras = teacher.rows(batch), torch.eye(3).expand(4, 3, 3)
+    known = replace(batch, intrinsics=cameras, pasted_intrinsics=2 * cameras)
+    predict = teacher._predict
+    monkeypatch.setattr(teacher, "_predict", lambda image, *rest: (seen.append(rest[0]), predict(image, *rest))[1])
+    teacher(known, trainer.objective.runtime)
+    assert [INPUT_KINDS["camera"].of_batch(one)[:, 0].tolist() for one in seen] == [[1] * len(rows), [2] * len(rows)]
 
 
 def test_unsure_pixels_teach_no_class_and_count_in_the_mean(folder: Path) -> None:

@@ -59,11 +59,13 @@ class ConsistencyTeacher:
         if selected is None or selected.weak is None:
             return {}
         with evaluating(runtime.state.model), autocast(runtime.precision, batch.image.device):
-            predictions = self._predict(selected.weak, selected, runtime)
+            predictions = self._predict(selected.weak, replace(selected, pasted=None), runtime)
             mixed = [] if selected.pasted is None else selected.pasted.flatten(1).any(1).nonzero().flatten().tolist()
             if mixed and selected.pasted is not None and selected.weak_pasted is not None:
                 inside = selected.pasted[mixed][:, None]
-                for head, y in self._predict(selected.weak_pasted[mixed], selected.take(mixed), runtime).items():
+                other = selected.take(mixed)
+                other = replace(other, intrinsics=other.pasted_intrinsics, pasted=None)
+                for head, y in self._predict(selected.weak_pasted[mixed], other, runtime).items():
                     predictions[head][mixed] = torch.where(inside, y, predictions[head][mixed])
         return predictions
 

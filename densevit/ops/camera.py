@@ -79,13 +79,17 @@ class Camera:
 
 
 class CameraInput(InputKind):
-    """The cameras of the images: b 4, as `Camera.values`. Exported files take focal lengths, and the principal point is
-    the middle of the image."""
+    """The cameras of the images: b 4, as `Camera.values`; not known where CutMix pasted in what another camera saw.
+    Exported files take focal lengths, and the principal point is the middle of the image."""
 
     exported = "focal"
 
     def of_batch(self, batch: Batch) -> Float[Tensor, "b 4"]:
-        return Camera.of(batch).values
+        values = Camera.of(batch).values
+        if batch.pasted is None:
+            return values
+        same = (values == Camera.of(replace(batch, intrinsics=batch.pasted_intrinsics)).values).all(1)
+        return values.where((same | ~batch.pasted.flatten(1).any(1))[:, None], math.nan)
 
     def cropped(self, x: Tensor, top: int, left: int, size: Size) -> Tensor:
         return Camera(x).cropped(top, left).values

@@ -11,6 +11,7 @@ from densevit.errors import DataError
 from densevit.losses.depth import DEPTH_LOSSES
 from densevit.losses.reduction import best_pixels
 from densevit.model_card import HeadSpec
+from densevit.model_inputs import INPUT_KINDS
 from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.depth import DepthTask
 
@@ -45,6 +46,15 @@ def test_a_head_for_one_focal_length_is_taught_each_region_by_its_own_camera() -
         assert inside is not None and inside[0].any() and not inside[1].any()
         assert (target[valid & inside] == 2).all() and (target[~inside] == 2).all() and valid[~inside].all()
         assert bool(valid[inside].all()) == (batch.pasted_intrinsics is not None)
+
+
+def test_an_image_of_two_cameras_has_none_for_the_network() -> None:
+    """One embedding of rays, and one scale of measured points, would be wrong for one of the regions."""
+    cameras = [np.diag([focal, focal, 1.0]) for focal in (100.0, 200.0)]
+    first, second = (sample(value, intrinsics=k) for value, k in zip((4, 8), cameras, strict=True))
+    mixed = [cutmix(first, other, np.random.default_rng(0)) for other in (second, first)]
+    values = INPUT_KINDS["camera"].of_batch(collate([*mixed, second], [0, 1, 2]))
+    assert values.isnan().all(1).tolist() == [True, False, False] and values[1:, 0].tolist() == [100, 200]
 
 
 def test_images_of_two_sizes_are_not_mixed() -> None:
