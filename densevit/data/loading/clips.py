@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -81,9 +82,16 @@ class Clips:
         if run.batch_size % (clip * run.grad_accum_steps):
             micro = "" if run.grad_accum_steps == 1 else f" in each of {run.grad_accum_steps} micro-batches"
             yield f"data.clip: {run.batch_size} images a step hold no whole clips of {clip}{micro}."
+        transforms: dict[str, Any] = {"data.transforms": run.data.transforms}
         for i, source in enumerate(run.data.train.get("sources") or ()):
             if isinstance(source, Mapping) and source.get("cutmix"):
                 yield f"data.train.sources.{i}.cutmix: pastes a still image into a clip; leave it or data.clip out."
+            if isinstance(source, Mapping):
+                transforms[f"data.train.sources.{i}.transforms"] = source.get("transforms") or ()
+        for key_path, steps in transforms.items():
+            for i, step in enumerate(steps):
+                if step.get("type") == "random_crop" and step.get("max_share", 1) != 1:
+                    yield f"{key_path}.{i}.max_share: crops each frame of a clip by its own labels; leave it out."
 
     def __len__(self) -> int:
         return len(self.starts)

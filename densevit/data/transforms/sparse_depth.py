@@ -92,6 +92,7 @@ class SparseDepth(Transform):
         self.count, self.patterns, self.dropout, self.noise = count, patterns, dropout, noise
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        rng = np.random.default_rng(rng.integers(2**63))  # what follows draws alike for all frames of a clip
         if sample.depth is None or sample.valid is None or sample.depth_kind != "metric":
             return sample
         dropped = rng.random() < self.dropout

@@ -1,5 +1,6 @@
 """Clips of a data set made in memory: which frames they have, in which order they come, and how they are augmented."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -12,6 +13,7 @@ from densevit.data.loading.clips import Clips, videos, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.transforms.affine import Transform
 from densevit.data.transforms.photometric import compose
+from densevit.data.transforms.sparse_depth import SparseDepth
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
 
@@ -136,3 +138,25 @@ def test_clips_of_a_source_with_cutmix_are_refused_by_its_key(cutmix: float, pro
     found = list(Clips.incompatible(Run(model=Model(heads={}), data=Data(train=train, clip=2))))
     assert len(found) == problems
     assert all(text.startswith("data.train.sources.1.cutmix: pastes a still image") for text in found)
+
+
+def test_a_crop_by_the_labels_of_each_frame_is_refused_for_clips() -> None:
+    crop = {"type": "random_crop", "size": [4, 4], "max_share": 0.75}
+    train = {"type": "mix", "sources": [{"data": {"type": "nyu"}, "transforms": [crop]}]}
+    data = Data(train=train, clip=2, transforms=[{"type": "hflip"}, crop, {**crop, "max_share": 1.0}])
+    assert [text.partition(":")[0] for text in Clips.incompatible(Run(model=Model(heads={}), data=data))] == [
+        "data.transforms.1.max_share", "data.train.sources.0.transforms.0.max_share"
+    ]  # fmt: skip
+
+
+def test_frames_with_and_without_depth_are_transformed_alike_after_their_points_are_drawn() -> None:
+    class Sparse(Films):
+        def read(self, index: int) -> Sample:
+            sample = super().read(index)
+            valid = np.random.default_rng(index).random((4, 6)) < 0.5
+            return replace(sample, valid=valid) if index % 3 else replace(sample, depth=None, valid=None)
+
+    data = Sparse(40)
+    for batch in take(data, 8, Clips(data, 4), compose([SparseDepth(), Noise()])):
+        added = batch.image[:, 0, 0, 0].int() - torch.tensor(batch.indices)
+        assert (added.view(2, 4) == added.view(2, 4)[:, :1]).all()
