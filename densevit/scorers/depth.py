@@ -160,7 +160,8 @@ def _evaluate_saved(
     gt_cache: Path | None,
     progress: bool,
 ) -> Evaluation:
-    data.depth_cache = None if gt_cache is None else DepthCache(gt_cache)
+    for part in (data, *(source.data for source in data.sources)):
+        part.depth_cache = None if gt_cache is None else DepthCache(gt_cache)
 
     def predict(index: int, _: Protocol) -> tuple[Sample, Float[np.ndarray, "h w"]]:
         sample = data.read(index)

@@ -10,7 +10,9 @@ import pytest
 from shell import Shell
 from small import small_folder
 
+import densevit
 from densevit.cli.main import main
+from densevit.data.datasets.base import open_dataset
 from densevit.data.io.readers import read_depth
 
 COUNT = 6
@@ -68,6 +70,14 @@ def test_processes_and_a_cached_ground_truth_change_no_number(
         score(data, saved, tmp_path / turn, "--workers", "2", "--gt-cache", str(tmp_path / "kept"))
         assert (tmp_path / turn / "per_image.csv").read_bytes() == (tmp_path / "plain/per_image.csv").read_bytes()
     assert len(list((tmp_path / "kept").iterdir())) == COUNT
+
+
+def test_the_ground_truth_of_a_mixture_is_cached(data: Path, tmp_path: Path) -> None:
+    folder = {"type": "folder", "root": str(data), "depth_scale": 1000}
+    mixture = {"type": "mix", "sources": [{"data": folder, "name": "a"}, {"data": folder, "name": "b"}]}
+    predictions = 2 * list(maps(data).values())
+    densevit.evaluate(predictions=predictions, data=open_dataset(mixture), gt_cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == COUNT
 
 
 def test_disparity_without_unit_is_aligned(data: Path, tmp_path: Path) -> None:
