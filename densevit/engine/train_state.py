@@ -144,19 +144,19 @@ class TrainState:
         self.step = self.samples = self.updates = self.skipped_in_row = self.scored_at = 0
         self.seconds = 0.0
         self.scores: Scores = {}
-        norms = [m for module in (model, objective) for m in module.modules() if isinstance(m, _NormBase)]
-        self.running_statistics = [buffer for norm in norms for buffer in norm.buffers()]
+        modules = [m for module in (model, objective) for m in module.modules()]
+        self.running_statistics = [buffer for m in modules for buffer in running_statistics(m)]
         self._statistics_before: Sequence[Tensor] = []
         self.random_before: Mapping[str, Any] = {}
 
     def begin_step(self) -> None:
-        """Remember what the forward pass of a step changes: random states, and running statistics of BatchNorm."""
+        """Remember what the forward pass of a step changes: random states and running statistics."""
         self.random_before = random_state(self.world.device)
         self._statistics_before = [buffer.clone() for buffer in self.running_statistics]
 
     @torch.no_grad()
     def restore_statistics(self, failed: Float[Tensor, ""]) -> None:
-        """Set the running statistics of BatchNorm back to those at `begin_step` where `failed` is not 0."""
+        """Set the running statistics back to those at `begin_step` where `failed` is not 0."""
         for buffer, before in zip(self.running_statistics, self._statistics_before, strict=True):
             buffer.copy_(torch.where(failed != 0, before, buffer))
 
@@ -220,6 +220,14 @@ class TrainState:
             set_random_state(state["random"][self.world.rank], self.world.device)
         else:
             reseed(self.run_seed, self.world.rank, self.step)
+
+
+def running_statistics(module: nn.Module) -> list[Tensor]:
+    """Return the buffers that a forward pass in training changes: those of BatchNorm, and those that a module names in
+    `running_statistics`."""
+    if isinstance(module, _NormBase):
+        return list(module.buffers())
+    return [getattr(module, name) for name in getattr(module, "running_statistics", ())]
 
 
 def split_training_only(state: dict[str, Any], prefixes: tuple[str, ...]) -> None:

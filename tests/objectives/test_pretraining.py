@@ -1,12 +1,15 @@
 """Pre-training by config: the probe scores and picks, the encoder comes out as a file, a resumed run is the same."""
 
+import math
 import shutil
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 import torch
 from forked import ForkServer
+from opened import opened
 from PIL import Image
 from safetensors.torch import load_file
 from shell import Shell
@@ -119,6 +122,21 @@ def test_the_teacher_follows_the_student_in_a_run_that_is_resumed_with_more_step
     )
     teacher = "objective.teacher.vit.blocks.0.attn.qkv.weight"
     assert not torch.equal(before[teacher], after[teacher])
+
+
+def test_a_skipped_step_leaves_the_centres_of_the_teacher_as_they_were(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, batches = opened(folder / "small.yaml", DINO, *SHORT, f"output={tmp_path}")
+    trainer.train_step(batches, Event())
+    before = trainer.model.objective.centre.clone()
+    losses = trainer.objective.losses
+    monkeypatch.setattr(
+        trainer.objective, "losses", lambda *args: {name: math.nan * loss for name, loss in losses(*args).items()}
+    )
+    trainer.train_step(batches, Event())
+    assert trainer.state.skipped_in_row == 1
+    assert before.any() and torch.equal(trainer.model.objective.centre, before)
 
 
 @pytest.mark.slow

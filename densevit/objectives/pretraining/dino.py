@@ -65,6 +65,7 @@ class SelfDistillation(PretrainingMethod):
     centre: Tensor
     patch_centre: Tensor
     averaged_at: Tensor
+    running_statistics = ("centre", "patch_centre")  # which a skipped step leaves as they were
 
     def __init__(
         self,
