@@ -119,7 +119,7 @@ class Folder(FileDataset):
             split: a folder of that name, or the table's column; else `val_fraction` decides.
             val_fraction: share of `val`. Of a folder whose images are numbered like the frames of a video its end, with
                 a gap before it (densevit.data.recordings.blocks); else drawn by a hash of the name, so that it stays
-                when files are added.
+                when files are added; at least one image, and not all.
             depth_scale: stored units per metre: 1000 for millimetres. Float files need none.
             depth_range: metres that the ground truth can have.
             require_depth: false takes images without depth, too. Default: true, unless there are labels and no depth.
@@ -277,12 +277,17 @@ def pick_split(samples: Sequence[SampleFiles], split: Split, val_fraction: float
         names = list(names)
         for i, name in enumerate(names):
             folders.setdefault(folder_of(name), []).append(i)
+        blocks = {folder: is_consecutive([names[i] for i in group]) for folder, group in folders.items()}
+        limit = val_fraction
+        if len(names) > 1 and not any(blocks.values()):  # at least one image in each split
+            shares = sorted(map(hash_fraction, names))
+            limit = min(max(val_fraction, shares[1]), shares[-1])
         picked = []
-        for group in folders.values():
-            if is_consecutive([names[i] for i in group]):
+        for folder, group in folders.items():
+            if blocks[folder]:
                 picked += split_blocks(sorted(group, key=lambda i: natural_order(names[i])), split, val_fraction)
             else:
-                picked += [i for i in group if (hash_fraction(names[i]) < val_fraction) == (split == "val")]
+                picked += [i for i in group if (hash_fraction(names[i]) < limit) == (split == "val")]
         came = f"val_fraction is {val_fraction} of {len(samples)} samples"
     if not picked:
         raise DataError(f"{what}: no samples; {came}.")

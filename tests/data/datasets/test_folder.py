@@ -184,6 +184,16 @@ def test_a_drawn_split_is_disjoint_complete_and_stays_when_files_are_added(tmp_p
     assert hash_fraction("000") == hash_fraction("000") and 0 <= hash_fraction("x") < 1
 
 
+@pytest.mark.parametrize("count", [2, 3, 9])
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.99])
+def test_few_images_have_at_least_one_in_each_split(tmp_path: Path, count: int, fraction: float) -> None:
+    put(tmp_path, *(f"images/{n}.png" for n in range(count)), *(f"depths/{n}_depth.png" for n in range(count)))
+    names = [open_folder(tmp_path, split=split, val_fraction=fraction).names for split in ("train", "val")]
+    assert sorted([*names[0], *names[1]]) == [str(n) for n in range(count)] and all(names)
+    shares = [[hash_fraction(name) for name in part] for part in names]
+    assert max(shares[1]) < min(shares[0])
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_split_that_nothing_defines_is_refused(tmp_path: Path, split: str) -> None:
     put(tmp_path, "images/0.png", "depths/depth_0.png")
