@@ -66,8 +66,8 @@ def evaluate_depth(
     points: int | None = None,
 ) -> Evaluation:
     """Score depth predictions for a data set under some protocols, in one pass over the images. Raises ConfigError:
-    points, and no metres to predict from them. Raises DataError: a prediction does not fit its image, or nothing can be
-    scored.
+    points, and no metres to predict from them; metrics of the uncertainty, of tiles or with points. Raises DataError: a
+    prediction does not fit its image, or nothing can be scored.
 
     Args:
         protocols: see `select_protocols`. A model sees the crop of the first one.
@@ -94,6 +94,9 @@ def evaluate_depth(
     if uncertainty in predictor.card.outputs and predictor.tiling is None and points is None:
         metrics = tuple(dict.fromkeys((*metrics, "uncertainty")))
 
+    if "uncertainty" in metrics and (predictor.tiling is not None or points is not None):
+        what = "tiles" if points is None else "--points"
+        raise ConfigError(f"--metrics uncertainty: is of the maps as the model gives them; leave {what} out.")
     if points is not None and (points < 1 or spec.kind != "metric" or predictor.tiling is not None):
         raise ConfigError(f"--points {points}: a number over 0, of a head that gives metres, without tiles.")
 

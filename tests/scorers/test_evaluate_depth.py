@@ -84,6 +84,15 @@ def test_scores_record_how_the_maps_were_made(
     assert " None" not in page.partition("Predictions: ")[2].partition("</p>")[0]
 
 
+@pytest.mark.parametrize(("words", "what"), [(["--tile-size", "40"], "tiles"), (["--points", "5"], "--points")])
+def test_metrics_of_the_uncertainty_are_refused_where_maps_are_changed_afterwards(
+    words: list[str], what: str, run: Path, shell: Shell
+) -> None:
+    """The message was that the model predicts none."""
+    told = shell.refused("eval", "--task", "depth", run, "--metrics", "uncertainty", *words, "--device", "cpu")
+    assert f"--metrics uncertainty: is of the maps as the model gives them; leave {what} out" in told
+
+
 def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
     data = open_dataset(spec(run))
     assert [p.name for p in select_protocols(None, data, "folder", "metric")] == ["plain"]
