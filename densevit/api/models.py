@@ -64,7 +64,7 @@ def load(
         tile_overlap: fraction of a tile that it shares with its neighbour; default: 0.25.
         focal: focal length in pixels of the images, in place of what the data or EXIF says; or fx,fy or fx,fy,cx,cy.
         fov: horizontal field of view of the images in degrees, in place of `focal`.
-        crop: show the model only this part of the image; kb: KITTI's 352x1216.
+        crop: show the model only this part of the image, and score that; kb: KITTI's 352x1216.
         batch_size: neighbouring images of one size that go through the model together.
         compile: compile by torch.compile, at the first image of each size; it takes half a minute.
         cast_weights: keep the weights in `precision`, which halves their memory and changes no number; then the model

@@ -7,6 +7,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
+import numpy as np
+
 from densevit.data.datasets.base import Dataset
 from densevit.data.fields import FIELDS
 from densevit.evaluation.scores import Scores, tables
@@ -16,7 +18,7 @@ from densevit.inference.predictor import Predictor
 from densevit.ops.geometry import Matrix, pinhole
 from densevit.reporting.figures import Figure
 from densevit.reporting.tables import Interval
-from densevit.structures import Row, Sample
+from densevit.structures import IGNORE, Row, Sample
 from densevit.utils.output import tqdm
 
 T = TypeVar("T")
@@ -36,6 +38,22 @@ def intrinsics_of(predictor: Predictor, sample: Sample) -> Matrix | None:
     size = sample.image.shape[:2]
     focal = predictor.cameras.of_size(size)
     return sample.intrinsics if focal is None else pinhole(*as_camera(focal, size).values[0].tolist())
+
+
+UNKNOWN = {"depth": 0, "valid": False, "labels": IGNORE, "normals": 0}
+"""Ground truth of pixels -> what it is where there is none."""
+
+
+def seen(predictor: Predictor, sample: Sample) -> Sample:
+    """Return the sample with the ground truth of the part of the image that the predictor's window shows the model."""
+    if predictor.window is None:
+        return sample
+    truth = {name: value for name in UNKNOWN if (value := getattr(sample, name)) is not None}
+    for name, value in truth.items():
+        if (box := predictor.window(value.shape[0], value.shape[1])) is not None:
+            truth[name] = np.full_like(value, UNKNOWN[name])
+            truth[name][box[0] : box[1], box[2] : box[3]] = value[box[0] : box[1], box[2] : box[3]]
+    return sample.with_arrays(truth)
 
 
 DrawImage = Callable[[Any, int, str, Row], Figure]

@@ -28,7 +28,7 @@ from densevit.ops.geometry import field_of_view
 from densevit.ops.points import draw_points
 from densevit.output_kinds import DEPTH_KINDS, scored_kinds
 from densevit.reporting.figures import Figure, depth_figure
-from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
+from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of, seen
 from densevit.structures import Row, Sample
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,8 @@ def evaluate_depth(
         raise ConfigError(f"--points {points}: a number over 0, of a head that gives metres, without tiles.")
 
     def drawn(index: int, sample: Sample) -> Sample:
-        """Return the sample with its points, which are not scored."""
+        """Return the sample with its points, which are not scored, and nor is what the model does not see."""
+        sample = sample if protocols[0].window else seen(predictor, sample)
         if points is None or sample.depth is None or sample.valid is None:
             return sample
         sampled = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))

@@ -1,6 +1,7 @@
 """Evaluation of surface normals: a predictor or saved maps, and a data set -> scores, and a report of them."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float32
@@ -13,7 +14,7 @@ from densevit.evaluation.normals import PROTOCOLS, NormalsProtocol, NormalsScore
 from densevit.inference.predictor import Predictor
 from densevit.ops.normals import KINDS_WITH_NORMALS, normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
-from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of, predictions_of
+from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of, predictions_of, seen
 from densevit.structures import Row, Sample
 
 Normals = Float32[np.ndarray, "h w 3"]
@@ -43,17 +44,18 @@ def evaluate_normals(
     ConfigError: the model gives neither. Raises DataError: a prediction does not fit its image, a depth head without
     the camera's intrinsics, or nothing can be scored."""
     predict = normals_of(predictions, head)
+    counted = partial(seen, predictions) if isinstance(predictions, Predictor) else lambda sample: sample
     seconds: list[float] = []
 
     def draw(_: NormalsScores, index: int, label: str, row: Row) -> Figure:
-        sample = data.read(index)
+        sample = counted(data.read(index))
         truth, text = true_normals(sample), "mean {mean:.2f}°, median {median:.2f}°".format(**row)
         assert truth is not None  # or it would not have been scored
         return normals_figure(
             name=sample.name, label=label, score=text, image=sample.image, truth=truth, prediction=predict(sample)
         )
 
-    pairs = predictions_of(prefetch_samples(data), len(data), predict, seconds)
+    pairs = predictions_of(map(counted, prefetch_samples(data)), len(data), predict, seconds)
     scores = evaluate(((sample.name, normals, true_normals(sample)) for sample, normals in pairs), protocol)
     if isinstance(predictions, SavedNormals):
         return Evaluation(results=[scores], data=data, draw=draw)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from shell import Shell
 from small import small_folder
+from toy_models import toy_predictor
 
 import densevit
 from densevit.cli.main import main
@@ -22,7 +23,9 @@ from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
 from densevit.model_card import Kind
 from densevit.ops.geometry import pinhole
+from densevit.scorers.base import seen
 from densevit.scorers.depth import evaluate_depth, select_protocols
+from densevit.structures import IGNORE
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,19 @@ def test_scores_record_how_the_maps_were_made(
     page = unescape((tmp_path / "report.html").read_text())
     assert all(f"{name} {value}" in page.replace("(", "[").replace(")", "]") for name, value in recorded.items())
     assert " None" not in page.partition("Predictions: ")[2].partition("</p>")[0]
+
+
+def test_pixels_that_a_crop_hides_from_the_model_are_not_scored() -> None:
+    """They were scored as the nearest depth, or as classes and normals that are wrong, as predictions of NaN are."""
+    image, depth = np.full((24, 32, 3), 128, np.uint8), np.full((24, 32), 1.5, np.float32)
+    data = densevit.Pairs([{"image": image, "depth": depth, "labels": np.zeros((24, 32), np.int64)}], classes=["one"])
+    predictor = toy_predictor(window=lambda h, w: (h // 2, h, 4, w - 2))  # depth is 1 + 128 / 255
+    found = evaluate_depth(predictor, data, select_protocols("plain", data, "", "metric")).results[0]
+    assert found.mean["abs_rel"] < 0.01 and found.mean["d1"] == 1
+    inside = seen(predictor, replace(data.read(0), normals=np.full((24, 32, 3), 0.6, np.float32)))
+    assert inside.labels is not None and inside.normals is not None
+    assert (inside.labels == 0).sum() == (inside.normals != 0).all(2).sum() == 12 * 26
+    assert (inside.labels[12:, 4:30] == 0).all() and set(np.unique(inside.labels)) == {0, IGNORE}
 
 
 @pytest.mark.parametrize(("words", "what"), [(["--tile-size", "40"], "tiles"), (["--points", "5"], "--points")])
