@@ -75,6 +75,17 @@ def test_of_few_points_no_error_is_claimed(photos: Path, shell: Shell) -> None:
     assert "4 points an image, too few to tell how far off the maps are" in said
 
 
+def test_points_are_refused_where_nothing_is_made_of_depth(
+    photos: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were left out without a word."""
+    monkeypatch.setattr(api, "load", lambda path, **options: toy_predictor(kind="normals"))
+    (photos / "p.csv").write_text("u,v,depth\n" + rows())
+    words = ["predict", "checkpoint", photos / "in/a.png", "--formats", "normals", "--output", photos / "out"]
+    told = shell.refused(*words, "--points", photos / "p.csv")
+    assert "--points: brings depth to metres; normals are not made of depth" in told
+
+
 def test_one_table_serves_several_images_by_path_or_name(photos: Path, shell: Shell) -> None:
     (photos / "p.csv").write_text("image,name,u,v,depth\n" + rows("in/a.png,,") + rows(",b,"))
     shell(*command(photos, photos / "in", "--points", photos / "p.csv"))

@@ -209,10 +209,13 @@ class ImageExporter(Exporter):
         self.warnings = ReaderWarnings()
 
     def prepare(self) -> None:
-        predictor = self.predictor
-        if predictor.tiling is not None and self.plan.points is not None:
-            taken = points_are_input(predictor.model, predictor.card, *self.sources.values())
-            check_tileable_inputs(["points"] if taken else ())
+        predictor, card = self.predictor, self.predictor.card
+        if self.plan.points is not None:
+            if predictor.tiling is not None and points_are_input(predictor.model, card, *self.sources.values()):
+                check_tileable_inputs(["points"])
+            depth = any(card.outputs[head].output_kind.is_depth for head in (*self.sources.values(), *self.beside))
+            if not depth and not points_are_input(predictor.model, card, *card.outputs):
+                raise ConfigError(f"--points: brings depth to metres; {', '.join(self.sources)} are not made of depth.")
         super().prepare()
 
     def run(self) -> None:
