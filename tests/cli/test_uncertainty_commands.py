@@ -38,7 +38,7 @@ def test_training_logs_it_and_the_card_and_the_predictor_have_it(run: Path) -> N
 
 
 def test_calibrated_intervals_are_in_the_card_and_in_the_scores(
-    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, shell: Shell
 ) -> None:
     few = "intervals of 90% were calibrated on 10 images"
     out = tmp_path / "calibrated"
@@ -65,6 +65,9 @@ def test_calibrated_intervals_are_in_the_card_and_in_the_scores(
     np.testing.assert_allclose(np.log(written["high"] / depth), half, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(np.log(depth / written["low"]), half, rtol=1e-3, atol=1e-5)
     assert written["level"] == 0.9
+    (tmp_path / "p.csv").write_text("u,v,depth\n" + "".join(f"{u},{u // 2},{2 + u / 40}\n" for u in range(0, 80, 5)))
+    fitted = [*words, str(tmp_path / "fitted"), "--points", str(tmp_path / "p.csv")]  # depth that has other errors
+    assert "for maps without --points" in shell.refused(*fitted)
 
 
 def test_intervals_that_were_not_calibrated_are_not_written(run: Path, tmp_path: Path, shell: Shell) -> None:

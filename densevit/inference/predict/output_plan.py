@@ -201,10 +201,10 @@ class OutputPlan(ExportPlan):
         return self.folder / (item.name + self.writers[format].suffix)
 
     def spec(self, spec: HeadSpec) -> HeadSpec:
-        """Return what the maps of a head are when they are written."""
+        """Return what the maps of a head are when they are written. Intervals are of maps without measured points."""
         if self.points is None or spec.kind not in FEWEST:
             return spec
-        return replace(spec, kind="metric", unit="m", range=None)
+        return replace(spec, kind="metric", unit="m", range=None, interval=None)
 
     def paths(self, item: Item) -> list[Path]:
         return [self.path(item, format) for format in self.writers]

@@ -100,7 +100,8 @@ class IntervalNpz(MapWriter):
     def check(self, spec: HeadSpec) -> None:
         if spec.interval is None:
             raise ConfigError(
-                "format interval: no intervals were calibrated; `densevit calibrate --target uncertainty` does that."
+                "format interval: no intervals were calibrated; `densevit calibrate --target uncertainty` does that, "
+                "for maps without --points."
             )
 
     def encode(self, frame: PredictedMap) -> bytes:
