@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +161,11 @@ class ClipScorer:
 
     def maps(self, samples: Iterator[Sample], kind: Kind, bar: tqdm) -> Iterator[Map]:
         """Yield the map of each frame, stabilised where that is asked for."""
+        first = [*islice(samples, 1)]
+        matrix = self.intrinsics(first[0]) if first else None
 
         def pairs() -> Iterator[tuple[Any, Map]]:
-            for pair in predict_clip(self.predictions, samples, self.head, self.lookahead):
+            for pair in predict_clip(self.predictions, chain(first, samples), self.head, self.lookahead):
                 yield pair
                 bar.update()
 
@@ -172,7 +174,8 @@ class ClipScorer:
         limits = None
         if isinstance(self.predictions, Predictor):
             limits = self.predictions.card.outputs[self.predictions.card.head(self.head)].metres
-        return stabilize_stream(pairs(), Stabilizer(kind, limits=limits, **self.stabilize))
+        focal = None if matrix is None else float(matrix[0, 0])
+        return stabilize_stream(pairs(), Stabilizer(kind, focal=focal, limits=limits, **self.stabilize))
 
     def scores(self) -> VideoScores:
         return VideoScores(self.rows, self.protocol, self.align, self.shown)

@@ -1,6 +1,7 @@
 """Films without ground truth: steady depth has no flicker, and options that ask for ground truth are refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from toy_models import toy_predictor
 from densevit.errors import DataError
 from densevit.evaluation.video.clip import VideoProtocol
 from densevit.inference.predictor import Predictor
+from densevit.inference.video.stabilizer import Stabilizer
+from densevit.ops.geometry import pinhole
 from densevit.scorers.video import ClipScorer, evaluate_films
 from densevit.structures import Sample
 from densevit.utils.output import tqdm
@@ -87,3 +90,20 @@ def test_what_a_damaged_video_lacks_is_said_stored_and_exits_with_3(tmp_path: Pa
     stored = json.loads((tmp_path / "out/metrics.json").read_text())
     assert stored["source"]["problems"][0].startswith(str(folder)) and stored["source"]["problems"][0] in str(found)
     assert evaluate_films(predictor(0.0), [str(write_frames(tmp_path / "c", [frame(0)] * 3))]).exit_code == 0
+
+
+def test_clips_are_stabilised_by_their_camera(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 degrees were assumed whatever the data or the predictor knew."""
+    focals: list[float | None] = []
+
+    def build(*given: object, focal: float | None = None, **options: object) -> Stabilizer:
+        focals.append(focal)
+        return Stabilizer("metric", future=1)
+
+    monkeypatch.setattr("densevit.scorers.video.Stabilizer", build)
+    samples = [Sample(name=str(i), image=frame(i), intrinsics=pinhole(100.0, 100.0, 40.0, 30.0)) for i in range(3)]
+    for source, camera in ((samples, None), (samples, 80.0), ([replace(x, intrinsics=None) for x in samples], None)):
+        predictor, steady = toy_predictor(camera=camera), {"future": 1}
+        scorer = ClipScorer(predictor, VideoProtocol(), "none", None, steady, 0, pictures=False, has_truth=False)
+        scorer.add("clip", lambda source=source: iter(source), tqdm(disable=True))
+    assert focals == [100.0, 80.0, None]
