@@ -97,7 +97,8 @@ def evaluate(
         fuse: video: with `stabilize`, average static parts per pixel, too; default: yes.
         lookahead: video: later frames that `stabilize` uses; 0: motion blocks see earlier frames only, too.
         prediction_type: what predicted depth is: metric (metres); affine or disparity, which are aligned.
-        scale: stored units per metre of predicted 16-bit PNG files that do not say.
+        scale: stored units per metre of predicted files, whatever they say themselves; default: as 16-bit PNG files
+            say, and float files are in metres.
         axes: axes of predicted normals: opencv (right, down, forward), opengl (right, up, back: Marigold) or dsine
             (left, up, back).
         label_encoding: what the numbers in predicted label files are: classes (positions among the data's classes),

@@ -65,7 +65,7 @@ class SavedMaps(SavedFiles):
 
     Args:
         kind: metric: metres; affine and disparity: numbers without unit, taken as stored.
-        scale: stored units per metre of integer files that do not carry theirs.
+        scale: stored units per metre, whatever files say; None: as `read_depth` takes it.
         files: see `SavedFiles`.
     """
 
