@@ -28,7 +28,7 @@ from densevit.ops.geometry import field_of_view
 from densevit.ops.points import draw_points
 from densevit.output_kinds import DEPTH_KINDS, scored_kinds
 from densevit.reporting.figures import Figure, depth_figure
-from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of, seen
+from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of, predictions_of, seen
 from densevit.structures import Row, Sample
 
 log = logging.getLogger(__name__)
@@ -122,13 +122,13 @@ def evaluate_depth(
     def rows() -> Iterator[tuple[str, list[Row]]]:
         samples = (drawn(index, sample) for index, sample in enumerate(prefetch_samples(data)))
         for sample, by_flip in predictions_of(samples, len(data), predicted_by_flip, seconds, progress):
-            if sample.intrinsics is not None:
-                angles.append(field_of_view(sample.image.shape[1], float(sample.intrinsics[0, 0])))
+            if (camera := intrinsics_of(predictor, sample)) is not None:
+                angles.append(field_of_view(sample.image.shape[1], float(camera[0, 0])))
             row: list[Row] = []
             depth = sample.depth if sample.depth_kind in scored_kinds(spec.kind) else None
             for protocol, flipped in zip(protocols, flips, strict=True):
                 maps = by_flip[flipped]
-                truth = depth, sample.valid, sample.intrinsics
+                truth = depth, sample.valid, camera
                 item = (sample.name, maps[name], *truth, maps.get(uncertainty), spec.interval, spec.kind)
                 row += score_item(item, [protocol], metrics)[1]
             yield sample.name, row

@@ -1,7 +1,7 @@
 """Evaluation of surface normals: a predictor or saved maps, and a data set -> scores, and a report of them."""
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float32
@@ -44,8 +44,13 @@ def evaluate_normals(
     ConfigError: the model gives neither. Raises DataError: a prediction does not fit its image, a depth head without
     the camera's intrinsics, or nothing can be scored."""
     predict = normals_of(predictions, head)
-    counted = partial(seen, predictions) if isinstance(predictions, Predictor) else lambda sample: sample
     seconds: list[float] = []
+
+    def counted(sample: Sample) -> Sample:
+        """Return the sample with the camera and the part of the image that are the predictor's."""
+        if isinstance(predictions, SavedNormals):
+            return sample
+        return replace(seen(predictions, sample), intrinsics=intrinsics_of(predictions, sample))
 
     def draw(_: NormalsScores, index: int, label: str, row: Row) -> Figure:
         sample = counted(data.read(index))

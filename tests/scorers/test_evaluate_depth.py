@@ -25,6 +25,7 @@ from densevit.model_card import Kind
 from densevit.ops.geometry import pinhole
 from densevit.scorers.base import seen
 from densevit.scorers.depth import evaluate_depth, select_protocols
+from densevit.scorers.normals import evaluate_normals
 from densevit.structures import IGNORE
 
 
@@ -107,6 +108,18 @@ def test_metrics_of_the_uncertainty_are_refused_where_maps_are_changed_afterward
     """The message was that the model predicts none."""
     told = shell.refused("eval", "--task", "depth", run, "--metrics", "uncertainty", *words, "--device", "cpu")
     assert f"--metrics uncertainty: is of the maps as the model gives them; leave {what} out" in told
+
+
+def test_point_clouds_and_normals_are_scored_by_the_camera_that_is_given() -> None:
+    """It was said to be used, and then that the data has none."""
+    image = np.full((48, 64, 3), 128, np.uint8)  # depth is 1 + 128 / 255, a wall across the view
+    data = densevit.Pairs([{"image": image, "depth": np.full((48, 64), 1.5, np.float32)}])
+    predictor = toy_predictor(camera=60.0)
+    (plain,) = select_protocols("plain", data, "", "metric")
+    points = evaluate_depth(predictor, data, [plain], metrics=["points", "fov"]).results[0].mean
+    assert points["abs_rel@45-60deg"] < 0.01  # 2 atan(32 / 60) is 56 degrees
+    assert points["f_score_5cm"] == 1
+    assert evaluate_normals(predictor, data).results[0].mean["mean"] < 0.1
 
 
 def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
