@@ -12,7 +12,7 @@ from torch import Tensor
 
 from densevit.losses.depth import DEPTH_LOSSES, DepthLoss
 from densevit.losses.reduction import best_pixels, log_ratio
-from densevit.losses.ssi import Space, aligned_error, laplace
+from densevit.losses.ssi import KINDS, Space, aligned_error, laplace
 from densevit.ops.align import as_ground_truth
 from densevit.ops.camera import canonical_scale_of
 from densevit.ops.colors import colorize
@@ -51,41 +51,38 @@ class DepthTask(Task):
         for loss in self.criteria:
             loss.clip_length = batch.clip_length
         target, valid = self.ground_truth(batch, self.output.focal)
-        terms = self._depth_losses(prediction, batch, step, target, valid)
-        if "uncertainty" in extras:
-            metric = self._valid_of(batch, valid, {"metric"})
-            pred, scale = prediction.detach(), extras["uncertainty"]
-            terms["laplace"] = laplace(pred, scale, target, metric, kind=self.output.kind)  # type: ignore[arg-type]
-        return terms
-
-    def _depth_losses(
-        self,
-        prediction: Float[Tensor, "b 1 h w"],
-        batch: Batch,
-        step: int,
-        target: Float[Tensor, "b 1 h w"],
-        valid: Bool[Tensor, "b 1 h w"],
-    ) -> dict[str, Tensor]:
+        scale = extras.get("uncertainty")
         if batch.pasted is None:
-            return self._compared(prediction, batch, step, target, valid)
+            return self._compared(prediction, batch, step, target, valid, scale)
         terms: dict[str, Tensor] = {}
         for i, pasted in enumerate(batch.pasted[:, None]):  # each region is aligned by itself (Depth Anything)
             one, row = batch.take([i]), slice(i, i + 1)
             for region in (pasted, ~pasted):
-                losses = self._compared(prediction[row], one, step, target[row], valid[row] & region)
+                inside, b = valid[row] & region, None if scale is None else scale[row]
+                losses = self._compared(prediction[row], one, step, target[row], inside, b)
                 weight = region.float().mean() / len(batch)
                 terms = {name: terms.get(name, 0) + weight * loss for name, loss in losses.items()}
         return terms
 
+    @property
+    def space(self) -> Space:
+        """What predictions without unit are compared in."""
+        return "disparity" if self.output.kind == "disparity" else "depth"
+
     def _compared(
-        self, prediction: Tensor, batch: Batch, step: int, target: Tensor, valid: Tensor
+        self, prediction: Tensor, batch: Batch, step: int, target: Tensor, valid: Tensor, scale: Tensor | None
     ) -> dict[str, Tensor]:
-        """Return each loss of the images whose ground truth it can compare with."""
+        """Return each loss of the images whose ground truth it can compare with, and that of the `scale` of the
+        error."""
         terms: dict[str, Tensor] = {}
         for (name, weight), loss in zip(self.weights, self.criteria, strict=True):
             loss.step = step
             fitting = self._valid_of(batch, valid, loss.depth_kinds)
             terms[name] = terms.get(name, 0) + weight * loss(prediction, target, fitting)
+        if scale is not None:
+            kind = self.output.kind
+            fitting = self._valid_of(batch, valid, ("metric",) if kind == "metric" else KINDS[self.space])
+            terms["laplace"] = laplace(prediction.detach(), scale, target, fitting, kind=kind)  # type: ignore[arg-type]
         return terms
 
     @staticmethod
@@ -119,14 +116,19 @@ class DepthTask(Task):
 
     @torch.no_grad()
     def trim_outliers(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, ratio: float) -> Batch:
-        """Trim by the error in log depth, of a head without unit after alignment by scale and shift."""
+        """Trim by the error in log depth, of a head without unit after alignment by scale and shift, of each region of
+        CutMix by itself."""
         target, valid = self.ground_truth(batch, self.output.focal)
         if self.output.kind == "metric" and set(batch.depth_kinds) <= {"metric"}:
             errors, mask = log_ratio(prediction, target, valid)
         else:
-            space: Space = "disparity" if self.output.kind == "disparity" else "depth"
-            errors, mask = aligned_error(prediction, target, valid, space=space, align="median")
-        return replace(batch, valid=best_pixels(errors.abs(), mask, ratio))
+            inside = () if batch.pasted is None else (valid & batch.pasted[:, None], valid & ~batch.pasted[:, None])
+            regions = [
+                aligned_error(prediction, target, region, space=self.space, align="median")
+                for region in inside or (valid,)
+            ]
+            errors, mask = (torch.stack(maps).sum(0) for maps in zip(*regions, strict=True))
+        return replace(batch, valid=best_pixels(errors.abs(), mask.bool(), ratio))
 
     @classmethod
     def ground_truth_kinds(cls, losses: Sequence[DepthLoss]) -> frozenset[str]:

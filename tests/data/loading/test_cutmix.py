@@ -1,5 +1,6 @@
 """CutMix: a rectangle of another image with its ground truth, aligned by itself in losses without unit."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +79,37 @@ def test_each_region_is_aligned_by_itself_and_counts_by_its_area() -> None:
     noisy = torch.where(pasted[:, None], torch.rand(1, 1, 10, 12), pred)
     inside = loss(noisy, target, pasted[:, None])
     assert float(task.losses(noisy, batch, 0)["ssi"]) == pytest.approx(float(inside) * 24 / 120, rel=1e-4)
+
+
+def of_two_scales() -> tuple[torch.Tensor, Batch]:
+    """A perfect prediction of disparity for each of two regions."""
+    target = 1 + torch.rand(1, 1, 10, 12, generator=torch.Generator().manual_seed(0))
+    pasted = torch.zeros(1, 10, 12, dtype=torch.bool)
+    pasted[:, 2:6, 3:9] = True
+    pred = torch.where(pasted[:, None], 5 / target + 3, 0.5 / target - 1)
+    valid = torch.ones_like(target, dtype=torch.bool)
+    options = {"names": ("a",), "indices": (0,), "image": torch.zeros(1, 3, 10, 12), "depth_kinds": ("disparity",)}
+    return pred, Batch(**options, depth=target, valid=valid, pasted=pasted)  # type: ignore[arg-type]
+
+
+def test_the_worst_pixels_of_depth_without_unit_are_those_of_each_region_as_it_is_aligned() -> None:
+    pred, batch = of_two_scales()
+    pred[0, 0, 3, 4] += 5
+    pred[0, 0, 8, 8] += 0.5
+    task = DepthTask("depth", HeadSpec(kind="disparity", unit=""), [], dict, dict)
+    valid = task.trim_outliers(pred, batch, 2 / 120).valid
+    assert valid is not None and (~valid[0, 0]).nonzero().tolist() == [[3, 4], [8, 8]]
+
+
+def test_an_uncertainty_of_disparity_is_learned_from_disparity_of_each_region_by_itself() -> None:
+    pred, batch = of_two_scales()
+    task = DepthTask("depth", HeadSpec(kind="disparity", unit=""), [], dict, dict)
+    scale = torch.full_like(pred, 0.01)
+    loss = task.losses(pred, batch, 0, {"uncertainty": scale})["laplace"]
+    least = math.log(0.01) + 7  # of a perfect prediction
+    assert float(loss) == pytest.approx(least, abs=1e-3)
+    assert task.losses(pred, replace(batch, pasted=None), 0, {"uncertainty": scale})["laplace"] > least + 30
+    assert task.losses(pred, replace(batch, depth_kinds=("affine",)), 0, {"uncertainty": scale})["laplace"] == 0
 
 
 def test_the_worst_pixels_of_each_image_are_dropped_among_those_that_count() -> None:
