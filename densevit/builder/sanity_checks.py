@@ -42,6 +42,12 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
     depth, labels = any(o.output_kind.is_depth for o in outputs), any(o.kind == "labels" for o in outputs)
     if plan.objective.name == "supervised" and all(o.output_kind.is_depth or o.kind == "labels" for o in outputs):
         check_ground_truth(plan.train, depth=depth, labels=labels, on_corrupt=on_corrupt)
+    if plan.objective.name == "supervised" and not plan.train.sources:
+        kind = plan.train.depth_kind(0)
+        for name in depth_tasks(plan, card):
+            if kind not in (kinds := tasks[name].ground_truth_kinds(list(tasks[name].criteria))):
+                problem = f"tasks.{name}.losses: learn from {', '.join(sorted(kinds))}, and data.train has {kind}."
+                raise DataError(plan.locate(problem))
     for name in tasks:
         output = card.outputs[name]
         for suffix, source in selected_sources(plan.train, plan.tasks[name].sources):

@@ -15,6 +15,7 @@ from small_scenes import small_joint_config
 from densevit import api
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
+from densevit.data.datasets.pseudo_labels import PseudoLabels
 from densevit.errors import DataError
 from densevit.inference.predict.pseudo_labels import Teacher, mean_and_agreement
 from densevit.inference.predictor import Predictor
@@ -192,6 +193,15 @@ def test_a_teacher_of_another_task_is_refused(teacher: Path, tmp_path: Path, she
     only_depth = ["model.heads={depth: {type: metric}}", "tasks={depth: {}}"]
     told = shell.refused(*student(teacher, tmp_path / "labels", tmp_path / "run", *only_depth))
     assert "the ground truth of 'pseudo_labels' fits no task: it has labels; depth from metric" in told
+
+
+def test_depth_that_the_losses_cannot_learn_from_is_refused(
+    teacher: Path, labelled: tuple[Path, Path], tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PseudoLabels, "depth_kind", lambda *_: "disparity")
+    words = [f"data.train={{type: pseudo_labels, root: {labelled[0]}}}", "data.val=null", f"output={tmp_path}"]
+    told = shell.refused("train", teacher / "joint.yaml", *words)
+    assert "tasks.depth.losses: learn from metric, and data.train has disparity." in told
 
 
 def test_what_is_no_pseudo_labels_is_refused(labelled: tuple[Path, Path], tmp_path: Path) -> None:
