@@ -1,12 +1,15 @@
 """Truth against the range of a head, on data made in memory."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from small import add_cameras, small_folder
 
-from densevit.data.datasets.base import Dataset
-from densevit.data.sanity_checks import check_depth_range, check_ground_truth, check_labels
+from densevit.data.datasets.base import Dataset, open_dataset
+from densevit.data.sanity_checks import check_depth_range, check_ground_truth, check_labels, median_focal
+from densevit.data.transforms.geometric import RandomScale
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 
@@ -92,3 +95,12 @@ def test_labels_that_tell_nothing_apart_are_a_warning() -> None:
     assert "none of 16 samples looked at, of 40, has a pixel with a class" in warning
     (warning,) = check_labels(Painted([0, IGNORE]))
     assert "every pixel that has a class is 'background'" in warning and "Masks of 0 and 255" in warning
+
+
+def test_the_median_focal_length_of_a_mixture_is_that_after_the_transforms_of_each_source(tmp_path: Path) -> None:
+    add_cameras(small_folder(tmp_path))  # 50 to 100 pixels, in the median 65
+    data = {"type": "folder", "root": str(tmp_path), "depth_scale": 1000}
+    half = {"data": data, "transforms": [{"type": "resize", "size": [30, 40]}]}
+    whole = RandomScale(range=(2.0, 2.0), metric="intrinsics")
+    assert median_focal(open_dataset(data), whole, 0) == 130
+    assert median_focal(open_dataset({"type": "mix", "sources": [half]}), whole, 0) == 65
