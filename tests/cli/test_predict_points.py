@@ -128,6 +128,25 @@ def test_points_of_a_ply_file_are_read_whatever_else_it_holds(tmp_path: Path, bi
 
 
 @pytest.mark.parametrize(
+    "element",
+    ["element", "element vertex", "element vertex three", "element vertex 9" + 30 * "0", "element vertex 1\nproperty"],
+)
+def test_a_ply_whose_header_is_damaged_is_refused(element: str, tmp_path: Path) -> None:
+    """It ended with a traceback."""
+    axes = "\n".join(f"property float {axis}" for axis in "xyz")
+    (tmp_path / "a.ply").write_text(f"ply\nformat binary_little_endian 1.0\n{element}\n{axes}\nend_header\n1 2 3\n")
+    with pytest.raises(DataError, match="a.ply: is damaged"):
+        read_ply_points(tmp_path / "a.ply")
+
+
+def test_a_ply_may_have_lines_that_end_as_on_windows(tmp_path: Path) -> None:
+    ply(tmp_path / "a.ply", np.array([[1.0, 2, 3]]), binary=False)
+    content = (tmp_path / "a.ply").read_bytes()
+    (tmp_path / "a.ply").write_bytes(content.replace(b"\n", b"\r\n"))
+    np.testing.assert_array_equal(read_ply_points(tmp_path / "a.ply"), [[1, 2, 3]])
+
+
+@pytest.mark.parametrize(
     ("table", "fault"),
     [
         ("u,v,depth\n1,2,nan\n", "p.csv:2: u 1, v 2, depth nan: a point has a depth over 0"),

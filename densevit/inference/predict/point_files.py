@@ -1,5 +1,6 @@
 """Measured points for the images of an export: CSV, PNG of LiDAR depth, or PLY with a pose."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,21 +166,21 @@ def read_ply_points(path: Path) -> Float64[np.ndarray, "n 3"]:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error}).") from error
-    head, separator, body = content.partition(b"end_header\n")
-    if not content.startswith(b"ply") or not separator:
+    head, *rest = re.split(rb"end_header\r?\n", content, maxsplit=1)
+    if not content.startswith(b"ply") or not rest:
         raise DataError(f"{path}: no PLY file.")
-    lines = [line.split() for line in head.decode("latin-1").splitlines()]
-    layout = next((line[1] for line in lines if line[:1] == ["format"]), "")
-    elements = [number for number, line in enumerate(lines) if line[:1] == ["element"]]
-    if not elements or lines[elements[0]][1] != "vertex":
-        raise DataError(f"{path}: its first element is no vertex.")
-    count = int(lines[elements[0]][2])
-    last = elements[1] if len(elements) > 1 else len(lines)
-    properties = [line for line in lines[elements[0] : last] if line[:1] == ["property"]]
-    names = [line[-1] for line in properties]
-    if any(line[1] not in TYPES for line in properties) or not {"x", "y", "z"} <= set(names):
-        raise DataError(f"{path}: a vertex needs numbers x, y and z; it has {', '.join(names) or 'nothing'}.")
+    body, lines = rest[0], [line.split() for line in head.decode("latin-1").splitlines()]
     try:
+        layout = next(line[1] for line in lines if line[:1] == ["format"])
+        elements = [number for number, line in enumerate(lines) if line[:1] == ["element"]]
+        if not elements or lines[elements[0]][1] != "vertex":
+            raise DataError(f"{path}: its first element is no vertex.")
+        count = int(lines[elements[0]][2])
+        last = elements[1] if len(elements) > 1 else len(lines)
+        properties = [line for line in lines[elements[0] : last] if line[:1] == ["property"]]
+        names = [line[-1] for line in properties]
+        if any(line[1] not in TYPES for line in properties) or not {"x", "y", "z"} <= set(names):
+            raise DataError(f"{path}: a vertex needs numbers x, y and z; it has {', '.join(names) or 'nothing'}.")
         if layout == "ascii":
             table = np.array([line.split()[: len(names)] for line in body.decode().splitlines()[:count]], float)
             columns = dict(zip(names, table.T, strict=True))
@@ -188,6 +189,8 @@ def read_ply_points(path: Path) -> Float64[np.ndarray, "n 3"]:
             fields = np.dtype([(line[-1], order + TYPES[line[1]]) for line in properties])
             rows = np.frombuffer(body, fields, count)
             columns = {axis: rows[axis] for axis in "xyz"}
-    except (KeyError, ValueError) as error:
+    except DataError:
+        raise
+    except (IndexError, KeyError, OverflowError, StopIteration, ValueError) as error:
         raise DataError(f"{path}: is damaged ({error}).") from error
     return np.stack([columns[axis].astype(np.float64) for axis in "xyz"], 1)
