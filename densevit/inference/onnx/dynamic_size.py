@@ -72,8 +72,13 @@ def with_known_sizes(
     return KnownSteps(**settings, steps=(*first, *last)), padded
 
 
-def check_any_size(model: nn.Module, card: ModelCard) -> None:
-    """Raise ConfigError: sizes of this model's graph cannot be symbolic."""
+def check_any_size(
+    model: nn.Module,
+    card: ModelCard,
+    what: str = "--image-size dynamic",
+    advice: str = "Give height and width, as 480,640.",
+) -> None:
+    """Raise ConfigError, which says what it is for and what fits: sizes of this model's graph cannot be symbolic."""
     encoder = getattr(model, "encoder", None)
     kinds = {type(module).__name__ for module in (encoder, getattr(encoder, "vit", None))}
     config, reason = card.resize, ""
@@ -90,7 +95,7 @@ def check_any_size(model: nn.Module, card: ModelCard) -> None:
     elif kinds & {"SwinEncoder", "Beit"}:
         reason = "the relative positions of Swin and BEiT are tables for one size"
     if reason:
-        raise ConfigError(f"--image-size dynamic: not for this model: {reason}. Give height and width, as 480,640.")
+        raise ConfigError(f"{what}: not for this model: {reason}. {advice}")
 
 
 class NetworkSizes(nn.Module):

@@ -19,6 +19,7 @@ from torch import nn
 from densevit.errors import ConfigError
 from densevit.inference.camera import assumed_fov
 from densevit.inference.onnx import export as onnx
+from densevit.inference.onnx.dynamic_size import check_any_size
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.colors import ColorMap, palette_for, table
@@ -90,6 +91,7 @@ def export_web(
     """
     onnx.refuse_inputs(card, "a web page")
     card, size = at_size(shown(card, heads), size)
+    check_any_size(model, card, "a web page", "Export FILE.onnx with --image-size H,W, for images of one size.")
     labels = any(spec.kind == "labels" for spec in card.outputs.values())
     options = OnnxExportOptions(size=None, any_size=True, heads=heads or tuple(card.outputs), argmax=labels)
     atomic_io.make_folder(folder.parent)

@@ -104,6 +104,14 @@ def test_segments_and_focal_lengths_are_left_out_of_the_page_and_refused_where_t
         shown(segments, ())
 
 
+def test_a_model_whose_sizes_are_fixed_is_refused_in_words_of_the_page(tmp_path: Path, package: Path) -> None:
+    """The message asked for another --image-size, which changes nothing here."""
+    network = toy_network(std=None, encoder=ENCODER, rule=PreprocessConfig(mode="fixed", size=(64, 80), margin=3.0))
+    with pytest.raises(ConfigError, match="a web page: not for this model: the width of the margin.*FILE.onnx"):
+        export_web(*network, tmp_path / "site", size=(64, 80), runtime=package)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_page_names_the_maps_that_its_model_gives(tmp_path: Path, package: Path) -> None:
     heads = {"f": {"type": "focal"}, "depth": {"type": "metric"}}
     pool = {"f": {"type": "pool", "pool": "average"}}
