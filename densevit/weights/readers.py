@@ -53,7 +53,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     if suffix in NUMPY:
         return read_arrays(path)
     suffixes = ", ".join(SAFETENSORS + PICKLED + NUMPY)
-    raise CheckpointError(f"{path}: weights are read from {suffixes} files, not '{path.suffix}'.")
+    exports = {".onnx": "", ".pt2": " (densevit.load_pt2 runs it)"}
+    hint = "" if suffix not in exports else f" It is an export{exports[suffix]}: give the checkpoint that it came from."
+    raise CheckpointError(f"{path}: weights are read from {suffixes} files, not '{path.suffix}'.{hint}")
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

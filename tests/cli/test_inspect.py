@@ -38,12 +38,14 @@ def test_files_of_ours_of_others_and_of_nobody_are_described(
 ) -> None:
     torch.save({"a.weight": torch.zeros(2, 3)}, tmp_path / "a.pth")
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
+    (tmp_path / "a.pt2").touch()
     for path, code, told in (
         (OLD, 0, OURS),
         (third_party, 0, THIRD_PARTY),
         (tmp_path / "a.pth", 0, ["of no family known here", "a.weight [2, 3]"]),
         (tmp_path / "gone", 2, ["no such checkpoint"]),
         (tmp_path / "photo.jpg", 2, ["weights are read from"]),
+        (tmp_path / "a.pt2", 2, ["It is an export (densevit.load_pt2 runs it): give the checkpoint"]),
     ):
         assert main(["inspect", str(path)]) == code
         said = capsys.readouterr()
