@@ -215,6 +215,11 @@ def test_what_does_not_fit_is_told_before_training(
     assert not (tmp_path / "x").exists()
 
 
+def test_one_batch_is_learned_with_the_average_that_the_teacher_needs(folder: Path, shell: Shell) -> None:
+    words = ["steps=2", "optim.lr=1e-9"]
+    assert "one batch is not learned" in shell("train", folder / "run.yaml", "--overfit-one-batch", *words, code=4).err
+
+
 def test_check_data_takes_images_without_ground_truth(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [f"{WEB}.data.require_depth=false", f"data.val.root={folder / 'b'}"]
     main(["check-data", str(folder / "run.yaml"), "--no-cache", *words])

@@ -71,9 +71,9 @@ LAST = 10  # steps whose mean is the last loss
 
 
 def overfit_config(run: Run) -> Run:
-    """Return the run with a constant learning rate and no moving average, for at most `STEPS` steps."""
+    """Return the run with a constant learning rate, for at most `STEPS` steps."""
     steps = min(run.steps or STEPS, STEPS)
-    return replace(run, steps=steps, schedule=Schedule(type="constant", warmup=0.0), ema=None)
+    return replace(run, steps=steps, schedule=Schedule(type="constant", warmup=0.0))
 
 
 def overfit_one_batch(
