@@ -134,7 +134,8 @@ def with_batch_size(plan: Plan, world: DistributedContext, resumed: Found | None
         return sized(plan, YamlDocument.read(resumed[0] / checkpoint.CONFIG).tree["batch_size"])
     if world.size > 1:
         raise ConfigError(f"batch_size: auto is measured by one process, and these are {world.size}; give a number.")
-    first, data = plan.run.grad_accum_steps * plan.run.data.clip, replace(plan.run.data, cache_features=None)
+    fewest = max(plan.run.data.clip, getattr(plan.objective.component, "fewest_images", 1))
+    first, data = plan.run.grad_accum_steps * fewest, replace(plan.run.data, cache_features=None)
     opened = sized(plan, first, data=data, epochs=None, steps=plan.run.steps or 10**6).open()
     with TemporaryDirectory() as folder:
         most, fastest = min(MOST_IMAGES, len(opened.train)), world.device.type == "cpu"

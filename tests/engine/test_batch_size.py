@@ -53,7 +53,16 @@ def test_the_number_is_measured_once_and_stands_in_the_config(
     assert {file.name for file in tmp_path.iterdir()} == {"data", "run", "small.yaml"}
 
 
-def test_clips_are_measured_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        (["data.clip=3"], 6),
+        (["objective={type: dino, prototypes: 8, hidden: 8, bottleneck: 8}", "model.decoder={type: linear}"], 4),
+    ],
+)
+def test_the_first_size_has_all_that_a_micro_batch_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], size: int
+) -> None:
     config, sizes = small_config(tmp_path), []
 
     def spy(trainer, train):
@@ -61,6 +70,6 @@ def test_clips_are_measured_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return 1.0
 
     monkeypatch.setattr(training, "images_per_second", spy)
-    words = ["batch_size=auto", "data.clip=3", "grad_accum_steps=2", "steps=1"]
+    words += ["batch_size=auto", "grad_accum_steps=2", "steps=1"]
     assert main(["train", str(config), *words]) == 0
-    assert sizes == [6] and Run(tmp_path / "run").config["batch_size"] == 6
+    assert sizes == [size] and Run(tmp_path / "run").config["batch_size"] == size

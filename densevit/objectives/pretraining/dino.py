@@ -66,6 +66,7 @@ class SelfDistillation(PretrainingMethod):
     patch_centre: Tensor
     averaged_at: Tensor
     running_statistics = ("centre", "patch_centre")  # which a skipped step leaves as they were
+    fewest_images = 2  # of a micro-batch: KoLeo compares neighbours
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class SelfDistillation(PretrainingMethod):
             patches = heads["patch"](seen.patches, freeze_prototypes=frozen)
             losses["ibot"] = self.ibot_weight * ibot_loss(patches, target_patches, mask.flatten(1))
         if self.koleo_weight:
-            if len(image) < 2:
+            if len(image) < self.fewest_images:
                 raise DataError("objective.koleo_weight: neighbours need at least 2 images a batch in each process.")
             losses["koleo"] = self.koleo_weight * sum(map(koleo_loss, seen.image.chunk(2)))  # type: ignore[assignment]
         return losses
