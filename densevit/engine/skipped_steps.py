@@ -189,7 +189,7 @@ def replay(
     saved = checkpoint.read_state(folder)
     load_weights(state.model, saved["weights"], folder)
     state.step, state.samples, state.updates = skipped.step - 1, skipped.samples, saved["updates"]
-    state.scaler.load_state_dict(saved["scaler"])
+    state.load_scaler(saved["scaler"])
     state.objective.load_state_dict(saved["objective"])
     if state.ema and "average" in saved:
         state.ema.load_state_dict(saved["average"])

@@ -213,13 +213,18 @@ class TrainState:
             self.ema.load_state_dict(weights)
         load_optimizer(self.optimizer, state["optimizer"])
         self.objective.load_state_dict(state["objective"])
-        self.scaler.load_state_dict(state["scaler"])
+        self.load_scaler(state["scaler"])
         for name in COUNTERS:
             setattr(self, name, state[name])
         if len(state["random"]) == self.world.size:
             set_random_state(state["random"][self.world.rank], self.world.device)
         else:
             reseed(self.run_seed, self.world.rank, self.step)
+
+    def load_scaler(self, scaler: Mapping[str, Any]) -> None:
+        """Load the loss scale; begin with a new one where the run had none, in another precision."""
+        if scaler:
+            self.scaler.load_state_dict(dict(scaler))
 
 
 def running_statistics(module: nn.Module) -> list[Tensor]:

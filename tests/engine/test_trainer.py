@@ -408,6 +408,16 @@ def test_too_many_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoi
     assert found is not None and found[1].step == 8
 
 
+def test_a_run_resumes_in_another_precision(tmp_path: Path) -> None:
+    """As `auto` is another one on another GPU."""
+    interrupted_at(5, tmp_path)
+    trainer = resumed(some_run(tmp_path, precision="fp16"))
+    scale = trainer.scaler.get_scale()
+    trainer.fit(train, VAL)
+    assert trainer.state.step == 12 and scale == torch.GradScaler("cpu").get_scale()
+    assert resumed(some_run(tmp_path)).state.step == 12
+
+
 def test_fp16_overflow_is_skipped_and_counted_and_moves_no_schedule(tmp_path: Path) -> None:
     run = some_run(tmp_path, precision="fp16", steps=8, grad_accum_steps=1, batch_size=2)
     trainer = some_trainer(run, ToyTask(dict.fromkeys(range(1, 7), math.inf)))
