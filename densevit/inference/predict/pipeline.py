@@ -16,6 +16,8 @@ from functools import cached_property
 from threading import Event
 from typing import Any, TypeVar
 
+import numpy as np
+
 from densevit.data.io.readers import Rgb, read_image, stack
 from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
@@ -320,7 +322,7 @@ class ImageExporter(Exporter):
             self.plan.writers[format].write(self.plan.path(item, format), frames[self.sources[format]])
             for format in self.plan.missing(item)
         ]
-        invalid = sum(int((~frame.valid()).sum()) for frame in frames.values())
+        invalid = int(np.any([~frame.valid() for frame in frames.values()], axis=0).sum())
         return Summary(
             1,
             out_of_range=sum(out_of_range),

@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from small import contents
 from torch import Tensor
+from toy_models import MeanColour, fp32
 from toy_models import toy_predictor as predictor
 
 import densevit
@@ -31,6 +32,7 @@ from densevit.inference.predict.summary import Summary
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS
 from densevit.inference.writers.base import Png16
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.geometry import pinhole
 from densevit.ops.normals import normals_of_map
 from densevit.utils.atomic_io import SUFFIX
@@ -204,6 +206,13 @@ def test_values_out_of_range_and_pixels_without_a_value_are_counted(tmp_path: Pa
     near = predictor()
     near.model.nearest -= 10
     assert export(near, made, existing="overwrite").invalid == 2 * 12 * 16
+
+
+def test_pixels_without_a_value_count_once_whatever_the_number_of_heads(tmp_path: Path) -> None:
+    names = ("depth", "depth/uncertainty")
+    card = ModelCard(outputs={names[0]: HeadSpec(kind="metric"), names[1]: HeadSpec(kind="uncertainty")}, multiple=1)
+    upper = fp32((MeanColour(*names), card), window=lambda h, w: (0, h // 2, 0, w))
+    assert export(upper, plan(photos(tmp_path / "in", 2), tmp_path / "out", "npy", "confidence")).invalid == 2 * 6 * 16
 
 
 def test_a_full_disk_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
