@@ -187,6 +187,12 @@ def test_a_calibration_is_part_of_the_card_and_of_every_prediction(run: Path) ->
     np.testing.assert_allclose(half(image), plain(image) / 2, rtol=1e-5)
 
 
+def test_a_training_from_a_calibrated_model_starts_without_and_says_so(run: Path, tmp_path: Path, shell: Shell) -> None:
+    words = [f"model.init_from={run / 'half'}", "steps=1", "validate_every=1", f"output={tmp_path}"]
+    assert "depth starts without its calibration (0.5 depth)." in shell("train", run / "small.yaml", *words).err
+    assert densevit.load(tmp_path).card.outputs["depth"].calibration is None
+
+
 def test_the_command_writes_a_new_checkpoint_whose_errors_are_smaller(run: Path, tmp_path: Path, shell: Shell) -> None:
     # Weights that are wrong by about a factor, as after a change of the camera.
     predictor = densevit.load(run / "run", precision="fp32")
