@@ -3,7 +3,8 @@
 A size may be symbolic: it is so in a graph that is traced for images of any size.
 
 jaxtyping binds the arguments of every call that it checks, which costs more than a step of a small model: so only
-functions whose signature has shapes go through it, and all others through beartype alone.
+functions whose signature has shapes go through it, and all others through beartype alone. Functions inside of functions
+are not checked: they are made anew by each call, and making the check takes milliseconds.
 """
 
 import inspect
@@ -35,6 +36,8 @@ def jaxtyped(function: Any = None, *, typechecker: Any) -> Any:
     """Check the calls of a function, or of a data class's __init__, by jaxtyping where its signature has shapes."""
     if function is None:
         return lambda function: jaxtyped(function, typechecker=typechecker)
+    if inspect.isfunction(function) and "<locals>" in function.__qualname__:
+        return function
     if inspect.isfunction(function) and not any(map(has_shape, function.__annotations__.values())):
         return typechecker(function)
     return with_shapes(function, typechecker=typechecker)
