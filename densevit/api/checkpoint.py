@@ -133,7 +133,7 @@ def card_before_loading(model: Any) -> ModelCard | None:
     """Return the card of a predictor or of a checkpoint of densevit's, without its weights; None for all others."""
     if isinstance(model, Predictor):
         return model.card
-    if not isinstance(model, str | Path) or is_address(str(model)) or str(model).lower().endswith(".onnx"):
+    if not isinstance(model, str | Path) or is_address(model) or str(model).lower().endswith(".onnx"):
         return None
     try:
         return read_card(model) if Path(model).exists() and is_ours(model) else None

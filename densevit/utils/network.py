@@ -52,4 +52,4 @@ def hub() -> str:
 
 def is_address(path: str | Path) -> bool:
     """Return whether it names a model elsewhere than at a path: on the hub, or in the package."""
-    return isinstance(path, str) and (path.startswith(SCHEME) or path == PACKAGED)
+    return str(path).startswith(SCHEME) or str(path) == PACKAGED

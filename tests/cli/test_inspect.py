@@ -42,6 +42,8 @@ def test_files_of_ours_of_others_and_of_nobody_are_described(
     for path, code, told in (
         (OLD, 0, OURS),
         (third_party, 0, THIRD_PARTY),
+        ("densevit:rooms", 0, ["densevit, 3.60 M parameters", "metric in m, 0.05 to 40", "Apache-2.0"]),
+        ("hf:someone/gone", 2, ["hf:someone/gone: not in the cache of this machine"]),
         (tmp_path / "a.pth", 0, ["of no family known here", "a.weight [2, 3]"]),
         (tmp_path / "gone", 2, ["no such checkpoint"]),
         (tmp_path / "photo.jpg", 2, ["weights are read from"]),
