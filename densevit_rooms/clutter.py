@@ -15,7 +15,7 @@ from densevit_rooms.variety import Variety, even
 
 MATERIALS = (even, even, textures.plaster, textures.stripes, textures.wallpaper, textures.planks, textures.carpet)
 KINDS = ("box", "open", "compartment", "board", "sheet", "drum", "bottle", "ball")
-SHARES = (0.33, 0.08, 0.1, 0.1, 0.07, 0.12, 0.12, 0.08)
+SHARES = (0.27, 0.08, 0.16, 0.1, 0.07, 0.12, 0.12, 0.08)
 POOL = 6  # materials that the clutter of a room shares
 
 
@@ -44,6 +44,9 @@ def add_clutter(
         add_pile(rng, build, floor, pool)
     for piece in pieces:
         if has_flat_top(piece.model) and piece.model.label in ("table", "cabinet", "shelf"):
+            if variety.on_top and rng.random() < 0.5:
+                opened = draw_thing(rng, pool, (0.2, 0.6), kind="compartment")
+                put_on(rng, build, piece, opened, turn=float(rng.normal(np.pi, 0.4)))
             for _ in range(rng.integers(variety.on_top + 1)):
                 put_on(rng, build, piece, draw_thing(rng, pool, (0.03, 0.5)))
 
@@ -72,11 +75,13 @@ def put(rng: np.random.Generator, build: Builder, floor: FreeFloor, thing: Thing
     return spot
 
 
-def put_on(rng: np.random.Generator, build: Builder, piece: Placed, thing: Thing) -> None:
-    """Add a small thing anywhere on a flat top; it may touch others."""
-    room = np.array(piece.model.size[:2]) * 0.8 - max(thing.size[:2])
+def put_on(rng: np.random.Generator, build: Builder, piece: Placed, thing: Thing, turn: float | None = None) -> None:
+    """Add a small thing anywhere on a flat top; it may touch others. `turn`: radians, from the axes of the furniture;
+    None is any."""
+    room = np.array(piece.model.size[:2]) * 0.9 - min(thing.size[:2])
     if (room > 0).all():
-        turned = thing.mesh.transformed(float(rng.uniform(0, 6.3)), (*(rng.uniform(-0.5, 0.5, 2) * room), 0.0))
+        turn = float(rng.uniform(0, 6.3)) if turn is None else turn
+        turned = thing.mesh.transformed(turn, (*(rng.uniform(-0.5, 0.5, 2) * room), 0.0))
         assert piece.model.surface is not None
         build.add("object", [turned.transformed(piece.angle, (*piece.centre[:2], piece.model.surface))])
 
@@ -88,14 +93,16 @@ def material(rng: np.random.Generator, build: Builder, variety: Variety) -> int:
     return build.texture(maker(rng, variety.colour(rng, (0.0, 0.8), (0.1, 1.0))))
 
 
-def draw_thing(rng: np.random.Generator, pool: Sequence[int], scale: tuple[float, float]) -> Thing:
+def draw_thing(
+    rng: np.random.Generator, pool: Sequence[int], scale: tuple[float, float], kind: str | None = None
+) -> Thing:
     """Return a box, an open box, a compartment with things in it, a board, a sheet, a drum, a bottle or a ball; its
-    sides within `scale` metres, boards and sheets are thinner."""
+    sides within `scale` metres, boards and sheets are thinner. `kind`: one of KINDS; None is any."""
     texture = int(rng.choice(pool))
     red, green, blue = rng.uniform(0.25, 1.0, 3).tolist()
     tint = (red, green, blue)
     w, d, h = np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]), 3)).tolist()
-    kind = rng.choice(KINDS, p=SHARES)
+    kind = kind or str(rng.choice(KINDS, p=SHARES))
     if kind == "open":
         return Thing(open_box(w, d, h, texture, tint), (w, d, h), flat=False)
     if kind == "compartment":
@@ -131,17 +138,26 @@ def open_box(w: float, d: float, h: float, texture: int, tint: Vector) -> Mesh:
 def compartment(
     rng: np.random.Generator, pool: Sequence[int], size: tuple[float, float, float], texture: int, tint: Vector
 ) -> Mesh:
-    """Return a box that is open to one side, with smaller things on its bottom."""
+    """Return a box that is open to one side (-y), with smaller things on its bottom. Half of them are dark inside, and
+    half have a low board along the bottom of the opening."""
     w, d, h = size
-    on_its_side = open_box(w, h, d, texture, tint).tipped()
+    shells = [open_box(w, h, d, texture, tint).tipped().transformed(0.0, (0.0, d / 2, h / 2))]
+    if rng.random() < 0.5:
+        red, green, blue = (np.array(tint) * rng.uniform(0.02, 0.4)).tolist()
+        gap = 0.01 * min(size)  # between the lining and the box
+        lining = open_box(w - gap, h - gap, d - gap, texture, (red, green, blue)).tipped()
+        shells.append(lining.transformed(0.0, (0.0, (d - gap) / 2, h / 2)))
+    if rng.random() < 0.5:
+        low = h * float(rng.uniform(0.05, 0.35))
+        shells.append(quad((-w / 2, -d / 2, 0), (w, 0, 0), (0, 0, low), int(rng.choice(pool)), tint, tile=None))
     low, high = 0.03, 0.6 * min(size)
     things = [draw_thing(rng, pool, (low, high)) for _ in range(rng.integers(1, 6) if high > low else 0)]
     spots = rng.uniform(-0.35, 0.35, (len(things), 2)) * (w, d)
     inside = [
-        thing.mesh.transformed(float(rng.uniform(0, 6.3)), (*spot, 0.004))
+        thing.mesh.transformed(float(rng.uniform(0, 6.3)), (*spot, 0.004 + 0.01 * min(size)))
         for thing, spot in zip(things, spots.tolist(), strict=True)
     ]
-    return join([on_its_side.transformed(0.0, (0.0, d / 2, h / 2)), *inside])
+    return join([*shells, *inside])
 
 
 def person(rng: np.random.Generator, pool: Sequence[int], plain: int) -> Mesh:

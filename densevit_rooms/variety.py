@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from densevit_rooms import textures
-from densevit_rooms.furniture_layout import ROOM_TYPES, Items, RoomType
+from densevit_rooms.furniture_layout import CHAIRS, DESKS, ROOM_TYPES, SHELVES, TABLES, Items, RoomType
 from densevit_rooms.textures import Maker, colour
 
 Range = tuple[float, float]
@@ -78,12 +78,22 @@ BARE = {
     "hall": RoomType((5.0, 11.0), (2.4, 4.5), (
         Items(("chair", "plasticChair", "table", "stool2"), 0, 5, "middle"), Items(("plant", "box"), 0, 3))),
     "bare": RoomType((2.5, 8.0), (2.2, 3.6), (Items(("box", "crate", "shelves", "desk", "lbDesk"), 0, 3),)),
+    "desks": RoomType((2.6, 7.0), (2.3, 3.3), (
+        Items((*DESKS, "table", "lowerCabinet", "drawersCabinet"), 2, 6), Items((*DESKS, *TABLES), 0, 3, "middle"),
+        Items(CHAIRS, 0, 2), Items(SHELVES, 0, 2))),
 }  # fmt: skip
 
 VARIETIES: dict[str, Variety] = {
     "demo": Variety(),
     "wide": Variety(
-        rooms={**ROOM_TYPES, **BARE, "corridor 2": BARE["corridor"], "office 2": ROOM_TYPES["office"]},
+        rooms={
+            **ROOM_TYPES,
+            **BARE,
+            "corridor 2": BARE["corridor"],
+            "desks 2": BARE["desks"],
+            "desks 3": BARE["desks"],
+            "office 2": ROOM_TYPES["office"],
+        },
         mount="any",
         colour=any_colour,
         walls=(*textures.WALLS, even, even, even, even, speckled, textures.plaster),
@@ -95,7 +105,7 @@ VARIETIES: dict[str, Variety] = {
         passages=2,
         panels=0.5,
         clutter=7,
-        on_top=7,
+        on_top=16,
         piles=3,
         people=2,
         crowded=0.6,
