@@ -37,6 +37,7 @@ def run(page: str) -> None:
         exec(compile("\n" * line + match[1], str(DOCS / page), "exec"), space)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs_and_draws_its_pictures(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -75,6 +76,7 @@ def test_the_scripts_behind_the_numbers_find_what_they_import(path: Path, monkey
         pytest.skip(str(error))  # the programs that it runs beside ours
 
 
+@pytest.mark.slow
 def test_the_page_on_scale_has_what_its_script_counts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,6 +46,7 @@ def test_an_image_moves_only_the_heads_that_its_ground_truth_fits(folder: Path) 
     assert taught == {"rooms": {"depth", "relative"}, "web": {"relative"}, "seg": {"labels"}}
 
 
+@pytest.mark.slow
 def test_one_named_score_picks_the_best_checkpoint(folder: Path, shell: Shell) -> None:
     words = ["train", str(folder / "mix.yaml"), f"output={folder / 'best'}", "steps=4", "validate_every=1"]
     assert main([*words, "best=seg/labels/miou"]) == 0

@@ -170,6 +170,7 @@ def test_what_does_not_fit_together_is_told_before_training(tmp_path: Path, shel
     assert "objective.loss_weighting: there is only one task" in told
 
 
+@pytest.mark.slow
 def test_learned_loss_weighting_is_resumed_with_the_weights(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     for name, last, more in (("whole", 8, []), ("parts", 4, []), ("parts", 8, ["--resume"])):

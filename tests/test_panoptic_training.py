@@ -75,6 +75,7 @@ def test_what_was_learned_is_scored_and_predicted_beside_depth(run: Path, predic
     assert predictor(sample.image).shape == (48, 64)  # depth
 
 
+@pytest.mark.slow
 def test_a_run_resumes_bit_for_bit(run: Path) -> None:
     folder, data = run / "checkpoints", Squares()
     densevit.train(
@@ -139,6 +140,7 @@ def test_objects_are_written_with_their_metres(predictor: Predictor, tmp_path: P
     assert all(float(row["width_m"]) > 0 and row["low_m"] == "" for row in rows) and rows
 
 
+@pytest.mark.slow
 def test_the_exported_queries_are_merged_by_the_example_in_numpy(predictor: Predictor, tmp_path: Path) -> None:
     path, image = tmp_path / "model.onnx", Squares().read(3).image
     densevit.export(predictor, path, image_size=(48, 64))

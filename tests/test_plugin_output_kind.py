@@ -170,6 +170,7 @@ def test_the_mirrored_prediction_is_averaged_by_its_kind(predictor: Predictor) -
     np.testing.assert_allclose(flipping(IMAGE, head="slant"), -mirrored, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_is_written_by_a_format_of_its_own_and_exported(predictor: Predictor, run: Path, tmp_path: Path) -> None:
     photo = next((run.parent / "data/images").iterdir())
     densevit.predict(predictor, photo, tmp_path / "maps", formats=["slant"])

@@ -147,6 +147,7 @@ def test_prediction_follows_it_through_the_mirror_image_and_tiles(predictor: Pre
     assert not np.allclose(tiles(tilted(large)), tiles(large), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_exported_file_takes_it_and_stands_for_the_checkpoint(predictor: Predictor, tmp_path: Path) -> None:
     path, image = tmp_path / "model.onnx", photo()
     made = export_onnx(predictor.model, predictor.card, path, OnnxExportOptions(size=(48, 64)))

@@ -164,6 +164,7 @@ def test_commands_use_the_points_and_say_so(
     np.testing.assert_allclose(np.load(tmp_path / "of-onnx/000.npy"), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_bit_for_bit_and_hands_its_blocks_on(
     config: Path, plain: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

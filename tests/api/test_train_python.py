@@ -77,6 +77,7 @@ def test_files_in_pairs_are_read_by_their_scale(folder: Path, tmp_path: Path) ->
     same_run(run, folder / "command")
 
 
+@pytest.mark.slow
 def test_a_run_tells_of_itself_and_goes_on(folder: Path, tmp_path: Path) -> None:
     run = densevit.train(folder / "small.yaml", output=tmp_path, **SHORT)
     assert run.best == run.last and run.best.name == "step-00000002"
@@ -108,6 +109,7 @@ class Pyramid(nn.Module):
         return [m.permute(0, 2, 3, 1) for m in maps] if self.last else maps
 
 
+@pytest.mark.slow
 def test_any_module_is_an_encoder(folder: Path, tmp_path: Path) -> None:
     net = Pyramid()
     before = net.first.weight.detach().clone()

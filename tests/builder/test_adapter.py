@@ -66,6 +66,7 @@ def test_an_adapter_file_is_small_and_predicts_the_same(folder: Path, tmp_path: 
     assert (densevit.load(merged, device="cpu", precision="fp32")(IMAGE) == expected).all()
 
 
+@pytest.mark.slow
 def test_an_adapter_goes_on_learning_by_init_from(folder: Path, tmp_path: Path) -> None:
     start = f"model.init_from={folder / 'adapter.safetensors'}"
     again = train(folder / "small.yaml", tmp_path / "again", start, "model.encoder=null")
@@ -74,6 +75,7 @@ def test_an_adapter_goes_on_learning_by_init_from(folder: Path, tmp_path: Path) 
     assert not [name for name in open_checkpoint(full).tensors if is_update(name)]
 
 
+@pytest.mark.slow
 def test_an_adapter_whose_updates_went_on_learning_is_that_of_the_same_encoder(folder: Path, tmp_path: Path) -> None:
     run = train(folder / "small.yaml", tmp_path / "run", *LORA, f"model.init_from={folder / 'lora'}")
     assert main(["convert", str(run), str(tmp_path / "adapter.safetensors"), "--to", "adapter"]) == 0

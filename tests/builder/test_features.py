@@ -59,6 +59,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_encoder_runs_once_a_view_whatever_the_steps(folder: Path, calls: list[Any]) -> None:
     """6 images in 2 views; 6 steps of 4 are 4 epochs. Validation has 6 images in batches of 4 or 2."""
     assert train(folder, "more", *cached(folder, "data.cache_features.views=2")) == 0  # fp16: other files
@@ -78,6 +79,7 @@ def test_the_weights_are_those_of_a_training_without_cache(folder: Path, monkeyp
         assert torch.allclose(tensor, other[name], atol=2e-6), name
 
 
+@pytest.mark.slow
 def test_another_encoder_or_other_transforms_are_cached_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = cached(folder, *FP32)
     capsys.readouterr()
@@ -90,6 +92,7 @@ def test_another_encoder_or_other_transforms_are_cached_apart(folder: Path, caps
     assert "12 views" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_changed_image_is_found_and_no_other_image_s_features_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -130,6 +130,7 @@ def test_wrong_options_and_folders_are_reported_before_anything_is_scored(
     assert "--suffix is an option of --predictions only" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_all_protocols_at_once_give_the_scores_of_each(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
     score(data, saved, tmp_path / "all", "--protocol", "all")
     printed = capsys.readouterr().out

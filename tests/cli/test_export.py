@@ -19,6 +19,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_network(tmp_path_factory.mktemp("saved") / "model", toy_network(heads, std=None, encoder=encoder))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_becomes_a_file_that_inspect_reads(checkpoint: Path, tmp_path: Path, shell: Shell) -> None:
     file = tmp_path / "model.onnx"
     said = shell("export", checkpoint, file, "--image-size", "30,44").out

@@ -25,6 +25,7 @@ def train(config: Path, *words: str) -> int:
     return main(["train", str(config), "optim.lr=1e-12", "steps=40", "validate_every=2", "keep_last=0", *words])
 
 
+@pytest.mark.slow
 def test_a_run_ends_where_no_score_got_better_and_a_resumed_one_counts_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

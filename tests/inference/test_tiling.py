@@ -172,6 +172,7 @@ def test_a_window_holds_under_tiles_too_and_around_it_there_is_no_value() -> Non
     assert np.isfinite(found[20:180]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="only Linux tells how much memory is held")
 def test_beside_picture_and_map_the_memory_of_tiles_does_not_grow_with_the_picture() -> None:
     torch.set_num_threads(1)

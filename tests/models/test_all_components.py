@@ -250,6 +250,7 @@ def assert_onnx_agrees(model: DenseModel) -> None:
             )
 
 
+@pytest.mark.slow
 def test_all_heads_become_one_onnx_graph() -> None:
     assert_onnx_agrees(build_many(small("vit"), small("linear"), {name: small(name) for name in HEADS.components}))
 
@@ -262,6 +263,7 @@ def test_all_decoders_become_one_onnx_graph(specs: list[ComponentConfig]) -> Non
     assert_onnx_agrees(build_many(small("vit"), small("linear"), dict.fromkeys(own, small("metric")), own))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", OTHER_ENCODERS)
 def test_an_encoder_becomes_one_onnx_graph(encoder: str) -> None:
     assert_onnx_agrees(build(small(encoder), decoder_for(encoder), small("metric")))

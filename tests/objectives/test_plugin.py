@@ -102,6 +102,7 @@ def test_stopped_and_resumed_the_run_is_bit_equal(folder: Path) -> None:
     assert all(torch.equal(value, parts[name]) for name, value in whole.items())
 
 
+@pytest.mark.slow
 def test_the_model_is_evaluated_and_exported_without_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluation = densevit.evaluate(folder / "whole", device="cpu", precision="fp32")
     best = min(row["abs_rel"] for row in read_csv(folder / "whole/val.csv"))

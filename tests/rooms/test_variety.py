@@ -186,6 +186,7 @@ def test_an_open_cabinet_shows_its_inside_to_the_room() -> None:
     assert depth_of(room(thing=facing))[24, 32] == pytest.approx(3.0 + 0.3 - 0.002 - 1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_crowded_room_has_more_things(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for share in (0.0, 1.0):
@@ -206,6 +207,7 @@ def test_less_ambient_light_is_left_in_corners_when_so_chosen() -> None:
     assert (dark <= light + 1e-6).all() and dark.mean() < 0.99 * light.mean()
 
 
+@pytest.mark.slow
 def test_a_wide_frame_depends_on_its_numbers_alone_and_is_whole() -> None:
     lenses = []
     for scene in range(4):

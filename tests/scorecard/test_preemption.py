@@ -58,6 +58,7 @@ def test_sigterm_to_the_whole_group_at_ten_random_times_saves_the_step_and_ends_
 RANDOM = ["model.encoder.drop_path=0.3", "grad_accum_steps=2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message", "saved", "words"),
     [

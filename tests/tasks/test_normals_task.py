@@ -105,6 +105,7 @@ def normals_config(folder: Path, camera: bool) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_config_trains_normals_beside_depth_and_eval_normals_scores_both(tmp_path: Path, shell: Shell) -> None:
     shell("train", normals_config(tmp_path, camera=True))
     table = (tmp_path / "run/val.csv").read_text()

@@ -78,6 +78,7 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
     assert len(read) == 2
 
 
+@pytest.mark.slow
 def test_it_trains_and_its_checkpoint_says_where_it_comes_from(relative: Path, tmp_path: Path) -> None:
     resize = {"mode": "native"}  # the file's own would show the small pictures at 518 pixels
     path = config(

@@ -217,6 +217,7 @@ def test_a_closed_loader_leaves_no_workers() -> None:
     assert_no_children({pid for pid in started if pid})
 
 
+@pytest.mark.slow
 def test_a_program_that_forgets_to_close_its_loader_still_ends() -> None:
     # Deaf to SIGTERM, the workers would make multiprocessing's farewell wait for ever.
     code = "from test_dataloader import stream\nloader = stream(workers=2)\nnext(loader)\nraise SystemExit(7)\n"

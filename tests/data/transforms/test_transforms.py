@@ -386,6 +386,7 @@ def test_options_that_cannot_mean_anything_are_refused() -> None:
             part(spec)
 
 
+@pytest.mark.slow
 def test_albumentations_is_imported_late_and_told_not_to_use_the_network() -> None:
     code = (
         "import socket, sys\n"

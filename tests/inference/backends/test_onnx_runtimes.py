@@ -44,6 +44,7 @@ def elsewhere(model: nn.Module, name: str, precision: Any = "fp32") -> ExternalR
     return ExternalRuntimeModule(model, ["depth", "labels"], RUNTIMES[name], precision)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_every_batch_gets_the_answers_of_torch(known: tuple[DenseModel, ModelCard], name: str) -> None:
     model, _ = known
@@ -57,6 +58,7 @@ def test_every_batch_gets_the_answers_of_torch(known: tuple[DenseModel, ModelCar
             torch.testing.assert_close(answers[head], values, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_threads_share_a_network(known: tuple[DenseModel, ModelCard]) -> None:
     there = elsewhere(known[0], "openvino")
     images = [torch.rand(1, 3, 56, 70, generator=torch.Generator().manual_seed(i)) for i in range(12)]

@@ -50,11 +50,13 @@ def calibrated() -> tuple[DenseModel, ModelCard]:
     return model, replace(card, outputs={**card.outputs, "depth": depth})
 
 
+@pytest.mark.slow
 def test_a_focal_length_that_a_file_cannot_take_is_said(files: Path, caplog: pytest.LogCaptureFixture) -> None:
     densevit.load(files / "any.onnx", focal=500.0)
     assert "any.onnx takes none (export --focal)" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize(("name", "size", "flip"), [("any", (33, 61), False), ("any", SIZE, True), ("two", SIZE, True)])
 def test_the_maps_are_those_of_the_checkpoint(
@@ -70,6 +72,7 @@ def test_the_maps_are_those_of_the_checkpoint(
         np.testing.assert_allclose(found[head], values, rtol=1e-3, atol=1e-4 * np.abs(values).max(), err_msg=head)
 
 
+@pytest.mark.slow
 def test_a_file_for_one_size_refuses_others(files: Path) -> None:
     predictor = densevit.load(files / "two.onnx", runtime="onnxruntime")
     assert predictor.precision == "fp32"
@@ -77,6 +80,7 @@ def test_a_file_for_one_size_refuses_others(files: Path) -> None:
         predictor(noise(1, (30, 52))[0])
 
 
+@pytest.mark.slow
 def test_the_fastest_that_is_installed_computes_unless_one_is_named(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +90,7 @@ def test_the_fastest_that_is_installed_computes_unless_one_is_named(
     assert densevit.load(files / "any.onnx", runtime="auto").runtime == "onnxruntime"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -103,6 +108,7 @@ def test_options_that_do_not_fit_a_file_are_named(files: Path, options: Any, mes
         densevit.load(files / "any.onnx", **options)
 
 
+@pytest.mark.slow
 def test_a_file_for_any_size_is_not_computed_in_bf16_where_nothing_is_asked_for(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +118,7 @@ def test_a_file_for_any_size_is_not_computed_in_bf16_where_nothing_is_asked_for(
     assert densevit.load(files / "two.onnx", runtime="openvino").precision == "bf16"
 
 
+@pytest.mark.slow
 def test_a_file_that_does_not_open_in_bf16_is_computed_in_fp32_unless_bf16_was_asked_for(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +136,7 @@ def test_a_file_that_does_not_open_in_bf16_is_computed_in_fp32_unless_bf16_was_a
         densevit.load(files / "two.onnx", runtime="openvino", precision="bf16")
 
 
+@pytest.mark.slow
 def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path, shell: Shell) -> None:
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
     words = [files / "any.onnx", tmp_path / "a.png", "--runtime", "onnxruntime", "--output", tmp_path / "maps"]
@@ -145,6 +153,7 @@ def test_int8_of_a_checkpoint_names_the_command_that_makes_the_file() -> None:
         densevit.load("no-such-checkpoint", precision="int8", runtime="openvino")
 
 
+@pytest.mark.slow
 def test_files_that_cannot_stand_for_a_checkpoint_are_refused(files: Path, tmp_path: Path) -> None:
     graph = onnx.load(files / "any.onnx")
     graph.graph.output[1].type.tensor_type.elem_type = onnx.TensorProto.UINT8
@@ -163,12 +172,14 @@ def test_files_that_cannot_stand_for_a_checkpoint_are_refused(files: Path, tmp_p
         densevit.load(tmp_path / "none.onnx")
 
 
+@pytest.mark.slow
 def test_what_needs_weights_is_refused(files: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no weights to save; take the checkpoint"):
         densevit.load(files / "any.onnx").save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
 
+@pytest.mark.slow
 def test_export_depth_takes_a_file_and_resumes_only_the_same(files: Path, tmp_path: Path, shell: Shell) -> None:
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
     words = [tmp_path / "a.png", "--output", tmp_path / "maps", "--formats", "npy", "--heads", "depth"]

@@ -74,6 +74,7 @@ def test_any_number_of_pictures_gets_the_answers_of_the_predictor(anyhow: Path) 
         np.testing.assert_allclose(found["class"], expected["class"][..., 0, 0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_maps_of_the_stem_leave_the_number_of_images_open(tmp_path: Path) -> None:
     encoder = {"type": "vit", "dim": 16, "depth": 2, "heads": 2, "patch_size": 16, "image_size": 32, "stem": "conv"}
     model = toy_network(
@@ -110,6 +111,7 @@ def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["depth"], expected["depth"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_network_alone_takes_floats_of_its_own_size(tmp_path: Path) -> None:
     rule = replace(RULE, size=(56, 56))
     wanted = OnnxExportOptions(size=None, network=True, heads=("depth",))
@@ -144,6 +146,7 @@ def test_what_differs_from_torch_is_not_kept(anyhow: Path, tmp_path: Path, monke
     assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"] and (tmp_path / "a.onnx").read_text() == "before"
 
 
+@pytest.mark.slow
 def test_fp16_halves_the_weights_and_keeps_the_types_of_maps(tmp_path: Path) -> None:
     written = export_onnx(*network(), tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, precision="fp16"))
     assert written.metadata["precision"] == "fp16"
@@ -214,6 +217,7 @@ def test_the_network_alone_of_a_sliding_window_takes_one_window() -> None:
     assert (whole.size, asked.size) == ((56, 56), SIZE)
 
 
+@pytest.mark.slow
 def test_a_sliding_window_asks_for_a_number_of_pictures(tmp_path: Path) -> None:
     rule = PreprocessConfig(window=(28, 28), stride=(14, 14))
     with pytest.raises(ConfigError, match="sliding window; give a number"):

@@ -102,6 +102,7 @@ def test_images_of_another_size_are_refused_with_the_size_that_fits() -> None:
     assert calibration_images(data, OnnxExportOptions(size=SIZE, floats=True))[0].shape == (1, 3, *SIZE)
 
 
+@pytest.mark.slow
 def test_nothing_is_written_where_the_budget_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def zeros(path: Path, output: Path, recipe: str, *_: object) -> list[str]:
         model = onnx.load(path)
@@ -119,6 +120,7 @@ def test_nothing_is_written_where_the_budget_is_missed(tmp_path: Path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_images_that_judge_neither_calibrate_nor_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scored: list[tuple[str, ...]] = []
 

@@ -42,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_holds_page_model_and_runtime_and_names_no_other_host(folder: Path) -> None:
     site = folder / "site"
     assert {path.name for path in (site / "ort").iterdir()} == set(FILES.values())
@@ -52,6 +53,7 @@ def test_the_site_holds_page_model_and_runtime_and_names_no_other_host(folder: P
     assert "--ink:" in (site / "page.css").read_text()  # the look of the reports
 
 
+@pytest.mark.slow
 def test_the_settings_say_what_the_page_must_know(folder: Path) -> None:
     settings = json.loads((folder / "site/model.json").read_text())
     assert settings["size"] == list(SIZE) and settings["title"] == "model" and not settings["needsFocal"]
@@ -63,6 +65,7 @@ def test_the_settings_say_what_the_page_must_know(folder: Path) -> None:
     assert settings["colormaps"]["turbo"] == table("turbo").ravel().tolist()
 
 
+@pytest.mark.slow
 def test_the_model_gives_what_the_checkpoint_gives(folder: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), dtype=np.uint8)
     session = onnxruntime.InferenceSession(folder / "site/model.onnx", providers=["CPUExecutionProvider"])
@@ -112,6 +115,7 @@ def test_a_model_whose_sizes_are_fixed_is_refused_in_words_of_the_page(tmp_path:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_page_names_the_maps_that_its_model_gives(tmp_path: Path, package: Path) -> None:
     heads = {"f": {"type": "focal"}, "depth": {"type": "metric"}}
     pool = {"f": {"type": "pool", "pool": "average"}}
@@ -122,6 +126,7 @@ def test_a_page_names_the_maps_that_its_model_gives(tmp_path: Path, package: Pat
     assert [output["name"] for output in named] == [output.name for output in session.get_outputs()] == ["depth"]
 
 
+@pytest.mark.slow
 def test_faults_are_reported_before_the_checkpoint_is_read(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
@@ -139,6 +144,7 @@ def test_faults_are_reported_before_the_checkpoint_is_read(
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
+@pytest.mark.slow
 def test_a_failing_export_leaves_the_site_that_is_there(folder: Path, tmp_path: Path, shell: Shell) -> None:
     before = (folder / "site/model.json").read_bytes()
     command = ["export", str(folder / "model"), str(folder / "site"), "--overwrite"]

@@ -142,6 +142,7 @@ def test_a_bad_mat_is_a_data_error_that_names_it(mat: Path, tmp_path: Path, dama
         open_nyu(path, split="test", subset="available")
 
 
+@pytest.mark.slow
 def test_chunks_across_frames_are_found_and_repacking_keeps_every_number(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,6 +195,7 @@ def test_sync_folders_are_read_as_they_are_and_cropped_on_request(tmp_path: Path
     np.testing.assert_allclose(got.depth, expected.depth, atol=0.5001e-3)
 
 
+@pytest.mark.slow
 def test_missing_files_are_counted_at_opening_and_a_part_will_do_when_asked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
