@@ -115,7 +115,8 @@ def test_a_damaged_shard_is_named(saved: Path, tmp_path: Path) -> None:
         checkpoint.verify(copy)
 
 
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
 def test_a_kill_while_a_shard_is_written_loses_nothing_that_was_saved(
     saved: Path, tmp_path: Path, fork_server: ForkServer, processes: int
 ) -> None:

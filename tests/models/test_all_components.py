@@ -255,9 +255,8 @@ def test_all_heads_become_one_onnx_graph() -> None:
     assert_onnx_agrees(build_many(small("vit"), small("linear"), {name: small(name) for name in HEADS.components}))
 
 
-@pytest.mark.parametrize(
-    "specs", [PLAIN_DECODERS, pytest.param(VARIANTS, marks=pytest.mark.slow)], ids=["plain", "variants"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("specs", [PLAIN_DECODERS, VARIANTS], ids=["plain", "variants"])
 def test_all_decoders_become_one_onnx_graph(specs: list[ComponentConfig]) -> None:
     own = {f"{i}-{spec['type']}": spec for i, spec in enumerate(specs)}
     assert_onnx_agrees(build_many(small("vit"), small("linear"), dict.fromkeys(own, small("metric")), own))

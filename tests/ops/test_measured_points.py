@@ -73,7 +73,7 @@ def test_a_map_that_tells_nothing_gives_way_to_interpolation() -> None:
     assert abs_rel(depth) < 0.05
 
 
-@pytest.mark.parametrize("count", [5, 20, 50])
+@pytest.mark.parametrize("count", [5, *(pytest.param(count, marks=pytest.mark.slow) for count in (20, 50))])
 def test_noise_of_the_points_of_an_exact_map_is_not_taken_for_its_error(count: int) -> None:
     """White noise of 10% on points of an exact map: next to nothing is changed, whether the noise is given or not."""
     scaled, errors, reported, told = [], [], [], []
