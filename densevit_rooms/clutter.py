@@ -141,10 +141,10 @@ def compartment(
     """Return a box that is open to one side (-y), with smaller things on its bottom. Half of them are dark inside, and
     half have a low board along the bottom of the opening."""
     w, d, h = size
+    gap = 0.01 * min(size)  # between the box and its lining
     shells = [open_box(w, h, d, texture, tint).tipped().transformed(0.0, (0.0, d / 2, h / 2))]
     if rng.random() < 0.5:
         red, green, blue = (np.array(tint) * rng.uniform(0.02, 0.4)).tolist()
-        gap = 0.01 * min(size)  # between the lining and the box
         lining = open_box(w - gap, h - gap, d - gap, texture, (red, green, blue)).tipped()
         shells.append(lining.transformed(0.0, (0.0, (d - gap) / 2, h / 2)))
     if rng.random() < 0.5:
@@ -154,7 +154,7 @@ def compartment(
     things = [draw_thing(rng, pool, (low, high)) for _ in range(rng.integers(1, 6) if high > low else 0)]
     spots = rng.uniform(-0.35, 0.35, (len(things), 2)) * (w, d)
     inside = [
-        thing.mesh.transformed(float(rng.uniform(0, 6.3)), (*spot, 0.004 + 0.01 * min(size)))
+        thing.mesh.transformed(float(rng.uniform(0, 6.3)), (*spot, 0.004 + gap))
         for thing, spot in zip(things, spots.tolist(), strict=True)
     ]
     return join([*shells, *inside])

@@ -12,9 +12,8 @@ from jaxtyping import Float32
 
 from densevit.config.schema import Run
 from densevit.data.datasets.base import Dataset, MixtureSource, evenly_spaced, resolve_root
-from densevit.data.loading.dataloader import OnError, with_sample_name
+from densevit.data.loading.dataloader import OnError, transforms_by_source, with_sample_name
 from densevit.data.transforms.affine import Transform
-from densevit.data.transforms.warp import compose
 from densevit.errors import DataError
 from densevit.ops.geometry import field_of_view, is_camera
 from densevit.structures import IGNORE
@@ -125,12 +124,11 @@ def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrup
     """Return the median focal length of some samples as the network sees them, in pixels; rounded to three digits.
     Raises DataError if no camera is known."""
     focals = []
-    transforms = {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
+    transforms = transforms_by_source(dataset, transform)
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
         sample = _attempted(dataset.read, dataset, index, on_corrupt)
         if sample is not None and sample.intrinsics is not None:
-            applied = transforms.get(sample.source, transform)
-            matrix = applied(sample, np.random.default_rng((seed, index))).intrinsics
+            matrix = transforms[sample.source](sample, np.random.default_rng((seed, index))).intrinsics
             focals.append(float(matrix[0, 0] + matrix[1, 1]) / 2 if matrix is not None else math.nan)
     if not focals:
         problem = "'canonical' needs the intrinsics of the training images, and data.train has none."

@@ -144,8 +144,8 @@ class TrainState:
         self.step = self.samples = self.updates = self.skipped_in_row = self.scored_at = 0
         self.seconds = 0.0
         self.scores: Scores = {}
-        modules = [m for module in (model, objective) for m in module.modules()]
-        self.running_statistics = [buffer for m in modules for buffer in running_statistics(m)]
+        modules = (*model.modules(), *objective.modules())
+        self.running_statistics = [buffer for module in modules for buffer in running_statistics(module)]
         self._statistics_before: Sequence[Tensor] = []
         self.random_before: Mapping[str, Any] = {}
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
-import numpy as np
-
 from densevit.data.datasets.base import Dataset
 from densevit.data.fields import FIELDS
 from densevit.evaluation.scores import Scores, tables
@@ -18,7 +16,7 @@ from densevit.inference.predictor import Predictor
 from densevit.ops.geometry import Matrix, pinhole
 from densevit.reporting.figures import Figure
 from densevit.reporting.tables import Interval
-from densevit.structures import IGNORE, Row, Sample
+from densevit.structures import Row, Sample
 from densevit.utils.output import tqdm
 
 T = TypeVar("T")
@@ -40,19 +38,17 @@ def intrinsics_of(predictor: Predictor, sample: Sample) -> Matrix | None:
     return sample.intrinsics if focal is None else pinhole(*as_camera(focal, size).values[0].tolist())
 
 
-UNKNOWN = {"depth": 0, "valid": False, "labels": IGNORE, "normals": 0}
-"""Ground truth of pixels -> what it is where there is none."""
-
-
 def seen(predictor: Predictor, sample: Sample) -> Sample:
     """Return the sample with the ground truth of the part of the image that the predictor's window shows the model."""
     if predictor.window is None:
         return sample
-    truth = {name: value for name in UNKNOWN if (value := getattr(sample, name)) is not None}
+    names = ("depth", "valid", "labels", "normals")
+    truth = {name: value for name in names if (value := getattr(sample, name)) is not None}
     for name, value in truth.items():
         if (box := predictor.window(value.shape[0], value.shape[1])) is not None:
-            truth[name] = np.full_like(value, UNKNOWN[name])
-            truth[name][box[0] : box[1], box[2] : box[3]] = value[box[0] : box[1], box[2] : box[3]]
+            part = slice(box[0], box[1]), slice(box[2], box[3])
+            truth[name] = FIELDS[name].missing(value.shape[:2])
+            truth[name][part] = value[part]
     return sample.with_arrays(truth)
 
 

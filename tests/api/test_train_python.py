@@ -109,7 +109,6 @@ class Pyramid(nn.Module):
         return [m.permute(0, 2, 3, 1) for m in maps] if self.last else maps
 
 
-@pytest.mark.slow
 def test_any_module_is_an_encoder(folder: Path, tmp_path: Path) -> None:
     net = Pyramid()
     before = net.first.weight.detach().clone()

@@ -37,7 +37,6 @@ def test_yaml_scalars_mean_what_people_mean(write) -> None:
     assert tree == {"a": 1e-4, "b": 10, "c": "1:30", "d": "no", "e": "685_230", "f": 0.5, "g": 0, "h": None, "i": -3}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -65,7 +65,6 @@ def read_rank(folder: Path, rank: int) -> bool:
     return all(torch.equal(distributed.local(read[name]), distributed.local(value)) for name, value in own.items())
 
 
-@pytest.mark.slow
 def test_each_of_eight_processes_writes_its_eighth_and_any_number_reads_them(tmp_path: Path) -> None:
     whole = small_model().state_dict()
     tasks = [(tmp_path, rank) for rank in range(RANKS)]
@@ -133,7 +132,6 @@ def test_a_kill_while_a_shard_is_written_loses_nothing_that_was_saved(
     assert max(float((ours[name] - value).abs().max()) for name, value in theirs.items()) < 2e-6
 
 
-@pytest.mark.slow
 def test_what_goes_wrong_in_the_background_ends_the_run_and_keeps_what_was_saved(
     saved: Path, tmp_path: Path, fork_server: ForkServer
 ) -> None:

@@ -278,16 +278,15 @@ def pick_split(samples: Sequence[SampleFiles], split: Split, val_fraction: float
         for i, name in enumerate(names):
             folders.setdefault(folder_of(name), []).append(i)
         blocks = {folder: is_consecutive([names[i] for i in group]) for folder, group in folders.items()}
-        limit = val_fraction
+        shares, limit = [*map(hash_fraction, names)], val_fraction
         if len(names) > 1 and not any(blocks.values()):  # at least one image in each split
-            shares = sorted(map(hash_fraction, names))
-            limit = min(max(val_fraction, shares[1]), shares[-1])
+            limit = min(max(val_fraction, sorted(shares)[1]), max(shares))
         picked = []
         for folder, group in folders.items():
             if blocks[folder]:
                 picked += split_blocks(sorted(group, key=lambda i: natural_order(names[i])), split, val_fraction)
             else:
-                picked += [i for i in group if (hash_fraction(names[i]) < limit) == (split == "val")]
+                picked += [i for i in group if (shares[i] < limit) == (split == "val")]
         came = f"val_fraction is {val_fraction} of {len(samples)} samples"
     if not picked:
         raise DataError(f"{what}: no samples; {came}.")

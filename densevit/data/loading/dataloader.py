@@ -36,6 +36,12 @@ TIMEOUT = 300.0  # seconds a batch may take: network disks pause for a minute no
 OnError = Literal["raise", "skip"]
 
 
+def transforms_by_source(dataset: Dataset, transform: Transform) -> dict[str, Transform]:
+    """Return the transforms of the samples of each source of a mixture, `transform` last; "" has those of no source."""
+    by_source = {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
+    return {"": transform, **by_source}
+
+
 class AugmentedDataset:
     """Augmented samples: that of key (epoch, index) is the same in every process and every run of one seed.
 
@@ -49,8 +55,7 @@ class AugmentedDataset:
             source.name: (range(start, start + len(source.data)), source.cutmix)
             for source, start in zip(dataset.sources, starts, strict=False)
         }
-        by_source = {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
-        self.transforms: dict[str, Transform] = {"": transform, **by_source}
+        self.transforms = transforms_by_source(dataset, transform)
         self.strong = {source.name: compose(source.strong) for source in dataset.sources if source.strong is not None}
 
     def read(self, index: int, key: SampleKey) -> Sample:

@@ -88,8 +88,9 @@ def of_two_scales() -> tuple[torch.Tensor, Batch]:
     pasted[:, 2:6, 3:9] = True
     pred = torch.where(pasted[:, None], 5 / target + 3, 0.5 / target - 1)
     valid = torch.ones_like(target, dtype=torch.bool)
-    options = {"names": ("a",), "indices": (0,), "image": torch.zeros(1, 3, 10, 12), "depth_kinds": ("disparity",)}
-    return pred, Batch(**options, depth=target, valid=valid, pasted=pasted)  # type: ignore[arg-type]
+    image, kinds = torch.zeros(1, 3, 10, 12), ("disparity",)
+    batch = Batch(names=("a",), indices=(0,), image=image, depth_kinds=kinds, depth=target, valid=valid, pasted=pasted)
+    return pred, batch
 
 
 def test_the_worst_pixels_of_depth_without_unit_are_those_of_each_region_as_it_is_aligned() -> None:

@@ -9,7 +9,6 @@ from densevit.data.datasets.classification.digits import Digits
 from densevit.errors import DataError
 
 
-@pytest.mark.slow
 def test_every_picture_is_in_one_part_and_is_scikit_learns() -> None:
     found = pytest.importorskip("sklearn.datasets").load_digits()
     parts = [Digits(split=split) for split in ("train", "val", "test")]  # type: ignore[arg-type]
