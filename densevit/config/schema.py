@@ -337,7 +337,7 @@ class Source:
     """The data set."""
     name: str = ""
     """Name in logs and in `tasks.NAME.sources`; default: the data set's type."""
-    weight: NonNegative | None = None
+    weight: Positive | None = None
     """Sampling weight among all sources; given for all of them, or for none: then by their number of images."""
     truth: Truth | tuple[Truth, ...] | None = None
     """What is learned: metric depth (metres), depth up to scale (relative) or up to scale and shift (affine), disparity

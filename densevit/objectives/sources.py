@@ -128,7 +128,7 @@ def source_policies(
             problems.append(f"tasks.{name}: no source of data.train has ground truth that it learns from ({listed}).")
     learned = {policy.name for of_task in policies.values() for policy in of_task}
     for i, source in enumerate(sources):
-        if needs_truth and source.name not in learned and source.share:
+        if needs_truth and source.name not in learned:
             listed = "; ".join(f"{name} from {', '.join(sorted(kinds))}" for name, kinds in required.items())
             problems.append(
                 f"data.train.sources.{i}: the ground truth of '{source.name}' fits no task: it has "

@@ -39,9 +39,9 @@ class Mix(Dataset):
         balanced: bool = True,
         classes: Path | None = None,
     ) -> None:
-        """Open all data sets. Raises ConfigError: names that come twice, weights that sum to nothing or that only some
-        sources have, a source's options. Raises DataError if a data set is not where or what it should be, a table of
-        classes that does not fit.
+        """Open all data sets. Raises ConfigError: names that come twice, weights that only some sources have, an option
+        of a source. Raises DataError if a data set is not where or what it should be, a table of classes that does not
+        fit.
 
         Args:
             sources: the data sets, each `{data: {type: ...}, name, weight, truth, transforms, drop_worst, cutmix,
@@ -189,16 +189,13 @@ def strong_transforms(consistency: Consistency, key_path: str) -> list[Transform
 
 def shares_of(sources: Sequence[Source], lengths: Sequence[int], temperature: float) -> list[float]:
     """Return each data set's share of the draws: its weight, or its size to the power of the temperature, over their
-    sum. Raises ConfigError: only some have weights, or all are 0."""
+    sum. Raises ConfigError: only some have weights."""
     raw = [source.weight for source in sources]
     if None in raw and any(weight is not None for weight in raw):
         missing = raw.index(None)
         raise ConfigError(f"sources.{missing}.weight: missing, where other sources have one; give all of them or none.")
     weights = [length**temperature if weight is None else weight for weight, length in zip(raw, lengths, strict=True)]
-    total = sum(weights)
-    if not total > 0:
-        raise ConfigError("sources: their weights sum to 0, so there is nothing to draw.")
-    return [weight / total for weight in weights]
+    return [weight / sum(weights) for weight in weights]
 
 
 def truths_of(source: Source) -> tuple[Truth, ...] | None:
