@@ -39,9 +39,10 @@ class InputKind:
         """Return the input in training; None where the batch has none."""
         return batch.inputs.get(self.name)
 
-    def of_validation(self, batch: Batch) -> Tensor | None:
-        """Return the input in validation during training, the same one each time."""
-        return self.of_batch(batch)
+    def for_validation(self, batch: Batch) -> Batch:
+        """Return the batch with the input that validation during training gives the model, the same one each time, and
+        without the ground truth that this tells."""
+        return batch
 
     def cropped(self, x: Tensor, top: int, left: int, size: Size) -> Tensor:
         """Return the input of a window of the images that begins at this pixel; negative where they were padded."""
@@ -88,12 +89,9 @@ def register_input(kind: InputKind) -> InputKind:
     return INPUT_KINDS.setdefault(kind.name, kind)
 
 
-def inputs_of(batch: Batch, names: Iterable[str], *, validation: bool = False) -> dict[str, Tensor]:
+def inputs_of(batch: Batch, names: Iterable[str]) -> dict[str, Tensor]:
     """Return the inputs of these names that a batch has."""
-    inputs = {
-        name: INPUT_KINDS[name].of_validation(batch) if validation else INPUT_KINDS[name].of_batch(batch)
-        for name in names
-    }
+    inputs = {name: INPUT_KINDS[name].of_batch(batch) for name in names}
     return {name: x for name, x in inputs.items() if x is not None}
 
 

@@ -89,6 +89,15 @@ def test_the_blocks_learn_and_images_without_points_are_predicted_as_before(
     assert np.abs(given / depth - 1).mean() < 0.5 * np.abs(before / depth - 1).mean()
 
 
+def test_validation_leaves_out_the_points_that_it_gives_as_an_evaluation_does(
+    uncorrected: None, config: Path, model: Path
+) -> None:
+    val = parser.read(config)[0].data.val
+    scores = densevit.evaluate(model, val, points=500, precision="fp32").scores
+    validated = densevit.Run(model).scores
+    assert validated == {name: pytest.approx(scores[name], rel=1e-4) for name in validated}
+
+
 def test_points_are_taken_in_three_forms_and_follow_mirror_image_window_and_scale(
     uncorrected: None, config: Path, predictor: Predictor
 ) -> None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from densevit.builder.model import build_encoder, build_model
 from densevit.builder.plan import Plan, training_card
@@ -79,12 +79,13 @@ def _build_model(plan: Plan) -> DenseModel:
 def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str, Protocol]) -> Predict:
     """Return how validation runs the model: on the input window of the (source's) protocol, at the card's size."""
 
-    def predict(model: nn.Module, batch: Batch, precision: Precision) -> dict[str, Tensor]:
+    def predict(model: Any, batch: Batch, precision: Precision) -> tuple[Batch, dict[str, Tensor]]:
+        batch = model.for_validation(batch)
         h, w = batch.image.shape[-2:]
         window = by_source.get(batch.sources[0], protocol) if batch.sources else protocol
         options: dict[str, Any] = {"precision": precision, "box": window.input_box(h, w)}
-        inputs = model.inputs_of(batch, validation=True)  # type: ignore[operator]
-        return forward(model, batch.image, card.resize, card.multiple, inputs, heads=card.outputs, **options)
+        inputs = model.inputs_of(batch)
+        return batch, forward(model, batch.image, card.resize, card.multiple, inputs, heads=card.outputs, **options)
 
     return predict
 

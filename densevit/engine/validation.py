@@ -18,8 +18,9 @@ from densevit.tasks.base import Task
 from densevit.utils.device import Precision, autocast, gpu_products
 from densevit.utils.output import tqdm
 
-Predict = Callable[[nn.Module, Batch, Precision], dict[str, Tensor]]
-"""Runs a model on the images of a batch as an evaluation does, in a precision; gives maps by head."""
+Predict = Callable[[nn.Module, Batch, Precision], tuple[Batch, dict[str, Tensor]]]
+"""Runs a model on the images of a batch as an evaluation does, in a precision; gives the batch with the ground truth
+that is scored, and maps by head."""
 
 
 class _Stopped(Exception):
@@ -61,14 +62,14 @@ def validate(
                     dummy_forward(model, multiple, world, precision)
                     continue
                 batch = batch.to(world.device)
-                predictions = predict(model, batch, precision)
+                scored, predictions = predict(model, batch, precision)
                 source = batch.sources[0] if batch.sources else ""  # a validation batch is of one data set
                 sources |= dict.fromkeys(batch.indices, source)
                 for name, task in tasks.items():
                     if source and eval_sources[name] and source not in eval_sources[name]:
                         continue
                     prediction = task.prediction(predictions)
-                    rows[name] |= dict(zip(batch.indices, task.image_scores(prediction, batch), strict=True))
+                    rows[name] |= dict(zip(batch.indices, task.image_scores(prediction, scored), strict=True))
                     panel = f"panel/{source}/{name}" if source else f"panel/{name}"
                     if panel not in shown:
                         shown.add(panel)

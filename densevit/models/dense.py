@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, inputs_of
+from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, ModelInputs, crop_inputs, inputs_of
 from densevit.models.conditioning.base import Conditioning
 from densevit.models.decoders.base import Decoder, DecoderOutput
 from densevit.models.encoders.base import Encoder
@@ -58,11 +58,17 @@ class DenseModel(nn.Module):
         blocks: Iterable[Any] = self.conditioning.values()
         return tuple(dict.fromkeys(name for block in blocks for name in block.uses))
 
-    def inputs_of(self, batch: Batch, *, validation: bool = False) -> ModelInputs:
+    def for_validation(self, batch: Batch) -> Batch:
+        """Return the batch as validation during training gives it to the model and scores it."""
+        for name in self.input_names:
+            batch = INPUT_KINDS[name].for_validation(batch)
+        return batch
+
+    def inputs_of(self, batch: Batch) -> ModelInputs:
         """Return what the network and the metres of its heads depend on beside the images of a batch."""
         heads: Iterable[Any] = self.heads.values()
         camera = ("camera",) if any(head.output.needs_camera for head in heads) else ()
-        return inputs_of(batch, dict.fromkeys((*camera, *self.input_names)), validation=validation)
+        return inputs_of(batch, dict.fromkeys((*camera, *self.input_names)))
 
     def forward(
         self,

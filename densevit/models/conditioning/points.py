@@ -58,16 +58,17 @@ class PointsInput(InputKind):
         points = super().of_batch(batch)
         return torch.zeros_like(batch.image[:, :1]) if points is None else points
 
-    def of_validation(self, batch: Batch) -> Float[Tensor, "b 1 h w"] | None:
+    def for_validation(self, batch: Batch) -> Batch:
         if batch.depth is None or batch.valid is None:
-            return None
+            return batch
         metric = [kind == "metric" for kind in batch.depth_kinds] or [True] * len(batch)
         maps = zip(batch.depth[:, 0].cpu().numpy(), batch.valid[:, 0].cpu().numpy(), strict=True)
         drawn = [
             draw_points(depth, valid & usable, VALIDATION_POINTS, np.random.default_rng(index))
             for (depth, valid), usable, index in zip(maps, metric, batch.indices, strict=True)
         ]
-        return torch.from_numpy(np.stack(drawn))[:, None].to(batch.depth)
+        points = torch.from_numpy(np.stack(drawn))[:, None].to(batch.depth)
+        return replace(batch, inputs={**batch.inputs, self.name: points}, valid=batch.valid & (points == 0))
 
     def cropped(self, x: Tensor, top: int, left: int, size: Size) -> Tensor:
         bottom, right = size[0] - x.shape[-2] + top, size[1] - x.shape[-1] + left
