@@ -207,8 +207,9 @@ class TrainState:
         is missing or does not fit."""
         state = join_training_only(state)
         weights = state["weights"]
-        # A run that drops its moving average continues from the trained weights, not from their average.
-        load_weights(self.model, state["raw_weights"] if self.ema else state.get("raw_weights", weights), source)
+        # A run that drops its moving average continues from the trained weights, not from their average; that of one
+        # that adds it begins with the weights.
+        load_weights(self.model, state.get("raw_weights", weights), source)
         if self.ema:
             self.ema.load_state_dict(weights)
         load_optimizer(self.optimizer, state["optimizer"])

@@ -306,7 +306,7 @@ def without(tree: Any, key: str) -> Any:
 
 
 STORED = [name for name in train_state.COUNTERS if name not in ("step", "samples")]  # those are in the manifest
-STATE = ["optimizer", "objective", "scaler", "random", "raw_weights", *STORED]
+STATE = ["optimizer", "objective", "scaler", "random", *STORED]
 INSIDE = ["exp_avg", "exp_avg_sq", "param_groups", "python", "numpy", "torch", "encoder.norm.running_mean"]
 
 
@@ -314,7 +314,7 @@ INSIDE = ["exp_avg", "exp_avg_sq", "param_groups", "python", "numpy", "torch", "
 def test_a_state_that_lacks_anything_is_refused_by_name(tmp_path: Path, key: str, monkeypatch) -> None:
     interrupted_at(5, tmp_path)
     read = checkpoint.read_state
-    assert sorted([*STATE, "weights"]) == sorted(read(checkpoint.steps(tmp_path / "checkpoints")[-1]))
+    assert sorted([*STATE, "weights", "raw_weights"]) == sorted(read(checkpoint.steps(tmp_path / "checkpoints")[-1]))
     monkeypatch.setattr(checkpoint, "read_state", lambda *place: without(read(*place), key))
     with pytest.raises(CheckpointError, match=key):
         resumed(some_run(tmp_path))
@@ -472,6 +472,14 @@ def test_a_run_that_gives_up_its_average_goes_on_from_what_it_learned(tmp_path: 
     interrupted_at(5, tmp_path)
     with_average, without = resumed(some_run(tmp_path)), resumed(some_run(tmp_path, ema=None))
     assert_equal(with_average.model.state_dict(), without.model.state_dict())
+
+
+def test_the_average_of_a_run_that_adds_one_begins_with_its_weights(tmp_path: Path) -> None:
+    interrupted_at(5, tmp_path, ema=None)
+    trainer = resumed(some_run(tmp_path, ema=0.9))
+    assert trainer.ema is not None
+    assert_equal(trainer.ema.average, trainer.model.state_dict())
+    assert_equal(trainer.model.state_dict(), resumed(some_run(tmp_path, ema=None)).model.state_dict())
 
 
 def test_an_output_that_no_disk_takes_is_told(tmp_path: Path) -> None:
