@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial, wraps
 from math import inf, isfinite
 from pathlib import Path
+from shutil import copyfile
 from tempfile import mkdtemp
 from time import perf_counter
 from typing import Any
@@ -85,6 +86,10 @@ class Page:
             first = paths[0] if paths else None
             return {**self.open(first, *given), **self.listed(paths, first)}
 
+        def shoot(path: str | None, *given: Any) -> Updates:
+            # Gradio calls every shot image.png.
+            return self.open(path and copyfile(path, str(self.new_folder() / f"webcam{Path(path).suffix}")), *given)
+
         def show(paths: list[str] | None, index: int | None, opened: str | None, *given: Any) -> Updates:
             # Gradio reports a choice by mouse twice: when it is made, and when the list loses the focus.
             path = paths[index] if paths and index is not None and index < len(paths) else None
@@ -94,7 +99,7 @@ class Page:
         for event, opened, given in (
             (ui.file.upload, upload, [ui.file]),
             (ui.shown.input, show, [ui.file, ui.shown, self.opened]),
-            (ui.webcam.input, self.open, [ui.webcam]),
+            (ui.webcam.input, shoot, [ui.webcam]),
             (ui.examples.click, example, [ui.examples]),
         ):
             done = on(event, opened, [*given, *chosen], [ui.shown, *opening])

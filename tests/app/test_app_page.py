@@ -45,6 +45,7 @@ PIXELS = """async () => {
   return Array.from(context.getImageData(0, 0, canvas.width, canvas.height).data);
 }"""
 
+WEBCAM = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]  # Chromium draws a moving image
 
 SHOWN = """(canvas) => {
   const [w, h, ratio] = [canvas.width, canvas.height, canvas.height / innerHeight];
@@ -92,7 +93,7 @@ def page(address: str) -> Iterator[Any]:
     """The page; requests to other hosts fail the test."""
     playwright.expect.set_options(timeout=60_000)
     with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *WEBCAM])
         page = browser.new_page(viewport={"width": 1300, "height": 900})
         page.set_default_timeout(60_000)
         requests: list[str] = []
@@ -298,3 +299,11 @@ def test_nothing_is_wider_than_the_window(page: Any, width: int, folder: Path) -
         assert stack["y"] + stack["height"] <= file["y"]
     else:
         assert file["x"] + file["width"] <= stack["x"] and file["y"] < stack["y"]
+
+
+def test_a_shot_of_the_webcam_is_called_so(page: Any) -> None:
+    page.set_viewport_size({"width": 1300, "height": 900})
+    page.get_by_role("button", name="Webcam").click()
+    page.locator("#webcam").get_by_role("button").first.click()
+    page.locator("#webcam button[aria-label*='capture']").click()
+    playwright.expect(page.locator("#status")).to_contain_text(re.compile(r"webcam\.\w+, \d+ x \d+ pixels"))
