@@ -333,7 +333,7 @@ def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
     assert main([*words, inside, "--output", str(tmp_path / "a"), "--fov", "60"]) == 0
     assert "field of view" not in caplog.text
     assert main([*words, beyond, "--output", str(tmp_path / "b"), "--fov", "100"]) == 0
-    warning = "6 of 6 images looked at have a field of view of 100 degrees. The model was trained"
+    warning = "6 of 6 images looked at have a field of view of 100 degrees. The model does not see the lens"
     assert caplog.text.count(warning) == 1 and "ignored" not in caplog.text
     caplog.clear()
     assert main([*words, inside, "--output", str(tmp_path / "c"), "--focal", "30"]) == 0

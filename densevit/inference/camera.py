@@ -251,9 +251,12 @@ def fov_warning(angles: Sequence[float], trained: tuple[float, float]) -> str:
     far = [angle for angle in angles if not shortest / TOLERANCE <= focal_length(1, angle) <= longest * TOLERANCE]
     if not far:
         return ""
-    span = f"{min(far):.0f}" if round(min(far)) == round(max(far)) else f"{min(far):.0f} to {max(far):.0f}"
+    found, known = (
+        f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
+        for low, high in ((min(far), max(far)), trained)
+    )
     return (
-        f"{len(far)} of {len(angles)} images looked at have a field of view of {span} degrees. The model was trained "
-        f"at {trained[0]:.0f} to {trained[1]:.0f} without knowing the lens: its metres are off by about the ratio of "
-        "focal lengths. `camera: canonical` or `conditioning: {rays: {}}` trains one that knows (docs/cameras.md)."
+        f"{len(far)} of {len(angles)} images looked at have a field of view of {found} degrees. The model does not see "
+        f"the lens and its metres hold for {known} degrees: they are off by about the ratio of focal lengths "
+        "(docs/cameras.md)."
     )

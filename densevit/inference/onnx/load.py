@@ -21,6 +21,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, InputKind, ModelInputs
 from densevit.models.conditioning.base import CONDITIONINGS
+from densevit.ops.geometry import field_of_view
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Size
 from densevit.utils.atomic_io import sha256
@@ -85,7 +86,8 @@ def load_onnx(
 ) -> Predictor:
     """Return a predictor that gives what the file gives, for images of the size that it is for. Raises CheckpointError:
     missing, or no file of `export`. Raises ConfigError: made with `--argmax` or with a focal length as an input; int8
-    is asked for and the file is not; bf16 or fp16 for a file for any size; see also `resolve_device_and_precision`.
+    is asked for and the file is not; bf16 or fp16 for a file for any size; tiles for one with a focal length; see also
+    `resolve_device_and_precision`.
 
     Args:
         runtime: openvino or onnxruntime; any other word takes OpenVINO, or ONNX Runtime where that is not installed.
@@ -107,7 +109,12 @@ def load_onnx(
     takes, card = image_input(graph, path), parse_card(about.get("card", ""), path)
     if missing := card.outputs.keys() - {output.name for output in graph.graph.output}:
         raise CheckpointError(f"{path}: its card names outputs that it does not have: {', '.join(sorted(missing))}.")
+    fixed = about.get(INPUT_KINDS["camera"].exported) if card.needs_camera else None
     card = card_of_images(card, takes)
+    if fixed is not None and takes.size is not None:
+        if options.get("tiling") is not None:
+            raise ConfigError(f"--tile-size: {path} holds the camera of whole images; tiles need the checkpoint.")
+        card = replace(card, fov=(field_of_view(takes.size[1], float(fixed)),) * 2)
     if takes.size is None and resolved in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(

@@ -11,14 +11,17 @@ import pytest
 from PIL import Image
 from shell import Shell
 from test_onnx_export import SIZE, noise
-from toy_models import DEPTH_AND_LABELS, fp32, toy_network
+from toy_models import DEPTH, DEPTH_AND_LABELS, fp32, toy_network
 
 import densevit
 from densevit.depth_corrections import Calibration
 from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
+from densevit.inference.camera import Lens
 from densevit.inference.onnx.export import export_onnx
 from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.inference.predict.cameras import resolve_cameras
+from densevit.inference.predict.inputs import Item
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.preprocess_config import PreprocessConfig
@@ -54,6 +57,22 @@ def calibrated() -> tuple[DenseModel, ModelCard]:
 def test_a_focal_length_that_a_file_cannot_take_is_said(files: Path, caplog: pytest.LogCaptureFixture) -> None:
     densevit.load(files / "any.onnx", focal=500.0)
     assert "any.onnx takes none (export --focal)" in caplog.text
+
+
+def test_a_file_of_one_focal_length_is_for_images_of_that_lens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, card = toy_network(DEPTH, None, RULE, encoder={"image_size": 42}, camera="canonical", canonical_focal=50.0)
+    export_onnx(model, card, path := tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, camera=float(SIZE[1])))
+    predictor = densevit.load(path)  # 2 atan(1 / 2) = 53 degrees
+    Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
+    resolve_cameras([Item(tmp_path / "a.png", "a", intrinsics=Lens(fov=55))], predictor.cameras)
+    assert "field of view" not in caplog.text
+    resolve_cameras([Item(tmp_path / "a.png", "a", intrinsics=Lens(fov=80))], predictor.cameras)
+    assert "1 of 1 images looked at have a field of view of 80 degrees" in caplog.text
+    assert "metres hold for 53 degrees" in caplog.text
+    with pytest.raises(ConfigError, match=r"--tile-size: .*a\.onnx holds the camera of whole images"):
+        densevit.load(path, tile_size=64)
 
 
 @pytest.mark.slow
