@@ -1,14 +1,16 @@
 """Video files, folders of frames and cameras as streams of RGB frames with their times (extra `densevit[video]`).
 
 h x w pixels; seconds since the first frame of the file. Frames are upright: the rotation that a phone notes in its file
-is applied.
+is applied, and pixels that are not square (anamorphic video) become so, as in a player.
 """
 
 import hashlib
 import re
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import count
 from math import ceil, floor
 from pathlib import Path
@@ -104,7 +106,7 @@ class VideoFile(VideoSource):
         with open_container(self.path) as container:
             stream = first_video_stream(container, self.path)
             stream.thread_type = "AUTO"
-            if span.start > 0:
+            if span.start > 0 and not lacks_times(container, stream):
                 origin = stream.start_time or 0
                 container.seek(origin + int(span.start / stream.time_base), stream=stream)  # the key frame before
             yield from self._select(self._decode(av, container, stream, span.start == 0), stream, span, skip)
@@ -140,14 +142,19 @@ class VideoFile(VideoSource):
         last, seen, listed = 0.0, 0, stream.frames
         shown, promised = 0.0, promised_length(container, stream)  # seconds: of the last frame, and of all
         complete = True
-        packets = container.demux(stream)
+        packets, times = container.demux(stream), deque[int]()
+        reordered = lacks_times(container, stream)
         while True:
             try:
                 packet = next(packets)
+                if reordered and packet.dts is not None:
+                    times.append(packet.dts)
                 decoded = packet.decode()
             except StopIteration:
                 break
             except av.InvalidDataError as error:
+                if times:
+                    times.pop()
                 self.problems.append(f"a frame after {last:.2f} s cannot be decoded ({error.strerror})")
                 continue
             except (av.FFmpegError, OSError) as error:
@@ -156,6 +163,8 @@ class VideoFile(VideoSource):
                 break
             for frame in decoded:
                 seen += 1
+                if times:
+                    frame.pts = times.popleft()
                 last = seconds(frame, stream, seen)
                 shown = float((frame.duration or 0) * frame.time_base) if frame.time_base else 0.0
                 if frame.is_corrupt:
@@ -182,7 +191,7 @@ class VideoFile(VideoSource):
             index = (position - 1) // span.every
             if index < skip:
                 continue
-            image = upright(frame)
+            image = upright(frame, stream.sample_aspect_ratio)
             size = size or image.shape
             if image.shape != size:
                 self.problems.append(size_problem(f"at {time:.2f} s", image, size))
@@ -216,6 +225,12 @@ def promised_length(container: Any, stream: Any) -> float | None:
     return float(container.duration) / 1e6 if container.duration and len(container.streams) == 1 else None
 
 
+def lacks_times(container: Any, stream: Any) -> bool:
+    """Return whether frames are stored in another order than they are shown in, without their times: the times of an
+    AVI are in the order of the file, so that its n-th time is that of the n-th frame that is shown."""
+    return container.format.name == "avi" and bool(stream.codec_context.has_b_frames)
+
+
 def seconds(frame: Any, stream: Any, number: int) -> float:
     """Return the seconds since the stream's first frame; by the mean rate where a frame has no time."""
     if frame.pts is None:
@@ -223,9 +238,10 @@ def seconds(frame: Any, stream: Any, number: int) -> float:
     return float((frame.pts - (stream.start_time or 0)) * frame.time_base)
 
 
-def upright(frame: Any) -> UInt8[np.ndarray, "h w 3"]:
-    """Return 8-bit RGB, turned as the file says."""
-    image = frame.to_ndarray(format="rgb24")
+def upright(frame: Any, aspect: Fraction | None) -> UInt8[np.ndarray, "h w 3"]:
+    """Return 8-bit RGB, turned as the file says, in square pixels. `aspect`: of a stored pixel, width over height."""
+    known = aspect if aspect and Fraction(1, 4) <= aspect <= 4 else 1
+    image = frame.to_ndarray(format="rgb24", width=round(frame.width * known))
     return np.ascontiguousarray(np.rot90(image, frame.rotation // 90)) if frame.rotation else image
 
 

@@ -51,8 +51,24 @@ def test_ten_bits_are_read(tmp_path: Path) -> None:
 
 
 def test_a_frame_is_turned_upright_as_its_file_says() -> None:
-    picture = SimpleNamespace(rotation=90, to_ndarray=lambda format: FRAMES[0])
-    np.testing.assert_array_equal(upright(picture), np.rot90(FRAMES[0]))
+    picture = SimpleNamespace(rotation=90, width=64, to_ndarray=lambda format, width: FRAMES[0][:, :width])
+    np.testing.assert_array_equal(upright(picture, None), np.rot90(FRAMES[0]))
+
+
+def test_pixels_become_square(tmp_path: Path) -> None:
+    """16:11, of television: 64 stored columns are shown as 64 * 16 / 11 = 93."""
+    path = write_film(tmp_path / "a.mp4", FRAMES[:2], options={"aspect": "16:11"})
+    found = list(VideoFile(path).frames())
+    assert found[0].image.shape == (48, 93, 3)
+    assert np.abs(cv2.resize(FRAMES[0], (93, 48)).astype(int) - found[0].image).mean() < 6
+
+
+def test_frames_of_an_avi_that_are_stored_in_another_order_have_their_times(tmp_path: Path) -> None:
+    path = write_film(tmp_path / "a.avi", FRAMES, options={"x264-params": "bframes=2:b-adapt=0:keyint=8"})
+    found = list(VideoFile(path).frames())
+    np.testing.assert_allclose([f.time for f in found], np.arange(20) / 10, atol=1e-4)
+    part = list(VideoFile(path).frames(Span(0.9, 1.3)))
+    np.testing.assert_array_equal([f.image for f in part], [f.image for f in found[9:14]])
 
 
 @pytest.mark.parametrize(
