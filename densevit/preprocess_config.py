@@ -41,7 +41,7 @@ class PreprocessConfig:
     window: tuple[int, int] | None = None
     """Height and width of sliding windows over the resized image; default: no windows."""
     stride: tuple[int, int] | None = None
-    """Step of the windows down and across; default: no overlap."""
+    """Step of the windows down and across; default: as few windows as cover the image, evenly spread (EoMT)."""
     margin: float = 0.0
     """The image is first padded by reflection, margin * sqrt(side / 2) pixels on both ends."""
     flip: bool = False

@@ -95,7 +95,7 @@ def forward(
     kinds = defaultdict(lambda: PLAIN, {name: spec.output_kind for name, spec in heads.items()})
     flip = flip or config.flip
     if config.window is not None:
-        model = SlidingWindow(model, config.window, config.stride or config.window)
+        model = SlidingWindow(model, config.window, config.stride)
     inputs = uncalibrate_inputs(inputs, heads)
     predictions = (
         forward_once(

@@ -45,16 +45,23 @@ def merge_tta(predictions: Iterable[Outputs], kinds: Mapping[str, OutputKind]) -
 WINDOWS_PER_PASS = 8
 
 
-def window_boxes(size: Size, window: Size, stride: Size) -> list[Box]:
-    """Return the windows, row by row; the last of each row and column is moved back to end with the image.
+def window_boxes(size: Size, window: Size, stride: Size | None) -> list[Box]:
+    """Return the windows, row by row; the last of each row and column is moved back to end with the image. Without
+    stride they are as few as cover it, evenly spread (EoMT).
 
     On a side that is shorter than the window, the window is as long as the side, so all boxes have one size.
     """
-    rows, columns = (_spans(side, length, step) for side, length, step in zip(size, window, stride, strict=True))
+    rows, columns = (
+        _spans(side, length, step) for side, length, step in zip(size, window, stride or (None, None), strict=True)
+    )
     return [(*row, *column) for row in rows for column in columns]
 
 
-def _spans(side: int, length: int, step: int) -> list[tuple[int, int]]:
+def _spans(side: int, length: int, step: int | None) -> list[tuple[int, int]]:
+    if step is None:
+        gaps = max(-(-side // length) - 1, 0)
+        starts = [i * (side - length) // gaps for i in range(gaps + 1)] if gaps else [0]
+        return [(start, min(start + length, side)) for start in starts]
     count = max(side - length + step - 1, 0) // step + 1
     ends = [min(i * step + length, side) for i in range(count)]
     return [(max(end - length, 0), end) for end in ends]
@@ -66,7 +73,7 @@ class SlidingWindow(nn.Module):
     Where one window covers the image, the output is the model's own, bit for bit.
     """
 
-    def __init__(self, model: Callable[..., Outputs], window: Size, stride: Size) -> None:
+    def __init__(self, model: Callable[..., Outputs], window: Size, stride: Size | None) -> None:
         super().__init__()
         self.model, self.window, self.stride = model, window, stride
         self.input_names: tuple[str, ...] = getattr(model, "input_names", ())

@@ -32,6 +32,13 @@ def test_windows_stand_by_the_stride_and_the_last_ends_with_the_image() -> None:
     assert window_boxes((3, 5), (4, 4), (3, 3)) == [(0, 3, 0, 4), (0, 3, 1, 5)]
 
 
+def test_windows_without_stride_are_spread_as_by_eomt() -> None:
+    """tue-mps/eomt, window_imgs_semantic: ceil(side / window) windows share their overlap. 5 windows of 4 on 17 pixels:
+    3 pixels among 4 overlaps, at 0, 3.25, 6.5, 9.75 and 13."""
+    assert [box[2:] for box in window_boxes((4, 17), (4, 4), None)] == [(0, 4), (3, 7), (6, 10), (9, 13), (13, 17)]
+    assert window_boxes((8, 3), (4, 4), None) == [(0, 4, 0, 3), (4, 8, 0, 3)]
+
+
 def mmseg_slide(image: Tensor, crop: int, stride: int) -> Tensor:
     """slide_inference as its definition reads, one window after the other."""
     h, w = image.shape[-2:]
