@@ -16,10 +16,12 @@ from densevit.inference.predictor import Predictor
 from densevit.ops.geometry import Matrix, pinhole
 from densevit.reporting.figures import Figure
 from densevit.reporting.tables import Interval
-from densevit.structures import Row, Sample
+from densevit.structures import Box, Row, Sample
 from densevit.utils.output import tqdm
 
 T = TypeVar("T")
+Window = Callable[[int, int], Box | None]
+"""`window` of a predictor."""
 
 
 def input_of(predictor: Predictor, sample: Sample) -> ImageInput:
@@ -38,14 +40,14 @@ def intrinsics_of(predictor: Predictor, sample: Sample) -> Matrix | None:
     return sample.intrinsics if focal is None else pinhole(*as_camera(focal, size).values[0].tolist())
 
 
-def seen(predictor: Predictor, sample: Sample) -> Sample:
-    """Return the sample with the ground truth of the part of the image that the predictor's window shows the model."""
-    if predictor.window is None:
+def seen(window: Window | None, sample: Sample) -> Sample:
+    """Return the sample with the ground truth of the part of the image that a predictor's window shows the model."""
+    if window is None:
         return sample
     names = ("depth", "valid", "labels", "normals")
     truth = {name: value for name in names if (value := getattr(sample, name)) is not None}
     for name, value in truth.items():
-        if (box := predictor.window(value.shape[0], value.shape[1])) is not None:
+        if (box := window(value.shape[0], value.shape[1])) is not None:
             part = slice(box[0], box[1]), slice(box[2], box[3])
             truth[name] = FIELDS[name].missing(value.shape[:2])
             truth[name][part] = value[part]

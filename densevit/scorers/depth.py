@@ -102,7 +102,7 @@ def evaluate_depth(
 
     def drawn(index: int, sample: Sample) -> Sample:
         """Return the sample with its points, which are not scored, and nor is what the model does not see."""
-        sample = sample if protocols[0].window else seen(predictor, sample)
+        sample = sample if protocols[0].window else seen(predictor.window, sample)
         if points is None or sample.depth is None or sample.valid is None:
             return sample
         sampled = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))

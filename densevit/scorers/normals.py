@@ -50,7 +50,7 @@ def evaluate_normals(
         """Return the sample with the camera and the part of the image that are the predictor's."""
         if isinstance(predictions, SavedNormals):
             return sample
-        return replace(seen(predictions, sample), intrinsics=intrinsics_of(predictions, sample))
+        return replace(seen(predictions.window, sample), intrinsics=intrinsics_of(predictions, sample))
 
     def draw(_: NormalsScores, index: int, label: str, row: Row) -> Figure:
         sample = counted(data.read(index))

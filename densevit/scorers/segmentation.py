@@ -59,11 +59,11 @@ def evaluate_segmentation(
         return predictor.classes(input_of(predictor, sample), name)
 
     def predict(index: int) -> tuple[Sample, Ids]:
-        sample = seen(predictor, data.read(index))
+        sample = seen(predictor.window, data.read(index))
         return sample, classes(sample)
 
     palette = data.palette or palette_for(spec)
-    samples = (seen(predictor, sample) for sample in prefetch_samples(data))
+    samples = (seen(predictor.window, sample) for sample in prefetch_samples(data))
     pairs = predictions_of(samples, len(data), classes, seconds)
     # Pixels are counted while the model works on the next image.
     counts = prefetch(lambda pair: count_image(pair[0].name, pair[1], pair[0].labels), pairs, threads=1, ahead=1)

@@ -86,8 +86,9 @@ def predict_frames(
             yield frame
 
     spec = predictor.card.outputs[name]
+    kind, limits = (spec.kind, spec.metres) if first.points is None else ("metric", None)
     focal = None if camera is None else focal_numbers(camera)[0]
-    stabilizer = Stabilizer(spec.kind, future=lookahead, focal=focal, limits=spec.metres, fuse=fuse)
+    stabilizer = Stabilizer(kind, future=lookahead, focal=focal, limits=limits, fuse=fuse)
     maps = (maps[name] for maps in predicted(kept()))
     yield from stabilize_stream(((shown.popleft(), values) for values in maps), stabilizer)
 

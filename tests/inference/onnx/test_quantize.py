@@ -145,6 +145,21 @@ def test_images_that_judge_neither_calibrate_nor_choose(tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
+def test_the_budget_is_that_of_the_window_which_the_model_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(path: Path, output: Path, *_: object) -> list[str]:
+        output.write_bytes(path.read_bytes())
+        return []
+
+    monkeypatch.setattr(api.quantize, "quantize", copied)
+    (model, card), data, box = network(), as_dataset(pairs(3)), (8, 32, 0, 40)
+    wanted = OnnxExportOptions(size=SIZE, heads=("depth",), box=box)
+    found = export_int8(model, card, tmp_path / "a.onnx", wanted, data, "pairs", {"abs_rel": 0.1})
+    predictor = densevit.Predictor(model, card, device="cpu", precision="fp32", window=lambda *_: box)
+    expected = densevit.evaluate(predictor, split(data)["judged it"]).scores["abs_rel"]
+    assert found.before["abs_rel"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.slow
 def test_a_network_in_int8_with_its_list_of_layers(tmp_path: Path) -> None:
     pytest.importorskip("nncf")
     wanted, path = OnnxExportOptions(size=None, any_size=True), tmp_path / "a.onnx"
