@@ -19,6 +19,7 @@ from small import small_config
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+    os.fsync = lambda file: None  # milliseconds each; no test cuts the power
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()  # modules and tests are no garbage: looking through them took 40% of a small training
+    gc.get_freeze_count = lambda: 1  # and counting them, as each training does, took 80 ms
 
 
 def pytest_sessionfinish() -> None:

@@ -59,6 +59,7 @@ def test_a_report_that_cannot_be_written_or_has_no_images_is_a_warning(run: Path
     assert write_training_report(plan, folder, "") is None and "report.html could not be written" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_motorcycle_is_read_evaluated_and_exported(run: Path, tmp_path: Path) -> None:
     """scikit-image's stereo pair: a real photograph with real metric depth."""
     data = ["--task", "depth", "--data", "middlebury_motorcycle", "--output"]

@@ -62,6 +62,7 @@ def test_inspect_names_the_motion_blocks(video_model: Path, shell: Shell) -> Non
     assert "conditioning:     motion (heads 8, frames 2" in shell("inspect", video_model).out
 
 
+@pytest.mark.slow
 def test_motion_blocks_start_from_those_of_a_checkpoint(
     config: Path, video_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_recorded_step_is_replayed_with_the_average_that_taught_it(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,6 +183,7 @@ def test_images_without_ground_truth_move_every_head(folder: Path) -> None:
     assert not any(p.grad is not None and p.grad.any() for p in trainer.model.parameters())
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_the_run_is_bit_equal(folder: Path, tmp_path: Path) -> None:
     whole = checkpoint.read(folder / "run/checkpoints/step-00000006")[0]
     words = [str(folder / "run.yaml"), f"output={tmp_path}"]

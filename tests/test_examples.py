@@ -89,7 +89,7 @@ def test_real_pairs_are_learned_and_their_maps_score_alike(tmp_path: Path, monke
     assert script.main() == 0
 
 
-@pytest.mark.parametrize("loss", ["silog", "l1", "mse"])
+@pytest.mark.parametrize("loss", ["silog", *(pytest.param(name, marks=pytest.mark.slow) for name in ("l1", "mse"))])
 def test_the_simple_recipe_learns_a_photograph_in_under_60_lines(loss: str) -> None:
     simple = example("simple_depth")
     assert len((EXAMPLES / "simple_depth.py").read_text().splitlines()) < 60

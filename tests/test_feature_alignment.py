@@ -51,6 +51,7 @@ def test_only_images_of_the_named_sources_are_compared(config: Path) -> None:
     assert float(trainer.objective.losses(none, 0)["align_features"].detach()) == 0
 
 
+@pytest.mark.slow
 def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -> None:
     words = ["steps=2", f"output={tmp_path / 'run'}", "validate_every=9", f"{ALIGN}.encoder={ENCODER}"]
     assert main(["train", str(config), *words]) == 0

@@ -15,6 +15,7 @@ from densevit.errors import DataError
 LABELS = ["model.heads={labels: {type: segmentation}}", "tasks={labels: {type: segmentation}}", "steps=2"]
 
 
+@pytest.mark.slow
 def test_training_and_evaluation_of_classes_need_no_scale_of_depth(tmp_path: Path) -> None:
     config, root = small_config(tmp_path), tmp_path / "data"
     (root / "labels").mkdir()

@@ -68,6 +68,7 @@ def test_all_formats_in_one_go(photos: Path, tmp_path: Path, capsys: pytest.Capt
     assert "2 images in" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_another_program_writes_the_same_maps_and_is_named(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def test_the_number_is_measured_once_and_stands_in_the_config(
     assert {file.name for file in tmp_path.iterdir()} == {"data", "run", "small.yaml"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "size"),
     [

@@ -59,6 +59,7 @@ def test_a_finished_run_ends_with_the_scores_of_its_best_checkpoint(tmp_path: Pa
     assert printed["abs_rel"] == f"{checkpoint.verify(best).scores['abs_rel']:.4f}"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_copied_with_links_followed_is_resumed(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     assert main(["train", str(config), "steps=4", f"output={tmp_path / 'first'}"]) == 0
@@ -70,6 +71,7 @@ def test_a_run_that_was_copied_with_links_followed_is_resumed(tmp_path: Path) ->
     assert (folder / "last").readlink() == Path("step-00000006")
 
 
+@pytest.mark.slow
 def test_a_step_folder_that_was_renamed_does_not_win(tmp_path: Path, shell: Shell) -> None:
     config, folder = small_config(tmp_path), tmp_path / "run/checkpoints"
     assert main(["train", str(config), "steps=4"]) == 0

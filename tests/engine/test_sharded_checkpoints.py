@@ -65,6 +65,7 @@ def read_rank(folder: Path, rank: int) -> bool:
     return all(torch.equal(distributed.local(read[name]), distributed.local(value)) for name, value in own.items())
 
 
+@pytest.mark.slow
 def test_each_of_eight_processes_writes_its_eighth_and_any_number_reads_them(tmp_path: Path) -> None:
     whole = small_model().state_dict()
     tasks = [(tmp_path, rank) for rank in range(RANKS)]

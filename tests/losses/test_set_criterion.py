@@ -171,6 +171,7 @@ def test_the_pairs_are_those_of_least_cost_and_every_class_present_gets_one() ->
     assert alone.segment.tolist() == [3, 3]
 
 
+@pytest.mark.slow
 def test_the_truth_brings_the_loss_near_its_floor_and_a_descent_finds_it() -> None:
     extras, labels = answers(layers=1), blobs()
     start = loss_of(extras, labels, points=200).item()

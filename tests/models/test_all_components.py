@@ -268,6 +268,7 @@ def test_an_encoder_becomes_one_onnx_graph(encoder: str) -> None:
     assert_onnx_agrees(build(small(encoder), decoder_for(encoder), small("metric")))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 def test_a_sharded_model_computes_the_same() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -240,6 +240,7 @@ def test_a_masked_query_sees_its_patches_and_every_token_that_is_none() -> None:
     assert shares[1] == pytest.approx(0.25, abs=0.08)  # 400 queries: 3.7 standard deviations
 
 
+@pytest.mark.slow
 def test_it_learns_two_halves_and_the_last_layer_knows_best() -> None:
     torch.manual_seed(0)
     model, loss = build(queries=4).train(), SetCriterion(points=256)

@@ -50,6 +50,7 @@ def test_an_image_without_points_is_predicted_as_by_the_model_without_blocks_wha
         assert torch.equal(trained(images, {"points": points})["depth"][1], expected[1])
 
 
+@pytest.mark.slow
 def test_blocks_alone_learn_to_follow_the_points_in_a_few_steps() -> None:
     model = toy_conditioned(points={"hidden": 16})
     model.requires_grad_(False)

@@ -81,6 +81,7 @@ def test_the_probe_teaches_a_head_for_one_focal_length_by_cameras_of_the_network
     assert [x.mean() for x in y["depth"]] == [0.5, 1] and (y["plain"] == 1).all()
 
 
+@pytest.mark.slow
 def test_the_encoder_file_goes_into_other_trainings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     encoder = load_file(folder / "mae/encoder.safetensors")
     assert "blocks.0.attn.qkv.weight" in encoder
@@ -112,6 +113,7 @@ def test_a_resumed_pretraining_is_the_same(folder: Path, name: str, objective: s
     assert [key for key in kept if not torch.equal(kept[key], state["training_only"][key])] == []
 
 
+@pytest.mark.slow
 def test_the_teacher_follows_the_student_in_a_run_that_is_resumed_with_more_steps(folder: Path) -> None:
     state = "checkpoints/step-{:08d}/state.pt"
     middle = folder / "dino/checkpoints/step-00000004"

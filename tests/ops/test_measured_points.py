@@ -90,6 +90,7 @@ def test_noise_of_the_points_of_an_exact_map_is_not_taken_for_its_error(count: i
     assert np.mean(np.array(reported, float)) == pytest.approx(0.09, abs=0.02)
 
 
+@pytest.mark.slow
 def test_few_points_lean_on_the_map_and_on_interpolation_by_what_both_are_worth() -> None:
     ramp = np.linspace(3, 1, H)[:, None].repeat(W, 1)
     for count in (5, 10, 20):

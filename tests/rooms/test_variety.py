@@ -129,6 +129,7 @@ def test_a_pile_is_a_tray_with_small_things_in_it() -> None:
     assert min(sizes) < 0.06 and max(sizes) > 0.2
 
 
+@pytest.mark.slow
 def test_a_compartment_is_open_to_one_side_and_shows_smaller_things_within() -> None:
     dark, boards = 0, 0
     for seed in range(24):

@@ -49,6 +49,7 @@ def test_it_makes_what_it_was_asked_for_and_refuses_the_rest_with_exit_code_2(
     assert "height x width" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_nyu_reader_reads_rooms_in_the_nyu_folders(tmp_path: Path) -> None:
     write_as("nyu", tmp_path / "nyu", {"train": 1, "val": 1}, frames=1, progress=False)
     (sample,) = (frame.sample for frame in render_scene(0, "train", 0, 1, (480, 640), fov=FOV["nyu"]))
@@ -58,6 +59,7 @@ def test_the_nyu_reader_reads_rooms_in_the_nyu_folders(tmp_path: Path) -> None:
     assert sample.intrinsics[0, 0] == pytest.approx(518.86, abs=0.2)  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_the_kitti_reader_reads_rooms_in_the_kitti_folders(tmp_path: Path) -> None:
     write_as("kitti", tmp_path / "kitti", {"train": 1}, frames=1, progress=False)
     (sample,) = (frame.sample for frame in render_scene(0, "train", 0, 1, (375, 1242), fov=FOV["kitti"]))

@@ -72,6 +72,7 @@ def test_maps_without_unit_lag_behind_a_walk_without_lookahead_and_a_warning_say
     assert ("lag by some per cent" in caplog.text) == (kind != "metric" and not future)
 
 
+@pytest.mark.slow
 def test_scale_and_shift_of_relative_maps_are_steadied_and_steady_maps_stay_what_they_are() -> None:
     given = pan()
     noisy = flickering("disparity", given)

@@ -196,6 +196,7 @@ def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
     assert len(expected) == 11 and np.array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_commands_use_the_windows(predictor: Predictor, tmp_path: Path, shell: Shell) -> None:
     images = [frame(2 * i, SIZE) for i in range(9)]
     film = write_frames(tmp_path / "film", images)

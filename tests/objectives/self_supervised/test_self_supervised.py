@@ -61,6 +61,7 @@ def test_with_known_poses_the_loss_is_least_at_the_true_depth(config: Path) -> N
     assert losses[2] < losses[1] and losses[4] < losses[5]
 
 
+@pytest.mark.slow
 def test_with_measured_motion_the_losses_ignore_the_scale_of_depth_unless_distances_are_known(config: Path) -> None:
     def loss(factor: float) -> Tensor:
         losses = objective_of(trainer).video_losses(factor * batch.depth, batch)
@@ -85,6 +86,7 @@ def test_micro_batches_divide_the_losses_of_other_tasks_by_their_own_counts(conf
     torch.testing.assert_close(split.losses["lens/log_l1"], whole.losses["lens/log_l1"], rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("motion", ["poses", "matches"])
 def test_a_mirrored_clip_has_the_same_losses(config: Path, motion: str) -> None:
     """Image, camera and motion are mirrored together: the principal point is right."""
@@ -100,6 +102,7 @@ def test_a_mirrored_clip_has_the_same_losses(config: Path, motion: str) -> None:
         torch.testing.assert_close(loss, found[1][name], rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_micro_batches_give_the_loss_and_gradient_of_the_whole_batch(config: Path) -> None:
     words = ["objective={type: self_supervised, motion: matches, occlusion: true, brightness: true, ground_truth: 1}"]
     loss, whole = first_step(config, *words)
@@ -171,6 +174,7 @@ def pseudo_labels(config: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", ["same", "others"])
 def test_a_published_model_is_a_prior_beside_the_photometric_loss(
     config: Path, pseudo_labels: Path, images: str

@@ -132,6 +132,7 @@ def test_at_rendered_depth_and_poses_the_error_vanishes_outside_occlusions(walk:
     assert error(walk, 1) < 0.02 * error(walk, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", ["image", "rendered"])
 def test_along_a_scale_of_depth_the_error_is_least_at_one(walk: dict[str, Tensor], images: str) -> None:
     """Rendered images have sensor noise, which the loss sees; its minimum is where the depth is right, all the same."""
