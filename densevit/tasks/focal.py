@@ -10,7 +10,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from densevit.losses.image_level import FOCAL_LOSSES
-from densevit.ops.camera import Camera
+from densevit.ops.camera import CameraInput
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
@@ -39,8 +39,9 @@ class FocalTask(Task):
         return self.weighted_losses(step, prediction[:, 0, 0, 0], self.ground_truth(batch))
 
     def ground_truth(self, batch: Batch) -> Float[Tensor, " b"]:
-        """Return the focal length along x as a share of the width; NaN where the camera is not known."""
-        return Camera.of(batch).values[:, 0] / batch.image.shape[-1]
+        """Return the focal length along x as a share of the width; NaN where the camera is not known, or CutMix pasted
+        in what another camera saw."""
+        return CameraInput("camera").of_batch(batch)[:, 0] / batch.image.shape[-1]
 
     def image_scores(self, prediction: Float[Tensor, "b 1 1 1"], batch: Batch) -> list[Row]:
         pairs = zip(prediction[:, 0, 0, 0].tolist(), self.ground_truth(batch).tolist(), strict=True)

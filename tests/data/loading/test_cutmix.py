@@ -15,6 +15,7 @@ from densevit.model_card import HeadSpec
 from densevit.model_inputs import INPUT_KINDS
 from densevit.structures import IGNORE, Batch, Sample
 from densevit.tasks.depth import DepthTask
+from densevit.tasks.focal import FocalTask
 
 
 def sample(value: int, **more: object) -> Sample:
@@ -54,8 +55,11 @@ def test_an_image_of_two_cameras_has_none_for_the_network() -> None:
     cameras = [np.diag([focal, focal, 1.0]) for focal in (100.0, 200.0)]
     first, second = (sample(value, intrinsics=k) for value, k in zip((4, 8), cameras, strict=True))
     mixed = [cutmix(first, other, np.random.default_rng(0)) for other in (second, first)]
-    values = INPUT_KINDS["camera"].of_batch(collate([*mixed, second], [0, 1, 2]))
+    batch = collate([*mixed, second], [0, 1, 2])
+    values = INPUT_KINDS["camera"].of_batch(batch)
     assert values.isnan().all(1).tolist() == [True, False, False] and values[1:, 0].tolist() == [100, 200]
+    shares = FocalTask("focal", HeadSpec(kind="focal"), [], dict, dict).ground_truth(batch)
+    assert shares[0].isnan() and shares[1:].tolist() == [2, 4]  # 100 and 200 of 50 pixels
 
 
 def test_images_of_two_sizes_are_not_mixed() -> None:
