@@ -26,7 +26,7 @@ class Scene:
     floor: FreeFloor  # where a camera can stand
     tracer: RayTracer
     variety: Variety = DEMO
-    ambient: float = 0.8  # ambient light, as a share of the mean direct light
+    ambient: float = DEMO.ambient[0]  # ambient light, as a share of the mean direct light
     occluded_ambient: float = DEMO.occluded_ambient[0]  # share of it that is left in corners and inside things
     gloss: float = 0.0  # share of light that the floor reflects as a mirror does, seen from very low
 
@@ -64,7 +64,7 @@ def build_scene(seed: int, split: str, scene: int, variety: str = "demo") -> Sce
     build.lights.extend(build_lights(rng, plan, pieces, chosen.power))
     if chosen.panels and rng.random() < chosen.panels:
         add_panels(rng, build, plan)
-    ambient = 0.8 if chosen.ambient is None else float(np.exp(rng.uniform(*np.log(chosen.ambient))))
+    ambient = float(np.exp(rng.uniform(*np.log(chosen.ambient))))
     gloss = float(rng.uniform(0.1, 0.8)) if chosen.gloss and rng.random() < chosen.gloss else 0.0
     occluded = float(rng.uniform(*chosen.occluded_ambient))
     geometry = build.finish()

@@ -47,7 +47,7 @@ class Variety:
     people: int = 0  # figures of a person's size, at most
     crowded: float = 0.0  # share of the rooms that are as full as a kitchen, a workshop or a cellar
     power: Range = (2.0, 6.0)  # of all lamps, for each metre of height
-    ambient: Range | None = None  # ambient light as a share of the mean direct light; None: 0.8
+    ambient: Range = (0.8, 0.8)  # ambient light as a share of the mean direct light
     occluded_ambient: Range = (0.45, 0.45)  # share of it that is left in corners and inside things
     gloss: float = 0.0  # share of the rooms whose floor reflects
     aimed: float = 0.0  # share of the frames whose camera looks at a thing, from near or far, high or low
