@@ -15,7 +15,8 @@ from densevit.registry import did_you_mean
 
 
 def freeze(model: nn.Module, options: Model) -> None:
-    """Leave only the parts that are trained with gradients. Raises ConfigError: one of `trainable` is no submodule."""
+    """Leave only the parts that are trained with gradients; `trainable` unfreezes nothing, such as the weights below
+    low-rank updates. Raises ConfigError: one of `trainable` is no submodule, or nothing is left to train."""
     modules = dict(model.named_modules())
     if unknown := [name for name in options.trainable if name not in modules]:
         hint = did_you_mean(unknown[0], [name for name in modules if name and name.count(".") < 2])
@@ -23,19 +24,22 @@ def freeze(model: nn.Module, options: Model) -> None:
     if options.freeze_encoder:
         model.get_submodule("encoder").requires_grad_(False)
     if options.trainable:
+        trained = [p for name in options.trainable for p in modules[name].parameters() if p.requires_grad]
+        if not trained:
+            raise ConfigError(f"model.trainable: {', '.join(options.trainable)} has no weights that are not frozen.")
         model.requires_grad_(False)
-    for name in options.trainable:
-        modules[name].requires_grad_(True)
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 def set_evaluation_mode(model: nn.Module, options: Model) -> None:
     """Set the parts that are not trained to evaluation mode, as dropout and batch norm need it."""
-    if options.freeze_encoder:
-        model.get_submodule("encoder").eval()
     if options.trainable:
         model.eval()
     for name in options.trainable:
         model.get_submodule(name).train()
+    if options.freeze_encoder:
+        model.get_submodule("encoder").eval()
 
 
 @runtime_checkable

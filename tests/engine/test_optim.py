@@ -4,14 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from densevit.config.schema import Optim, Schedule
+from densevit.config.schema import Model, Optim, Schedule
 from densevit.engine.optim import (
     build_optimizer,
+    freeze,
     learning_rates,
     parameter_groups,
+    set_evaluation_mode,
     set_learning_rate,
 )
 from densevit.engine.train_state import EMA
+from densevit.errors import ConfigError
+from densevit.models.lora import Lora, add_lora
 
 
 class Layered(nn.Module):
@@ -48,6 +52,31 @@ def test_frozen_parameters_are_in_no_group() -> None:
     model.stem.requires_grad_(False)
     groups = parameter_groups(model, model, Optim())
     assert all(parameter.requires_grad for group in groups for parameter in group["params"])
+
+
+def test_what_alone_is_trained_leaves_weights_below_updates_and_a_frozen_encoder_as_they_are() -> None:
+    def model() -> nn.ModuleDict:
+        encoder = nn.ModuleDict(
+            {"blocks": nn.ModuleList([nn.ModuleDict({"attn": nn.ModuleDict({"proj": nn.Linear(8, 8)})})])}
+        )
+        add_lora(encoder, Lora(rank=2))
+        return nn.ModuleDict({"encoder": encoder, "decoder": nn.Linear(8, 8), "head": nn.BatchNorm1d(8)})
+
+    updated, frozen, empty = model(), model(), model()
+    freeze(updated, Model(trainable=["encoder", "head"]))
+    trained = {name for name, parameter in updated.named_parameters() if parameter.requires_grad}
+    assert {name.rpartition(".")[2] for name in trained} == {"lora_a", "lora_b", "weight", "bias"}
+    assert all(name.startswith("head.") or "lora" in name for name in trained)
+    options = Model(trainable=["encoder", "head"], freeze_encoder=True)
+    freeze(frozen, options)
+    set_evaluation_mode(frozen.train(), options)
+    assert {name for name, parameter in frozen.named_parameters() if parameter.requires_grad} == {
+        "head.weight",
+        "head.bias",
+    }
+    assert frozen["head"].training and not any(module.training for module in frozen["encoder"].modules())
+    with pytest.raises(ConfigError, match=r"model\.trainable: encoder has no weights that are not frozen"):
+        freeze(empty, Model(trainable=["encoder"], freeze_encoder=True))
 
 
 @pytest.mark.parametrize("kind", ["cosine", "poly", "one_cycle", "constant"])
