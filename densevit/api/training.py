@@ -113,7 +113,7 @@ def run_training(draft: Draft, resume: str | None = None) -> Run:
         poll(NOT_STARTED)
         if draft.auto_batch_size:
             plan = with_batch_size(plan, world, resumed)
-        plan = plan.open()
+        plan = plan.open() if resumed is None else plan.open(resumed[1].step, resumed[1].samples)
         poll(NOT_STARTED)
         return fit(plan, world, resumed, lock)
 

@@ -73,9 +73,10 @@ class Plan:
     def val(self) -> Dataset | None:
         return self.opened.get("val")
 
-    def open(self) -> "Plan":
+    def open(self, step: int = 0, samples: int = 0) -> "Plan":
         """Return the plan with its data sets open, which says how long an epoch is and names the classes. Raises
-        ConfigError if the run has too few steps for its schedule, DataError if a data set is missing or damaged."""
+        ConfigError if the run has too few steps for its schedule, DataError if a data set is missing or damaged.
+        `step`, `samples`: where a resumed run goes on."""
         opened = {}
         for name, dataset in self.datasets.items():
             with self.located(f"data.{name}"):
@@ -93,7 +94,7 @@ class Plan:
                 transform = compose([choice.build() for choice in self.transforms])
                 focal = median_focal(plan.train, transform, self.run.seed, on_corrupt=self.run.data.on_corrupt)
             plan = replace(plan, model=replace(plan.model, canonical_focal=focal))
-        run = plan.resolved(len(plan.train))
+        run = plan.resolved(len(plan.train), step, samples)
         if problems := run.problems():  # such as a warm-up longer than the epochs, whose steps are only known now
             raise ConfigError(*map(self.locate, problems))
         if run.data.clip > 1:
@@ -113,10 +114,11 @@ class Plan:
                 raise
             raise DataError(self.locate(f"{key}: {error}")) from error
 
-    def resolved(self, length: int) -> Run:
-        """Return the run with every default spelled out, for `length` training samples."""
+    def resolved(self, length: int, step: int = 0, samples: int = 0) -> Run:
+        """Return the run with every default spelled out, for `length` training samples. Epochs count what was trained
+        before `step`, maybe in steps of another size."""
         run = self.run
-        steps = run.steps or ceil((run.epochs or 1) * length / run.batch_size)
+        steps = run.steps or step + max(0, ceil(((run.epochs or 1) * length - samples) / run.batch_size))
         validate_every = run.validate_every or max(1, ceil(steps / 10))
         losses = {
             name: [{**loss.spec(), "weight": weight} for weight, loss in task.losses]

@@ -94,6 +94,15 @@ def test_a_run_tells_of_itself_and_goes_on(folder: Path, tmp_path: Path) -> None
         densevit.Run(tmp_path / "elsewhere")
 
 
+@pytest.mark.slow
+def test_epochs_of_a_run_that_resumes_with_larger_steps_are_those_of_the_data(folder: Path, tmp_path: Path) -> None:
+    """Six images: two epochs in 6 steps of 2, then two in 2 steps of 6."""
+    epochs = {"steps": None, "output": tmp_path, "data.val": None}
+    densevit.train(folder / "small.yaml", **epochs, epochs=2, batch_size=2)
+    further = densevit.train(folder / "small.yaml", **epochs, epochs=4, batch_size=6, resume=True)
+    assert further.last.name == "step-00000008" and further.config["steps"] == 8
+
+
 class Pyramid(nn.Module):
     """Maps at strides 4 and 8, of 8 and 16 channels; `last` puts the channels last."""
 
