@@ -16,6 +16,23 @@ LABELS = ["model.heads={labels: {type: segmentation}}", "tasks={labels: {type: s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("kind", "score"), [("panoptic", "pq"), ("instances", "ap")])
+def test_training_and_evaluation_of_segments_need_no_scale_of_depth(tmp_path: Path, kind: str, score: str) -> None:
+    config, root = small_config(tmp_path), tmp_path / "data"
+    (root / "segments").mkdir()
+    for i in range(6):
+        Image.fromarray(1 + np.indices((60, 80))[1].astype(np.uint8) // 40).save(root / f"segments/{i:03d}.png")
+    rows = [f"{i:03d},{segment},{segment - 1}" for i in range(6) for segment in (1, 2)]
+    (root / "segments.csv").write_text("\n".join(["image,id,class", *rows]))
+    (root / "classes.json").write_text('[{"id": 0, "name": "left"}, {"id": 1, "name": "right", "thing": true}]')
+    data = f"{{type: folder, root: {root}}}"
+    model = ["model.encoder.out_indices=1", "model.decoder={type: eomt, queries: 4, blocks: 1, segments: true}"]
+    task = [f"model.heads={{{kind}: {{type: {kind}}}}}", f"tasks={{{kind}: {{type: {kind}}}}}", "validate_every=2"]
+    assert main(["train", str(config), *model, *task, f"data.train={data}", f"data.val={data}", "steps=2"]) == 0
+    assert score in densevit.evaluate(tmp_path / "run", root).scores
+
+
+@pytest.mark.slow
 def test_training_and_evaluation_of_classes_need_no_scale_of_depth(tmp_path: Path) -> None:
     config, root = small_config(tmp_path), tmp_path / "data"
     (root / "labels").mkdir()

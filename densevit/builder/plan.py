@@ -38,7 +38,7 @@ from densevit.weights.finetune import filled
 
 Locate = Callable[[str], str]
 
-WITHOUT_DEPTH = {"segmentation", "classification"}
+WITHOUT_DEPTH = {"segmentation", "classification", "panoptic", "instances"}
 """Tasks that ask for no depth."""
 
 

@@ -49,6 +49,8 @@ def evaluate_segments(
     the model has no segments, or they differ in their classes. Raises DataError: a prediction does not fit its image,
     or nothing can be scored."""
     predict, depth_of, card, options = _source(predictions, data, task, head)
+    if isinstance(predictions, SavedSegments) or not predictions.card.heads_of("metric"):
+        data = data.without_depth()  # which reports compare with that of the model
     seconds: list[float] = []
     pairs = predictions_of(prefetch_samples(data), len(data), predict, seconds)
     indices = {name: index for index, name in enumerate(data.names)}
