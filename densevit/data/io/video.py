@@ -396,9 +396,10 @@ def file_digest(path: Path) -> str:
         return ""
 
 
-def natural_order(path: Path | str) -> list[tuple[int, str]]:
-    """Return `frame2` before `frame10`; the key of a file's name."""
-    return [(int(word), "") if word.isdecimal() else (0, word) for word in re.split(r"(\d+)", Path(path).name)]
+def natural_order(path: Path | str) -> list[tuple[float, str]]:
+    """Return `frame2` before `frame10`, and of names that are times 12.25 before 12.5; the key of a file's name."""
+    words = re.split(r"(^\d+\.\d+(?=$|\.\D)|\d+)", Path(path).name)
+    return [((float if "." in word else int)(word), "") if i % 2 else (0, word) for i, word in enumerate(words)]
 
 
 def size_problem(when: str, image: np.ndarray, first: tuple[int, ...]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from films import frame, write_film, write_frames
 
 from densevit.data.io.depth_video import Coding, DepthVideoWriter, join_depth_videos, read_depth_video
-from densevit.data.io.video import FrameFolder, LiveCamera, Span, VideoFile, open_video, upright
+from densevit.data.io.video import FrameFolder, LiveCamera, Span, VideoFile, natural_order, open_video, upright
 from densevit.errors import ConfigError, DataError
 
 FRAMES = [frame(3 * i) for i in range(20)]
@@ -186,6 +186,11 @@ def test_a_size_that_changes_ends_the_clip_with_a_message(tmp_path: Path) -> Non
 def test_frames_are_in_natural_order(tmp_path: Path) -> None:
     folder = write_frames(tmp_path / "frames", FRAMES[:12])
     assert [f.name for f in FrameFolder(folder).frames()] == [str(i) for i in range(12)]
+    times = ["9.5", "1305031452.59202", "1305031452.6", "1305031452.601", "1305031453.0"]
+    timed = write_frames(tmp_path / "times", FRAMES[: len(times)])
+    for number, time in enumerate(times):
+        (timed / f"{number}.png").rename(timed / f"{time}.png")
+    assert [f.name for f in FrameFolder(timed).frames()] == times == sorted(times, key=natural_order)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no image"):
         open_video(tmp_path / "empty")
