@@ -9,7 +9,10 @@ import pytest
 from toy_models import toy_predictor
 
 from densevit.errors import DataError
+from densevit.inference.image_input import ImageInput
 from densevit.inference.video.predict import Latency, predict_frames
+from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
+from densevit.model_card import Kind
 
 GOOD = [np.full((24, 32, 3), value, np.uint8) for value in (60, 120, 180)]
 BAD = np.zeros((0, 0, 3), np.uint8)
@@ -27,6 +30,21 @@ def test_a_stream_goes_on_after_bad_frames_where_asked(stabilize: bool, caplog: 
     if not stabilize:
         for depth, frame in zip(maps, GOOD, strict=True):
             np.testing.assert_array_equal(depth, predictor(frame))
+
+
+@pytest.mark.parametrize("kind", ["metric", "disparity"])
+def test_maps_that_measured_points_bring_to_metres_are_stabilised_as_metres(kind: Kind) -> None:
+    frames = [np.roll(np.linspace(0, 255, 24 * 32 * 3).astype(np.uint8).reshape(24, 32, 3), i, 1) for i in range(4)]
+    rng, predictor = np.random.default_rng(0), toy_predictor(kind=kind)
+    places = [rng.integers(0, 24, (9, 2)) for _ in frames]
+    rise = 5 if kind == "metric" else -5  # with the colour; metres are over the 10 that the metric head can give
+    metres = [30 + rise * f[at[:, 1], at[:, 0]].mean(1) / 255 for f, at in zip(frames, places, strict=True)]
+    seen = [ImageInput(f, points=np.c_[at, m]) for f, at, m in zip(frames, places, metres, strict=True)]
+    plain = predict_frames(predictor, seen)
+    expected = list(stabilize_stream(zip(frames, plain, strict=True), Stabilizer("metric", future=2)))
+    steadied = list(predict_frames(predictor, seen, stabilize=True, lookahead=2))
+    np.testing.assert_array_equal(steadied, expected)
+    assert np.median(steadied) > 20
 
 
 def test_latency_is_that_of_the_stream_and_not_of_what_is_done_with_its_maps(monkeypatch: pytest.MonkeyPatch) -> None:
