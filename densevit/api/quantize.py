@@ -20,13 +20,26 @@ from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx import quantize
 from densevit.inference.onnx.metadata import ExportedModel, OnnxExportOptions, file_inputs
 from densevit.model_card import ModelCard
+from densevit.scorers.base import seen
 from densevit.scorers.depth import DEFAULT_PROTOCOLS
+from densevit.structures import Box, Sample
 from densevit.utils import atomic_io
 from densevit.utils.packages import require_packages
 
 CALIBRATION = 32  # images
 
 Scores = dict[str, float]
+
+
+class SeenPart(Part):
+    """A data set with the ground truth of the window alone that the file shows the model."""
+
+    def __init__(self, data: Dataset, window: Box) -> None:
+        super().__init__(data, range(len(data)))
+        self.window = window
+
+    def read(self, index: int) -> Sample:
+        return seen(lambda _h, _w: self.window, super().read(index))
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,7 @@ def export_int8(
     onnx.refuse_inputs(card, "--precision int8")
     card, options = onnx.check_options(card, options)
     tasks = {name: head_for(name, card) for name in max_drop}
-    subsets = split(data)
+    subsets = split(data if options.box is None else SeenPart(data, options.box))
     images = calibration_images(subsets["calibrated"], options)
     if options.batch not in (1, None) or file_inputs(card, options):
         raise ConfigError(
