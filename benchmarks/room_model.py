@@ -1,6 +1,6 @@
 """The model in the box on real recordings: AbsRel after scale and shift, and in metres with the known lens.
 
-    python benchmarks/room_model.py SAMPLES CHECKPOINT [CHECKPOINT ...] [--frames N] [--report FILE]
+    python benchmarks/room_model.py SAMPLES CHECKPOINT [CHECKPOINT ...] [--frames N] [--portrait] [--report FILE]
 
 SAMPLES holds a folder for each of RECORDINGS. Each image is scored by itself: `fitted` is AbsRel after the scale and
 the shift of least squares, `constant` that of the image's own median depth, `metres` that of the prediction as it is.
@@ -72,11 +72,18 @@ def fit(prediction: Depth, depth: Depth) -> Depth:
     return np.maximum(columns @ np.linalg.lstsq(columns, depth)[0], 0.01)
 
 
-def score(predictor: densevit.Predictor, folder: Path, recording: Recording, frames: int) -> Scores:
+def score(
+    predictor: densevit.Predictor, folder: Path, recording: Recording, frames: int, portrait: bool = False
+) -> Scores:
     rows = []
-    for image, depth_file in pairs(folder, recording, frames):
-        maps = predictor.predict_all(ImageInput(cv2.imread(str(image), cv2.IMREAD_COLOR_RGB), recording.camera))
-        depth = cv2.imread(str(depth_file), cv2.IMREAD_UNCHANGED) / recording.depth_scale
+    fx, fy, cx, cy = recording.camera
+    for image_file, depth_file in pairs(folder, recording, frames):
+        image = cv2.imread(str(image_file), cv2.IMREAD_COLOR_RGB)
+        h, w = image.shape[:2]
+        left = (w - h * 3 // 4) // 2 if portrait else 0
+        part = slice(left, w - left)
+        maps = predictor.predict_all(ImageInput(image[:, part], (fx, fy, cx - left, cy)))
+        depth = cv2.imread(str(depth_file), cv2.IMREAD_UNCHANGED)[:, part] / recording.depth_scale
         measured = depth > 0
         truth, prediction = depth[measured], maps["depth"][measured].astype(np.float64)
         constant = np.full_like(truth, np.median(truth))
@@ -97,12 +104,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("samples", type=Path)
     parser.add_argument("checkpoints", nargs="+")
     parser.add_argument("--frames", type=int, default=10, help="of each recording (default: %(default)s)")
+    parser.add_argument("--portrait", action="store_true", help="the middle of each image, 3:4, as phones are held")
     parser.add_argument("--report", type=Path, help="write the tables to this file, too")
     args = parser.parse_args(arguments)
     texts = [made_on()]
     for checkpoint in args.checkpoints:
         predictor = densevit.load(checkpoint, precision="fp32")
-        results = {name: score(predictor, args.samples / name, r, args.frames) for name, r in RECORDINGS.items()}
+        results = {
+            name: score(predictor, args.samples / name, recording, args.frames, args.portrait)
+            for name, recording in RECORDINGS.items()
+        }
         texts.append(f"{checkpoint}\n\n{table(results)}")
         print(texts[-1], flush=True)
     if args.report:

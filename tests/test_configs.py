@@ -33,6 +33,7 @@ def test_every_recipe_checks_and_opens_with_what_it_costs_and_earns(path: Path) 
     assert len(path.read_text().splitlines()) <= 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_every_small_recipe_builds_a_model_that_predicts_in_its_range(path: Path) -> None:
     checked = load_plan(path, ["model.encoder.pretrained=false"] if "pretrained" in path.read_text() else [])

@@ -56,7 +56,7 @@ TRAINED: dict[str, Words] = {
 }
 PREDICTED = ("tiles", "flip", "onnx")
 PAIRS = list(combinations((*TRAINED, *PREDICTED), 2))
-SHORT = {("clips", "consistency"), ("consistency", "cached"), ("rays", "fsdp"), ("points", "tiles")}
+SHORT = {("clips", "consistency"), ("points", "tiles")}
 REFUSED = {
     # The frames of a clip share one augmentation; the cache augments each image by itself.
     ("clips", "cached"): "data.cache_features: .* leave data.clip out",

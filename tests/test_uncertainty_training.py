@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -9,6 +10,7 @@ from densevit.cli.main import main as command
 from tests.small import small_config
 
 
+@pytest.mark.slow
 def test_all_other_weights_are_the_same_to_the_bit(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     weights = []

@@ -50,6 +50,7 @@ def test_every_family_of_metres_is_tried() -> None:
     assert metric <= {family for family, *_ in CASES} | UNBOUNDED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "name", "put", "options"), CASES, ids=[family for family, *_ in CASES])
 def test_predictions_stay_in_the_declared_range(
     family: str, name: str, put: Put, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -57,7 +57,9 @@ def lightning(path: Path, **modules: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("prefix", ["model", "student.net", "depth_model"])
+@pytest.mark.parametrize(
+    "prefix", ["model", *(pytest.param(name, marks=pytest.mark.slow) for name in ("student.net", "depth_model"))]
+)
 def test_a_model_inside_of_lightnings_module_is_found_and_said(prefix: str, tmp_path: Path, caplog) -> None:
     path = lightning(tmp_path / "last.ckpt", **{prefix: "depth_anything_v2"})
     assert gap("depth_anything_v2", load(path, "depth-anything-v2")) <= 1e-4

@@ -18,6 +18,7 @@ def test_n_gives_the_originals_metres_with_its_margin_and_mirror(tmp_path: Path)
     assert (card.resize.margin, card.resize.flip, card.resize.size) == (3.0, True, (384, 512))
 
 
+@pytest.mark.slow
 def test_n_gives_the_originals_metres_at_one_look(tmp_path: Path) -> None:
     assert "ZoeDepthN (" in check("zoedepth_n_plain", None, tmp_path, **PLAIN).card.source
 
