@@ -95,7 +95,7 @@ def test_pixels_that_a_crop_hides_from_the_model_are_not_scored() -> None:
     predictor = toy_predictor(window=lambda h, w: (h // 2, h, 4, w - 2))  # depth is 1 + 128 / 255
     found = evaluate_depth(predictor, data, select_protocols("plain", data, "", "metric")).results[0]
     assert found.mean["abs_rel"] < 0.01 and found.mean["d1"] == 1
-    inside = seen(predictor, replace(data.read(0), normals=np.full((24, 32, 3), 0.6, np.float32)))
+    inside = seen(predictor.window, replace(data.read(0), normals=np.full((24, 32, 3), 0.6, np.float32)))
     assert inside.labels is not None and inside.normals is not None
     assert (inside.labels == 0).sum() == (inside.normals != 0).all(2).sum() == 12 * 26
     assert (inside.labels[12:, 4:30] == 0).all() and set(np.unique(inside.labels)) == {0, IGNORE}
