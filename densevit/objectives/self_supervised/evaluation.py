@@ -1,7 +1,7 @@
 """Scores that need no depth: the photometric error of held-out clips, and trajectories."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ CLIPS = 64  # of a validation
 FRAMES = 16  # pairs at once
 
 Trajectory = Float64[np.ndarray, "n 4 4"]
-Tracked = tuple[str, Trajectory, list[Sample]]
+Tracked = tuple[str, Trajectory, dict[int, Sample]]
 
 
 class HeldOutVideos:
@@ -54,14 +54,15 @@ class HeldOutVideos:
             yield as_clip([self.read(index) for index in indices], indices)
 
     def trajectories(self, motions: Callable[[Batch], Motion]) -> Iterator[Tracked]:
-        """Yield each video's name, its poses (camera to world, the first is the identity), and its samples; of frames
-        that follow each other in clips.
+        """Yield each video's name, its poses (camera to world, the first is the identity), and its samples by the number
+        of the frame; of frames that follow each other in clips.
 
         Args:
             motions: from each frame of a clip to the next.
         """
         for name, frames in videos(self.data).items():
-            samples = [self.read(index) for index in self._path(frames)]
+            numbers = self._path(frames)
+            samples = [self.read(frames[number]) for number in numbers]
             if len({sample.image.shape for sample in samples}) > 1 or len(samples) < 3:
                 continue
             poses = [np.eye(4)]
@@ -69,13 +70,14 @@ class HeldOutVideos:
                 part = samples[start : start + FRAMES + 1]
                 for motion in motions(as_clip(part, range(len(part)))).double().cpu().numpy():
                     poses.append(poses[-1] @ np.linalg.inv(motion))
-            yield name, np.stack(poses), samples
+            yield name, np.stack(poses), dict(zip(numbers, samples, strict=True))
 
     def _path(self, frames: Sequence[int]) -> list[int]:
-        """Return the first frame of a video and those that follow it, `stride` later where no clip has a next one."""
-        path, number = [frames[0]], {index: i for i, index in enumerate(frames)}
-        while (following := int(self.clips.next[path[-1]])) >= 0 or number[path[-1]] + self.stride < len(frames):
-            path.append(following if following >= 0 else frames[number[path[-1]] + self.stride])
+        """Return the numbers of the first frame of a video and those that follow it, `stride` later where no clip has a
+        next one."""
+        path, number = [0], {index: i for i, index in enumerate(frames)}
+        while (after := number.get(int(self.clips.next[frames[path[-1]]]), path[-1] + self.stride)) < len(frames):
+            path.append(after)
         return path
 
 
@@ -94,18 +96,19 @@ def trajectory_scores(found: Iterator[Tracked], folder: Path | None) -> dict[str
         if folder is not None:
             path = folder / f"{name.replace('/', '_')}.txt"
             atomic_io.make_folder(folder)
-            atomic_io.write_text(path, tum_lines(poses))
-        known = {i: sample.pose for i, sample in enumerate(samples) if sample.pose is not None}
+            atomic_io.write_text(path, tum_lines(samples, poses))
+        known = {i: sample.pose for i, sample in enumerate(samples.values()) if sample.pose is not None}
         if len(known) > 2:
             rows.append(trajectory_errors(poses[list(known)], np.stack(list(known.values()))))
     return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]} if rows else {}
 
 
-def tum_lines(poses: Trajectory) -> str:
+def tum_lines(times: Iterable[float], poses: Trajectory) -> str:
     """Return lines `time tx ty tz qx qy qz qw`."""
     from scipy.spatial.transform import Rotation  # takes half a second, and every training imports the objectives
 
-    rows = ((number, *pose[:3, 3], *Rotation.from_matrix(pose[:3, :3]).as_quat()) for number, pose in enumerate(poses))
+    turns = Rotation.from_matrix(poses[:, :3, :3]).as_quat()
+    rows = ((time, *pose[:3, 3], *turn) for time, pose, turn in zip(times, poses, turns, strict=True))
     return "".join(" ".join(f"{value:.9g}" for value in row) + "\n" for row in rows)
 
 

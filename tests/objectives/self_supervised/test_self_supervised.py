@@ -17,12 +17,15 @@ from torch import Tensor
 import densevit
 from densevit.cli.main import main
 from densevit.config import parser
+from densevit.data.datasets.base import Dataset
 from densevit.engine.logger import read_csv
 from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, DataError
+from densevit.model_card import ModelCard
 from densevit.objectives.self_supervised import evaluation
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
+from densevit.structures import Sample
 from densevit.weights import checkpoint
 
 
@@ -274,6 +277,23 @@ def test_a_collapse_is_told_once_with_its_cause() -> None:
     (told,) = monitor.warnings(values)
     assert told.startswith("depth is all but constant") and "Lower optim.lr" in told
     assert not list(monitor.warnings(values))
+
+
+def test_the_times_of_a_trajectory_are_the_numbers_of_its_frames(tmp_path: Path) -> None:
+    class Walk(Dataset):
+        names, video = [f"walk/{i}" for i in range(8)], True
+
+        def read(self, index: int) -> Sample:
+            return Sample(name=self.names[index], image=np.zeros((4, 6, 3), np.uint8))
+
+    card = ModelCard(outputs={}, multiple=1)
+    walk = Walk()
+    for stride, following, numbers in ((3, None, [0, 3, 6]), (1, [2, -1, -1, 5, 6, 6, 7, -1], [0, 2, 3, 5, 6, 7])):
+        walk.next_frames = None if following is None else np.array(following)
+        videos = evaluation.HeldOutVideos(walk, 2, stride, card)
+        found = videos.trajectories(lambda batch: torch.eye(4).expand(len(batch) - 1, 4, 4))
+        assert evaluation.trajectory_scores(found, tmp_path) == {}
+        assert np.loadtxt(tmp_path / "walk.txt")[:, 0].tolist() == numbers
 
 
 def test_errors_of_a_trajectory_ignore_a_similarity_and_are_those_of_evo() -> None:
