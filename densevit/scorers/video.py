@@ -123,6 +123,10 @@ class ClipScorer:
     rows: list[tuple[str, Row]] = field(default_factory=list)
     shown: list[ClipPictures] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.predictions, Predictor):
+            self.head = depth_head(self.predictions, self.head)
+
     def add(self, name: str, frames: Frames, bar: tqdm) -> None:
         """Keep the maps of a clip on disk, since they are read twice and may not fit into memory; score them."""
         kind = kind_of(self.predictions, self.head)
@@ -147,7 +151,10 @@ class ClipScorer:
                         depth=sample.depth, valid=sample.valid, intrinsics=self.intrinsics(sample), pose=sample.pose,
                     )  # fmt: skip
 
-            row = score_clip(predicted, self.protocol, self.align, kind)
+            try:
+                row = score_clip(predicted, self.protocol, self.align, kind)
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from None
             self.rows.append((name, row))
             if self.pictures:
                 move = fit_clip(predicted, self.protocol, self.align, kind) if self.has_truth else lambda values: values
@@ -173,7 +180,7 @@ class ClipScorer:
             return (values for _, values in pairs())
         limits = None
         if isinstance(self.predictions, Predictor):
-            limits = self.predictions.card.outputs[self.predictions.card.head(self.head)].metres
+            limits = self.predictions.card.outputs[depth_head(self.predictions, self.head)].metres
         focal = None if matrix is None else float(matrix[0, 0])
         return stabilize_stream(pairs(), Stabilizer(kind, focal=focal, limits=limits, **self.stabilize))
 
@@ -185,7 +192,12 @@ def kind_of(predictions: Predictor | DepthMaps, head: str | None) -> Kind:
     """Return what the maps are: metric, affine or disparity."""
     if not isinstance(predictions, Predictor):
         return predictions.kind
-    return predictions.card.outputs[predictions.card.head_for(DEPTH_KINDS, [head] if head else [])].kind
+    return predictions.card.outputs[depth_head(predictions, head)].kind
+
+
+def depth_head(predictor: Predictor, head: str | None) -> str:
+    """Return the head that is named, else the one that gives depth. Raises ConfigError: none or several do."""
+    return predictor.card.head_for(DEPTH_KINDS, [head] if head else [], "--task video")
 
 
 def clips_of(data: Dataset) -> dict[str, list[int]]:

@@ -9,7 +9,7 @@ import pytest
 from films import frame, write_film, write_frames
 from shell import Shell
 from torch import Tensor, nn
-from toy_models import toy_predictor
+from toy_models import fp32, toy_network, toy_predictor
 
 from densevit.errors import DataError
 from densevit.evaluation.video.clip import VideoProtocol
@@ -72,6 +72,20 @@ def test_the_camera_of_the_predictor_serves_clips_whose_data_name_none() -> None
         return scorer.rows[0][1].get("tae")
 
     assert tae() is None and tae(camera=60.0) == pytest.approx(0, abs=1e-6)
+
+
+def test_the_one_head_of_depth_is_scored_whatever_its_name(tmp_path: Path) -> None:
+    network = toy_network({"inverse": {"type": "disparity"}, "labels": {"type": "segmentation", "classes": 3}})
+    film = str(write_frames(tmp_path / "a", [frame(0)] * 3))
+    for stabilize in (None, {"future": 1}):
+        found = evaluate_films(fp32(network), [film], stabilize=stabilize, pictures=False)
+        assert found.scores["opw"] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_film_of_one_frame_is_named(tmp_path: Path) -> None:
+    films = [str(write_frames(tmp_path / name, [frame(0)] * count)) for name, count in (("a", 2), ("b", 1))]
+    with pytest.raises(DataError, match="b: a clip of 1 frames"):
+        evaluate_films(predictor(0.0), films, pictures=False)
 
 
 def test_what_films_cannot_be_scored_by_is_refused(shell: Shell) -> None:
