@@ -54,8 +54,8 @@ class HeldOutVideos:
             yield as_clip([self.read(index) for index in indices], indices)
 
     def trajectories(self, motions: Callable[[Batch], Motion]) -> Iterator[Tracked]:
-        """Yield each video's name, its poses (camera to world, the first is the identity), and its samples by the number
-        of the frame; of frames that follow each other in clips.
+        """Yield each video's name, its poses (camera to world, the first is the identity), and its samples by the
+        number of the frame; of frames that follow each other in clips.
 
         Args:
             motions: from each frame of a clip to the next.
