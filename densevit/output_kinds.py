@@ -55,6 +55,10 @@ class OutputKind:
         """Return the values of a map that has been flipped left to right."""
         return y
 
+    def of_width(self, y: "Tensor", share: float) -> "Tensor":
+        """Return what is predicted for an image, of a window or padded image that is `share` as wide."""
+        return y
+
     def before_mean(self, y: "Tensor") -> "Tensor":
         """Return what is averaged over windows, flips and scales."""
         return y
@@ -124,6 +128,9 @@ class FocalKind(OutputKind):
     auxiliary = True
     image_level = True
     estimates_camera = True
+
+    def of_width(self, y: "Tensor", share: float) -> "Tensor":
+        return y * share
 
 
 class SegmentsKind(OutputKind):

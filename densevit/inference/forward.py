@@ -87,12 +87,13 @@ def forward(
         inputs = crop_inputs(inputs, box[0], box[2], (window.shape[-2], window.shape[-1]))
         inside = forward(model, window, config, multiple, inputs, **options)
         return {name: y if is_image_level(y) else paste(y, box, (h, w)) for name, y in inside.items()}
+    kinds = defaultdict(lambda: PLAIN, {name: spec.output_kind for name, spec in heads.items()})
     if config.margin:
         padded, offset = reflect_pad(image, config.margin)
         inputs = crop_inputs(inputs, -offset[0], -offset[1], (padded.shape[-2], padded.shape[-1]))
         inside = forward(model, padded, replace(config, margin=0.0), multiple, inputs, **options)
+        inside = {name: kinds[name].of_width(y, padded.shape[-1] / w) for name, y in inside.items()}
         return {name: y if is_image_level(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
-    kinds = defaultdict(lambda: PLAIN, {name: spec.output_kind for name, spec in heads.items()})
     flip = flip or config.flip
     if config.window is not None:
         model = SlidingWindow(model, config.window, config.stride)
@@ -143,6 +144,9 @@ def forward_once(
         outputs = to_metres(outputs, inputs["camera"], heads)
     if mirrored:
         outputs = {name: kinds[name].mirrored(y.flip(-1)) for name, y in outputs.items()}
+    if config.window is not None or content is not input_size:
+        width = min(input_size[1], config.window[1] if config.window else input_size[1])
+        outputs = {name: kinds[name].of_width(y, width / content[1]) for name, y in outputs.items()}
     return {name: resize_to_input(y.float(), size, config) for name, y in outputs.items()}
 
 

@@ -50,6 +50,30 @@ def test_flip_averages_with_the_answer_mirrored_back_also_where_the_rule_asks_fo
     assert torch.allclose(forward(Red(), image, NATIVE, 1, flip=True)["depth"], image[:, :1])
 
 
+@pytest.mark.parametrize(
+    ("rule", "share"),
+    [
+        (NATIVE, 1),
+        (PreprocessConfig(window=(8, 4), stride=(8, 4)), 4 / 16),
+        (PreprocessConfig(window=(8, 40), stride=(8, 40)), 1),
+        (PreprocessConfig(mode="padded", size=(16, 24)), 24 / 24),
+        (PreprocessConfig(mode="padded", size=(8, 24)), 24 / 16),
+        (PreprocessConfig(margin=3.0), (16 + 2 * 8) / 16),  # sqrt(16 / 2) * 3 on each side
+    ],
+)
+def test_a_focal_length_is_a_share_of_the_image_and_not_of_what_the_network_sees(
+    rule: PreprocessConfig, share: float
+) -> None:
+    class Focal(nn.Module):
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            return {"focal": torch.full((len(image), 1, 1, 1), 0.5), "depth": image[:, :1]}
+
+    heads = {"focal": HeadSpec(kind="focal", unit="")}
+    outputs = forward(Focal(), torch.rand(2, 3, 8, 16), rule, 1, heads=heads)
+    assert outputs["focal"].flatten().tolist() == pytest.approx([0.5 * share] * 2)
+    assert outputs["depth"].shape == (2, 1, 8, 16)
+
+
 def test_outside_the_box_there_is_nan_and_inside_what_the_window_gives() -> None:
     model = Column()
     answer = forward(model, torch.rand(1, 3, 6, 8), NATIVE, 1, box=(1, 4, 2, 7))["depth"][0, 0]
