@@ -226,7 +226,11 @@ def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
             image = image.with_suffix(".png")
         camera = camera_of_json(own, file) if all(key in own for key in ("fl_x", "fl_y", "cx", "cy")) else None
         frames.append(Frame(image.stem, image, depth, own.get("timestamp"), pose @ OPENGL, camera))
-    return sorted(frames, key=lambda frame: natural_order(frame.image))
+    frames.sort(key=lambda frame: (frame.image.parent, natural_order(frame.image)))
+    if len({frame.name for frame in frames}) == len(frames):
+        return frames
+    # Several cameras, each with a folder of its own.
+    return [replace(f, name=f.image.relative_to(folder).with_suffix("").as_posix()) for f in frames]
 
 
 def read_colmap_folder(folder: Path, max_gap: float) -> list[Frame]:

@@ -20,6 +20,7 @@ from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.named import named_spec
 from densevit.data.datasets.recording import Recording
 from densevit.data.folder_facts import look_at_folder
+from densevit.data.loading.clips import videos
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.layouts import read_folders, read_scannet
 from densevit.data.recordings.poses import pose_of, poses_at, read_trajectory
@@ -230,6 +231,19 @@ def test_a_frame_whose_pose_is_not_there_has_none(tmp_path: Path) -> None:
         (root / file).unlink()
         data = Recording(root=root)
         assert data.read(3).pose is None and "poses of 7 of 8 images;" in " ".join(data.facts)
+
+
+def test_the_cameras_of_a_rig_of_nerfstudio_are_videos_of_their_own(tmp_path: Path) -> None:
+    write_nerf(tmp_path)
+    facts = json.loads((tmp_path / "transforms.json").read_text())
+    right = [{**one, "file_path": f"right/{i}.png"} for i, one in enumerate(facts["frames"])]
+    shutil.copytree(tmp_path / "images", tmp_path / "right")
+    (tmp_path / "transforms.json").write_text(json.dumps({**facts, "frames": [*facts["frames"], *right]}))
+    data = Recording(root=tmp_path)
+    assert len(set(data.names)) == 2 * N
+    for folder, frames in videos(data).items():
+        assert [data.names[i] for i in frames] == [f"{folder}/{i}" for i in range(N)]
+    assert len(videos(data)) == 2 and len(Recording(root=tmp_path, split="val").names) == 2
 
 
 def test_frames_of_nerfstudio_are_in_the_order_of_their_names(tmp_path: Path) -> None:
