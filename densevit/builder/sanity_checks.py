@@ -13,10 +13,12 @@ from densevit.data.sanity_checks import (
     check_licences,
     check_normals,
     check_train_val_overlap,
+    check_transforms,
     found_truths,
     ground_truth_sizes,
     selected_sources,
 )
+from densevit.data.transforms.photometric import compose
 from densevit.errors import DataError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.model_card import ModelCard
@@ -41,7 +43,9 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
     outputs = [card.outputs[name] for name in tasks]
     depth, labels = any(o.output_kind.is_depth for o in outputs), any(o.kind == "labels" for o in outputs)
     if plan.objective.name == "supervised" and all(o.output_kind.is_depth or o.kind == "labels" for o in outputs):
-        check_ground_truth(plan.train, depth=depth, labels=labels, on_corrupt=on_corrupt)
+        transform, wanted = compose([choice.build() for choice in plan.transforms]), {"depth": depth, "labels": labels}
+        check_ground_truth(plan.train, **wanted, on_corrupt=on_corrupt)
+        warnings += check_transforms(plan.train, transform, plan.run.seed, **wanted, on_corrupt=on_corrupt)
     if plan.objective.name == "supervised" and not plan.train.sources:
         kind = plan.train.depth_kind(0)
         for name in depth_tasks(plan, card):

@@ -23,6 +23,7 @@ T = TypeVar("T")
 NON_COMMERCIAL = re.compile(r"\bnc\b|non-?commercial|research", re.IGNORECASE)
 
 NUM_SAMPLES = 16
+DRAWS = 4  # of the transforms of a sample, which may crop its few measured pixels away
 LOOKS = 4  # of them, that are read to see what ground truth a source of a mixture has
 PIXELS = 4096  # of each sample; enough for percentiles
 UNITS = {1000.0: "millimetres", 100.0: "centimetres", 256.0: "KITTI's 1/256 m", 0.001: "kilometres"}
@@ -39,6 +40,24 @@ def check_ground_truth(dataset: Dataset, *, depth: bool, labels: bool, on_corrup
             return
     needed = " or ".join(["valid depth"] * depth + ["a class"] * labels)
     raise DataError(f"data.train: nothing to learn from: none of all {len(dataset):,} samples has a pixel of {needed}.")
+
+
+def check_transforms(
+    dataset: Dataset, transform: Transform, seed: int, *, depth: bool, labels: bool, on_corrupt: OnError = "raise"
+) -> list[str]:
+    """Check that transforms leave some samples, spread over the data set, ground truth to learn from. Returns a
+    warning, where they leave none."""
+    transforms, indices = transforms_by_source(dataset, transform), evenly_spaced(len(dataset), NUM_SAMPLES)
+    for draw in range(DRAWS):
+        for index in indices:
+            if (sample := _attempted(dataset.read, dataset, index, on_corrupt)) is None:
+                continue
+            sample = transforms[sample.source](sample, np.random.default_rng((seed, draw, index)))
+            if depth and sample.valid is not None and sample.valid.any():
+                return []
+            if labels and sample.labels is not None and (sample.labels != IGNORE).any():
+                return []
+    return [f"data.transforms: none of {len(indices)} samples looked at has any ground truth left to learn from."]
 
 
 def check_depth_range(

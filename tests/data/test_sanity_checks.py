@@ -8,8 +8,16 @@ import pytest
 from small import add_cameras, small_folder
 
 from densevit.data.datasets.base import Dataset, open_dataset
-from densevit.data.sanity_checks import check_depth_range, check_ground_truth, check_labels, median_focal
-from densevit.data.transforms.geometric import RandomScale
+from densevit.data.sanity_checks import (
+    check_depth_range,
+    check_ground_truth,
+    check_labels,
+    check_transforms,
+    median_focal,
+)
+from densevit.data.transforms.geometric import RandomCrop, RandomScale
+from densevit.data.transforms.photometric import DepthRange
+from densevit.data.transforms.warp import compose
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 
@@ -40,6 +48,15 @@ def test_data_without_anything_to_learn_from_is_refused_once_all_of_it_was_read(
         check_ground_truth(nothing, depth=True, labels=False)
     check_ground_truth(some, depth=True, labels=False)
     assert (len(nothing.read_ones), len(some.read_ones)) == (40, 1)
+
+
+def test_transforms_that_leave_nothing_to_learn_from_are_a_warning() -> None:
+    data, only = Flat([0.0, 2000.0]), {"depth": True, "labels": False}  # millimetres that are read as metres
+    (warning,) = check_transforms(data, compose([DepthRange(far=10)]), 0, **only)
+    assert warning == "data.transforms: none of 16 samples looked at has any ground truth left to learn from."
+    assert check_transforms(data, compose([DepthRange(far=4000)]), 0, **only) == []
+    crop = compose([RandomCrop(size=(1, 1))])  # which every second time misses the only measured pixel
+    assert check_transforms(data, crop, 0, **only) == []
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1000, "millimetres"), (100, "centimetres"), (0.001, "kilometres")])
