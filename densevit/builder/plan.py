@@ -180,6 +180,8 @@ def resolve_plan(draft: Draft) -> Plan:
         if hasattr(nn.ModuleDict, name) or name == "training":
             checker.problems.append(f"model.heads.{name}: torch's modules need this name themselves; take another.")
     lora = (run.model.encoder or {}).get("lora")
+    if init is not None and lora == init.info.model["encoder"].get("lora"):
+        lora = None  # of a training that is over
     used = {Clips: run.data.clip > 1, FeatureCache: run.data.cache_features, Lora: lora}
     for component in (objective.component, *filter(used.get, used)):  # no component where `objective` has problems
         checker.problems += getattr(component, "incompatible", lambda run: ())(run)

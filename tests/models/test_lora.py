@@ -1,12 +1,17 @@
 """Low-rank updates reach every encoder, change nothing at first, and can be merged."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small import small_config
 from torch import Tensor, nn
 
+import densevit
+from densevit.builder.plan import load_plan
+from densevit.config import parser
 from densevit.errors import ConfigError
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.models.lora import Lora, LoraLinear, add_lora
@@ -109,3 +114,15 @@ def test_only_the_layers_that_are_asked_for_learn() -> None:
 def test_what_does_not_fit_is_an_error(options: Lora, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         add_lora(build(SMALL), options)
+
+
+@pytest.mark.slow
+def test_a_frozen_encoder_that_has_updates_can_be_planned_from_its_own_config(tmp_path: Path) -> None:
+    config, words = small_config(tmp_path), ["data.val=null", "model.freeze_encoder=true"]
+    densevit.train(config, **{"model.encoder.lora": {"rank": 2}, "steps": 1, "data.val": None})
+    words.append(f"model.init_from={tmp_path / 'run'}")
+    plan = load_plan(config, [*words, "model.encoder=null", f"output={tmp_path / 'frozen'}"]).open()
+    (tmp_path / "again.yaml").write_text(parser.dump(plan.run))
+    assert load_plan(tmp_path / "again.yaml").run.model == plan.run.model
+    with pytest.raises(ConfigError, match="model.encoder.lora freezes the encoder itself, and trains its updates"):
+        load_plan(config, [*words, "model.encoder.lora={rank: 3}"])

@@ -54,9 +54,7 @@ class FeatureCache:
     @staticmethod
     def incompatible(run: Run) -> Iterator[str]:
         """Yield what in a run is incompatible with cached features."""
-        if (run.model.encoder or {}).get("lora"):
-            yield "data.cache_features: model.encoder.lora changes what the encoder gives; leave one of them out."
-        elif not run.model.freeze_encoder:
+        if not run.model.freeze_encoder:
             yield "data.cache_features: the encoder must stay as it is; set model.freeze_encoder."
         if run.parallel == "fsdp":
             yield "data.cache_features: needs parallel ddp; fsdp would shard an encoder that never runs."
