@@ -305,7 +305,7 @@ class Trainer:
         scores |= further
         state.scores, state.scored_at = scores, state.step
         log.scalars("val", state.step, {**scores, "seconds": state.seconds})
-        log.print(f"step {state.step}: {format_scores(scores)}")
+        log.print(f"step {state.step}: {format_scores(scores) or 'no image of data.val has ground truth to score'}")
         if self.on_validated:
             self.on_validated()
         return True

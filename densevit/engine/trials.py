@@ -115,9 +115,10 @@ def stop_when_stalled(trainer: Trainer) -> None:
 
 
 def validations_since_best(log: Path, step: int, best: BestScore) -> int:
-    """Count the validations after the best one, up to a step, in `val.csv`, which a resumed run continues."""
+    """Count the validations after the best one, up to a step, in `val.csv`, which a resumed run continues; 0 where none
+    has the score."""
     score, direction = best
     sign = 1 if direction == "min" else -1
     values = [sign * row.get(score, math.nan) for row in read_csv(log) if row["step"] <= step]
     good = [math.inf if math.isnan(value) else value for value in values]
-    return len(good) - 1 - good.index(min(good)) if good else 0
+    return len(good) - 1 - good.index(min(good)) if min(good, default=math.inf) < math.inf else 0

@@ -19,6 +19,7 @@ def test_validations_are_counted_from_the_best_one_up_to_a_step(tmp_path: Path) 
     steps = (2, 4, 6, 8, 10)
     assert [validations_since_best(log, step, ("a", "min")) for step in steps] == [0, 0, 1, 2, 0]
     assert [validations_since_best(log, step, ("a", "max")) for step in steps] == [0, 1, 2, 3, 4]
+    assert validations_since_best(log, 10, ("b", "min")) == 0  # which no image had ground truth for
 
 
 def train(config: Path, *words: str) -> int:
