@@ -125,15 +125,10 @@ class TrainingObjective(nn.Module, ABC):
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
         """Yield what in a run is incompatible with this objective; by default what only others read."""
-        yield from cls.without_heads(run)
-        if run.data.probe is not None:
-            yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
-
-    @staticmethod
-    def without_heads(run: Run) -> Iterator[str]:
-        """Yield that a model has no heads."""
         if not run.model.heads:
             yield "model.heads: there is none, and nothing to learn."
+        if run.data.probe is not None:
+            yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:

@@ -101,13 +101,11 @@ class Supervised(TrainingObjective):
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
-        yield from cls.without_heads(run)
+        yield from super().incompatible(run)
         if run.objective.get("align_features") and (run.model.freeze_encoder or run.compile or run.parallel == "fsdp"):
             yield "objective.align_features: needs a trained encoder, and neither compile nor parallel: fsdp."
         if run.objective.get("loss_weighting") == "uncertainty" and len(run.tasks) == 1:
             yield "objective.loss_weighting: there is only one task, and nothing to balance it with."
-        if run.data.probe is not None:
-            yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
 
     @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
