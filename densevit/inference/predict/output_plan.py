@@ -15,7 +15,7 @@ from densevit.inference.point_fit import FEWEST
 from densevit.inference.predict.cameras import size_of
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.point_files import PointFiles
-from densevit.inference.predict.summary import Ledger, Rows, hash_of
+from densevit.inference.predict.summary import Ledger, Rows, count_images, hash_of
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
 from densevit.utils.atomic_io import make_folder, nearest_folder, remove_stale_temporaries, write_text
@@ -214,7 +214,7 @@ class OutputPlan(ExportPlan):
         return [format for format in self.writers if not self.path(item, format).exists()]
 
     def __str__(self) -> str:
-        return f"{len(self.items)} images"
+        return count_images(len(self.items))
 
     def inputs(self) -> set[Path]:
         return {item.source for item in self.items}

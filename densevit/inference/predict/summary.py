@@ -61,7 +61,7 @@ class Summary:
     unsupported: Mapping[str, int] = field(default_factory=dict)  # files left out, by suffix
 
     def __str__(self) -> str:
-        noun, count = ("images", f"{self.done} images") if self.clips is None else ("frames", self.frames_of_clips())
+        noun, count = ("images", count_images(self.done)) if self.clips is None else ("frames", self.frames_of_clips())
         rate = f"{count} in {self.seconds:.1f} s ({self.done / max(self.seconds, 1e-9):.1f} {noun}/s)"
         notes = [
             f"{self.already:,} were already there" if self.already else "",
@@ -87,6 +87,10 @@ class Summary:
         """What is complete, before this run or in it."""
         ready = self.done + self.already
         return f"{ready} frames" if self.clips is not None else f"{ready} of {self.images} images, all of them whole"
+
+
+def count_images(count: int) -> str:
+    return f"{count} image{'s' * (count != 1)}"
 
 
 def merge_summaries(summaries: Sequence[Summary]) -> Summary:

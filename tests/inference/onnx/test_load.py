@@ -203,7 +203,7 @@ def test_export_depth_takes_a_file_and_resumes_only_the_same(files: Path, tmp_pa
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
     words = [tmp_path / "a.png", "--output", tmp_path / "maps", "--formats", "npy", "--heads", "depth"]
     words += ["--precision", "fp32", "--runtime", "openvino"]
-    assert "1 images on cpu in fp32 by openvino" in shell("predict", files / "any.onnx", *words).err
+    assert "1 image on cpu in fp32 by openvino" in shell("predict", files / "any.onnx", *words).err
     expected = fp32(calibrated())(noise(1)[0], head="depth")
     np.testing.assert_allclose(np.load(tmp_path / "maps/a.npy"), expected, rtol=1e-3)
     assert "weights" in shell.refused("predict", files / "two.onnx", *words, "--resume")
