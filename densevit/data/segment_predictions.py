@@ -35,8 +35,8 @@ class SavedSegments:
     """The predictions of a file for the images of a data set.
 
     Images are found by `image_id`: of what the file lists in `images`, else of the data's own annotation file, else the
-    name of an image or its number (12 of `a/0012`). Categories are those that this file names, else those of the data's
-    file, else counted from 1.
+    name of an image, with or without folders, or its number (12 of `a/0012`). Categories are those that this file
+    names, else those of the data's file, else counted from 1.
 
     Raises:
         DataError: no such file, an image or a category that the data lacks, an image without a panoptic map.
@@ -117,6 +117,7 @@ def image_names(data: Dataset, tree: Mapping[str, Any]) -> Mapping[str, str]:
     listed = {id_: stem for id_, stem in stems.items() if stem in names}
     if isinstance(data, Coco):
         return names | {str(entry["id"]): name for name, entry in data.entries.items() if name in names} | listed
-    numbered = [(str(int(stem)), name) for name in names if (stem := PurePosixPath(name).name).isdecimal()]
-    count = Counter(number for number, _ in numbered)
-    return {number: name for number, name in numbered if count[number] == 1} | names | listed
+    parts = [(PurePosixPath(name).name, name) for name in names]
+    short = {*parts, *((str(int(part)), name) for part, name in parts if part.isdecimal())}
+    count = Counter(key for key, _ in short)
+    return {key: name for key, name in short if count[key] == 1} | names | listed

@@ -138,13 +138,14 @@ def test_what_a_file_says_of_its_numbers_comes_before_what_the_data_says(tmp_pat
 
 
 def test_results_by_number_are_of_the_image_of_that_number(tmp_path: Path) -> None:
-    names = ["a/0012", "b/0007", "c/0007", "d"]
+    names = ["a/0012", "b/0007", "c/0007", "d", "frankfurt/frankfurt_000000_000294"]
     for name in names:
         for kind, shape in (("images", (*SIZE, 3)), ("labels", SIZE)):
             (tmp_path / f"{kind}/{name}.png").parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(np.zeros(shape, np.uint8)).save(tmp_path / f"{kind}/{name}.png")
     folder = open_dataset({"type": "folder", "root": str(tmp_path)})
-    assert image_names(folder, {}) == {name: name for name in names} | {"12": "a/0012"}
+    short = {"12": names[0], "0012": names[0], "frankfurt_000000_000294": names[-1]}  # as Cityscapes' JSON has it
+    assert image_names(folder, {}) == {name: name for name in names} | short
 
 
 def change(key: str, value: Any) -> Callable[[Path], None]:
