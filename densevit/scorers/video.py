@@ -142,7 +142,7 @@ class ClipScorer:
                 np.save(folder / f"{number}.npy", np.asarray(values, np.float32))
             unit = np.float32(1)
             if not self.has_truth and kind != "metric" and (folder / "0.npy").exists():
-                unit = np.float32(max(float(np.median(np.load(folder / "0.npy"))), 1e-9))
+                unit = np.float32(max(float(np.nanmedian(np.load(folder / "0.npy"))), 1e-9))
 
             def predicted() -> Iterator[ClipFrame]:
                 for number, sample in enumerate(samples()):

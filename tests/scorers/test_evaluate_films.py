@@ -82,6 +82,12 @@ def test_the_one_head_of_depth_is_scored_whatever_its_name(tmp_path: Path) -> No
         assert found.scores["opw"] == pytest.approx(0, abs=1e-5)
 
 
+def test_maps_without_unit_are_scored_where_the_model_sees_a_window_of_the_image_alone(tmp_path: Path) -> None:
+    film = str(write_frames(tmp_path / "a", [frame(0)] * 3))
+    model = toy_predictor(kind="disparity", window=lambda h, w: (4, h - 4, 4, w - 4))
+    assert evaluate_films(model, [film], pictures=False).scores == {"opw": 0, "rtc": 1, "flicker": 0}
+
+
 def test_a_film_of_one_frame_is_named(tmp_path: Path) -> None:
     films = [str(write_frames(tmp_path / name, [frame(0)] * count)) for name, count in (("a", 2), ("b", 1))]
     with pytest.raises(DataError, match="b: a clip of 1 frames"):
