@@ -56,6 +56,11 @@ class ScaledFrame:
     def packed(self) -> Float32[np.ndarray, "h w 2"]:
         return np.dstack([self.values, self.valid.astype(np.float32)])
 
+    @cached_property
+    def typical(self) -> float:
+        """The median size of the values."""
+        return max(float(np.median(np.abs(self.values[self.valid]))), 1e-9) if self.valid.any() else 1.0
+
 
 @dataclass
 class Neighbour:
@@ -177,7 +182,7 @@ class Stabilizer:
         h, w = new.values.shape
         if self.kind == "affine":
             return np.zeros((h, w), np.float32)  # without its shift there is no parallax to tell
-        depth = np.exp(new.values) if self.kind == "metric" else 1 / np.maximum(new.values, floor_of(new))
+        depth = np.exp(new.values) if self.kind == "metric" else 1 / np.maximum(new.values, 0.01 * new.typical)
         width = w / 2 / float(np.tan(np.deg2rad(FIELD_OF_VIEW / 2)))
         focal = width if self.focal is None else self.focal * w / new.full.shape[1]
         return depth_change(flow, depth, seen & new.valid, focal)
@@ -259,7 +264,7 @@ class Stabilizer:
 
     def fused(self, frame: ScaledFrame, fits: list[tuple[float, float, float, Neighbour]]) -> Map:
         """Return what the neighbours' mean has over the frame's own values, once they are of its scale; smooth."""
-        unit = 1.0 if self.kind == "metric" else max(float(np.median(np.abs(frame.values))), 1e-9)
+        unit = 1.0 if self.kind == "metric" else frame.typical
         total, weights = np.zeros_like(frame.values), np.ones_like(frame.values)
         for weight, scale, shift, neighbour in fits:
             off = (neighbour.values - np.float32(shift)) / np.float32(scale) - frame.values
@@ -287,11 +292,6 @@ def shrink_gray(image: Rgb) -> Gray:
     ratio = min(1.0, SIDE / max(h, w))
     size = (max(8, round(w * ratio)), max(8, round(h * ratio)))
     return np.asarray(cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), size, interpolation=cv2.INTER_AREA))
-
-
-def floor_of(frame: ScaledFrame) -> float:
-    """Return the disparity under which a place counts as so far: a hundredth of the median."""
-    return max(0.01 * float(np.median(frame.values)), 1e-9)
 
 
 def resize(values: Map, size: tuple[int, int]) -> Map:

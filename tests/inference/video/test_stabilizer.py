@@ -116,6 +116,17 @@ def test_unknown_pixels_stay_unknown_and_limits_hold() -> None:
     assert max(np.nanmax(m) for m in out) <= 5.0
 
 
+def test_the_unit_of_disparity_changes_nothing_where_most_of_the_image_is_unknown() -> None:
+    maps = [(image, values.copy()) for image, values in flickering("disparity", pan())[:6]]
+    for _, values in maps:
+        values[:, :70] = np.nan
+    one, thousand = (
+        np.stack(list(stabilize_stream([(i, k * v) for i, v in maps], Stabilizer("disparity", future=2))))
+        for k in (np.float32(1), np.float32(1024))
+    )
+    np.testing.assert_allclose(thousand, 1024 * one, rtol=1e-4)
+
+
 def test_a_window_begun_anywhere_gives_the_same_bits() -> None:
     noisy = flickering("metric", pan())
     whole = list(stabilize_stream(iter(noisy), Stabilizer("metric", past=3, future=2, fuse=True)))
