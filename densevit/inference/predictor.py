@@ -75,14 +75,12 @@ class Predictor(HubMixin):
             camera: `focal` of `densevit.load`; None takes what EXIF says, of photos given by their paths.
             tiling: how larger images are cut into tiles; a number is their side (inference/tiling.py).
         """
-        if batch_size < 1:
-            raise DataError(f"batch_size is {batch_size}; it is 1 or more.")
         self.device, self.precision = auto.resolve_device_and_precision(runtime, device, precision, compiled=compile)
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
         self.cameras = CameraPolicy(card, camera)
         self.flip, self.scales = flip, check_scales(scales)
-        self.batch_size = batch_size
+        self.batch_size = check_batch_size(batch_size)
         self.window = window
         self.tiling = Tiling(tiling) if isinstance(tiling, int) else tiling
         if cast_weights and self.device.type != "cpu":
@@ -115,6 +113,7 @@ class Predictor(HubMixin):
             raise TypeError(f"{', '.join(sorted(unknown))}: options that change are {', '.join(CHANGEABLE)}.")
         if "scales" in options:
             options["scales"] = check_scales(options["scales"])
+        check_batch_size(options.get("batch_size", 1))
         if isinstance(options.get("tiling"), int):
             options["tiling"] = Tiling(options["tiling"])
         other = self.with_runtime(options.pop("runtime")) if "runtime" in options else copy(self)
@@ -359,8 +358,15 @@ def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
     """Raise DataError: none, or not all between 0 and 8."""
     zooms = tuple(scales)
     if not zooms or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in zooms):
-        raise DataError(f"scales are {zooms}; they are one or more numbers over 0 and up to {MAX_SCALE}, 1 among them.")
+        raise DataError(f"scales are {zooms}; they are one or more numbers over 0 and up to {MAX_SCALE}.")
     return zooms
+
+
+def check_batch_size(count: int) -> int:
+    """Raise DataError: under 1."""
+    if count < 1:
+        raise DataError(f"batch_size is {count}; it is 1 or more.")
+    return count
 
 
 def squeeze(values: Map, spec: HeadSpec) -> Map:

@@ -234,6 +234,8 @@ def test_a_predictor_does_not_change_and_other_options_make_another_one_on_the_s
     assert one.with_options(tiling=64).tiling == Tiling(64)
     with pytest.raises(DataError, match="scales are"):
         one.with_options(scales=(0.0,))
+    with pytest.raises(DataError, match="batch_size is 0"):  # it returned no map
+        one.with_options(batch_size=0)
     assert isinstance(one.with_options(runtime="onnxruntime").network, ExternalRuntimeModule)
 
 
