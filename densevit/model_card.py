@@ -109,6 +109,9 @@ class ModelCard:
     base: Mapping[str, Any] = field(default_factory=dict)  # of an adapter: where its encoder's weights are, and which
 
     def __post_init__(self) -> None:
+        sides = {"size": self.resize.size, "window": self.resize.window, "stride": self.resize.stride}
+        if bad := [name for name, side in {"multiple": (self.multiple,), **sides}.items() if side and min(side) < 1]:
+            raise ConfigError(f"{bad[0]}: is under 1 pixel.")
         whole = [spec.output_kind.meaning for spec in self.outputs.values() if not spec.output_kind.averaged]
         if whole and (self.resize.window or self.resize.flip):
             option = "window" if self.resize.window else "flip"

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from densevit.builder.adapter import HINT, complete
-from densevit.builder.model import as_component, build_card, build_model
+from densevit.builder.model import as_component, build_card, build_model, outputs_of
 from densevit.config import plugins, schema
 from densevit.config.parser import OBJECT
 from densevit.config.validation import ModelSpec
@@ -162,6 +162,15 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
     norm = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
     load_strict(model, {**norm, **opened.tensors}, opened.path)
     if opened.card is not None:
+        said, given = (
+            {
+                name: f"{spec.kind} of {len(spec.classes)} classes" if spec.classes else spec.kind
+                for name, spec in outputs
+            }
+            for outputs in (opened.card.outputs.items(), outputs_of(model).items())
+        )
+        if said != given:
+            raise CheckpointError(f"{opened.path}: damaged; its card says {said}, and its model gives {given}.")
         return model, opened.card
     return model, build_card(
         model,

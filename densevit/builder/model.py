@@ -140,12 +140,8 @@ def build_card(
         licence: of the weights that the model starts from.
         multiple: the network's sides are multiples of it; the encoder's patch size unless given.
     """
-    heads: Mapping[str, Any] = dict(model.heads.items())
-    outputs = {name: _with_palette(head.output, palette) for name, head in heads.items()}
-    for name, head in heads.items():
-        outputs |= {f"{name}/{key}": spec for key, spec in head.further.items()}
     return ModelCard(
-        outputs=outputs,
+        outputs=outputs_of(model, palette),
         multiple=multiple or model.encoder.patch_size,
         resize=spec.resize,
         mean=to_float_tuple(model.encoder.mean),
@@ -157,6 +153,15 @@ def build_card(
         licence=licence,
         fov=fov,
     )
+
+
+def outputs_of(model: DenseModel, palette: Palette = ()) -> dict[str, HeadSpec]:
+    """Return what each head gives, and what it gives further."""
+    heads: Mapping[str, Any] = dict(model.heads.items())
+    outputs = {name: _with_palette(head.output, palette) for name, head in heads.items()}
+    for name, head in heads.items():
+        outputs |= {f"{name}/{key}": spec for key, spec in head.further.items()}
+    return outputs
 
 
 def to_float_tuple(values: Tensor) -> tuple[float, ...]:

@@ -30,12 +30,23 @@ BRACKETS = "[" * 100_000
     [
         json.dumps({**TREE, "fov": "x"}),
         json.dumps({**TREE, "outputs": {"../../../evil": TREE["outputs"]["depth"]}}),
+        json.dumps({**TREE, "multiple": 0}),
+        json.dumps({**TREE, "resize": {**TREE["resize"], "size": [-1, 4]}}),
+        json.dumps({**TREE, "resize": {**TREE["resize"], "window": [0, 4]}}),
         BRACKETS,
     ],
 )
 def test_a_bad_card_is_one_error(card: str, tmp_path: Path) -> None:
     safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", {"densevit": card})
     with pytest.raises(CheckpointError, match="its card cannot be read"):
+        restore(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("outputs", [{}, {"depth": {**TREE["outputs"]["depth"], "kind": "disparity"}}])
+def test_a_card_of_other_outputs_than_its_model_has_is_refused(outputs: Any, tmp_path: Path) -> None:
+    card = {"densevit": json.dumps({**TREE, "outputs": outputs})}
+    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", card)
+    with pytest.raises(CheckpointError, match=r"its card says .*, and its model gives \{'depth': 'metric'\}"):
         restore(tmp_path / "model.safetensors")
 
 
