@@ -96,7 +96,7 @@ def test_outlines_come_back_and_crops_show_the_object_alone(tmp_path: Path, kind
         assert (inside & car).sum() == car.sum() and (inside & ~car).sum() <= 4
     Crops().write(tmp_path / "a.zip", shown)
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        name = f"{rows[1] + 1:03d}_car"
+        name = "003_car"  # behind the sky and the other car
         name = next(listed for listed in archive.namelist() if listed.startswith(name))
         crop = np.asarray(Image.open(io.BytesIO(archive.read(name))))
     assert crop.shape == (10, 20, 4) and (crop[..., 3] == 255).all()
@@ -174,6 +174,9 @@ def test_a_cloud_tells_its_segments_apart(tmp_path: Path) -> None:
     numbers = np.zeros(SIZE, int)
     numbers[:20], numbers[25:35, 35:55], numbers[22:30, 5:25], numbers[33:38, 5:9] = 1, 3, 2, 2  # as `frame` draws them
     np.testing.assert_array_equal(rows["segment"].reshape(38, 60), numbers[2:])
+    ObjectTable().write(tmp_path / "a.objects.json", shown)
+    listed = {row["object"]: row["area"] for row in json.loads((tmp_path / "a.objects.json").read_text())}
+    assert listed == {2: (numbers == 2).sum(), 3: (numbers == 3).sum()}  # one number in all files; the sky is none
     # By hand: column 40, row 30 is 10 right and 10 below of the principal point, at 2 m.
     np.testing.assert_allclose(
         np.stack([rows[axis].reshape(38, 60)[28, 40] for axis in "xyz"]), [0.4, 0.8, 2.0], rtol=1e-6

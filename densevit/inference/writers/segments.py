@@ -150,7 +150,7 @@ class CocoResults(CocoWriter):
         rows = [
             {"image_id": image, "category_id": self.category(frame.spec.classes[label], label),
              "segmentation": encode_mask(mask), "score": round(score, 6), "bbox": box_of(mask)["bbox"]}
-            for mask, label, score in objects_of(frame, 0.0)
+            for _, mask, label, score in objects_of(frame, 0.0)
         ]  # fmt: skip
         write_text(path, json.dumps(rows))
         return 0
@@ -171,7 +171,7 @@ class YoloOutlines(ObjectWriter):
 
     def encode(self, frame: PredictedMap) -> bytes:
         lines = []
-        for mask, label, _ in objects_of(frame, self.threshold):
+        for _, mask, label, _ in objects_of(frame, self.threshold):
             # A quarter of a pixel, so that readers find the same pixel whether they round or truncate.
             corners = (outline(mask) + 0.25) / mask.shape[::-1]
             lines.append(f"{label} " + " ".join(f"{value:.6f}" for value in corners.ravel()))
@@ -211,7 +211,7 @@ class Crops(ObjectWriter):
     def encode(self, frame: PredictedMap) -> bytes:
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:  # stored: PNGs do not shrink
-            for number, (mask, label, score) in enumerate(objects_of(frame, self.threshold), 1):
+            for number, mask, label, score in objects_of(frame, self.threshold):
                 x, y, w, h = box_of(mask)["bbox"]
                 pixels = np.dstack([frame.image, np.where(mask, np.uint8(255), np.uint8(0))])[y : y + h, x : x + w]
                 name = "".join(c if c.isalnum() else "_" for c in frame.spec.classes[label])
@@ -220,13 +220,14 @@ class Crops(ObjectWriter):
         return buffer.getvalue()
 
 
-def objects_of(frame: PredictedMap, threshold: float) -> list[tuple[Bool[np.ndarray, "h w"], int, float]]:
-    """Return the mask, class and score of each object: the instances of a score from `threshold` on, or the things of a
-    map."""
+def objects_of(frame: PredictedMap, threshold: float) -> list[tuple[int, Bool[np.ndarray, "h w"], int, float]]:
+    """Return the number, mask, class and score of each object: the instances of a score from `threshold` on, or the
+    things of a map. Numbers are those of all segments, as the panoptic PNG has them."""
     segments = frame.segments
     selected = segments.scores >= threshold if isinstance(segments, InstancePrediction) else segments.is_thing
     rows = zip(masks_of(segments), segments.classes.tolist(), segments.scores.tolist(), selected, strict=True)
-    return [(mask, label, score) for mask, label, score, there in rows if there and mask.any()]
+    numbered = ((number, *row) for number, row in enumerate(rows, 1))
+    return [(number, mask, label, score) for number, mask, label, score, there in numbered if there and mask.any()]
 
 
 def metres_beside(frame: PredictedMap) -> Float[np.ndarray, "h w"] | None:
@@ -269,7 +270,7 @@ class ObjectTable(ObjectWriter):
                 "object": number, "class": frame.spec.classes[label], "score": round(score, 6), **box_of(mask),
                 **{f"{name}_m": value and round(value, 4) for name, value in metres_of(frame, mask)._asdict().items()},
             }
-            for number, (mask, label, score) in enumerate(objects_of(frame, self.threshold), 1)
+            for number, mask, label, score in objects_of(frame, self.threshold)
         ]  # fmt: skip
         write_text(path, json.dumps(rows, indent=1) + "\n")
         return 0
