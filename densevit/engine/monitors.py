@@ -111,8 +111,9 @@ SPARE = 0.9  # share of the memory that tensors can fill before fragments of it 
 
 
 @contextmanager
-def explain_out_of_memory(run: Run, world: ProcessGroup) -> Iterator[None]:
-    """Raise ConfigError: the step inside does not fit into memory; which options to change, and to what."""
+def explain_step_errors(run: Run, world: ProcessGroup) -> Iterator[None]:
+    """Raise ConfigError: the step inside does not fit into memory, or has too few images for batch norm; which options
+    to change, and to what."""
     cuda = world.device.type == "cuda"
     fixed = 0
     if cuda:
@@ -128,6 +129,14 @@ def explain_out_of_memory(run: Run, world: ProcessGroup) -> Iterator[None]:
             total = torch.cuda.get_device_properties(world.device).total_memory
             used = torch.cuda.max_memory_allocated(world.device)
         raise ConfigError(memory_advice(run, world.size, total=total, fixed=fixed, used=used)) from error
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ConfigError(
+            f"batch_size: batch norm needs two images at once, and {run.batch_size} over {world.size} processes x "
+            f"{run.grad_accum_steps} micro-batches are one. Raise it, lower grad_accum_steps, or take a decoder with "
+            "another norm."
+        ) from error
 
 
 def memory_advice(run: Run, processes: int, *, total: int, fixed: int, used: int) -> str:

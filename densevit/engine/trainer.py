@@ -19,7 +19,7 @@ from densevit.engine.monitors import (
     Throughput,
     check_max_skipped,
     compile_blocks,
-    explain_out_of_memory,
+    explain_step_errors,
     first_names,
     profiled,
 )
@@ -157,7 +157,7 @@ class Trainer:
             one before, empty and False before the first.
         """
         state = self.state
-        with self.checkpointer.save_on_exception(undo=True), explain_out_of_memory(self.run, self.world):
+        with self.checkpointer.save_on_exception(undo=True), explain_step_errors(self.run, self.world):
             tensors = self.forward_backward_step(batches)
         numbers = tensors.numbers()
         failed = 1 - numbers.isfinite().all().float()

@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from densevit.config.schema import Data, Model, Run
-from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, explain_out_of_memory, memory_advice
+from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, explain_step_errors, memory_advice
 from densevit.errors import ConfigError
 from densevit.utils.process_group import ProcessGroup
 
@@ -68,8 +69,15 @@ def test_where_nothing_is_left_to_share_out_the_model_is_too_large() -> None:
 
 
 def test_an_error_of_another_kind_passes_and_one_of_memory_keeps_its_cause() -> None:
-    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory(RUN, ProcessGroup()):
+    with pytest.raises(RuntimeError, match="shapes"), explain_step_errors(RUN, ProcessGroup()):
         raise RuntimeError("shapes do not fit")
-    with pytest.raises(ConfigError, match="grad_accum_steps=2") as caught, explain_out_of_memory(RUN, ProcessGroup()):
+    with pytest.raises(ConfigError, match="grad_accum_steps=2") as caught, explain_step_errors(RUN, ProcessGroup()):
         raise torch.OutOfMemoryError("CUDA out of memory")
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
+
+
+def test_one_image_at_once_is_too_few_for_batch_norm() -> None:
+    run = replace(RUN, batch_size=2, grad_accum_steps=2)
+    message = "needs two images at once, and 2 over 1 processes x 2 micro-batches are one"
+    with pytest.raises(ConfigError, match=message), explain_step_errors(run, ProcessGroup()):
+        nn.BatchNorm2d(3)(torch.zeros(1, 3, 1, 1))
