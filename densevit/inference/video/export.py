@@ -82,7 +82,7 @@ class ClipExport:
         self.boundary = self.resumed + SEGMENT
         self.live = isinstance(clip.source, LiveCamera)
         self.depth_heads = sorted({sources[format] for format in plan.clip_formats} | {
-            head for head in sources.values() if predictor.card.outputs[head].output_kind.is_depth
+            head for head in (*sources.values(), *exporter.beside) if predictor.card.outputs[head].output_kind.is_depth
         })  # fmt: skip
         self.encodings = sorted({(format.encoding, sources[name]) for name, format in plan.clip_formats.items()})
         self.stabilizers = self.build_stabilizers()

@@ -304,13 +304,15 @@ class WithSegments(Mean):
         return {**super().forward(image), "segments": masks, "segments/classes": classes}
 
 
+SEGMENTS = {
+    "depth": HeadSpec(kind="metric"),
+    "segments": HeadSpec(kind="panoptic", classes=("sky", "car"), things=(1,)),
+    "segments/classes": HeadSpec(kind="query_classes"),
+}
+
+
 def test_segments_of_films_are_files_and_in_the_lists_of_all_frames(film: Path, tmp_path: Path) -> None:
-    outputs = {
-        "depth": HeadSpec(kind="metric"),
-        "segments": HeadSpec(kind="panoptic", classes=("sky", "car"), things=(1,)),
-        "segments/classes": HeadSpec(kind="query_classes"),
-    }
-    made = fp32((WithSegments(), ModelCard(outputs=outputs, multiple=1)))
+    made = fp32((WithSegments(), ModelCard(outputs=SEGMENTS, multiple=1)))
     summary = export_clips(made, plan(film, tmp_path, "panoptic", "objects", "npy"))
     assert summary.failed == {} and summary.done == COUNT
     tree = json.loads((tmp_path / "panoptic.json").read_text())
@@ -319,3 +321,14 @@ def test_segments_of_films_are_files_and_in_the_lists_of_all_frames(film: Path, 
     assert [row["image"] for row in rows] == [f"film/{i:06d}" for i in range(COUNT)]
     depth = np.load(tmp_path / "film/000003.npy")
     assert float(rows[3]["depth_m"]) == pytest.approx(float(np.median(depth[24:])), abs=1e-3)
+
+
+def test_metres_of_objects_are_those_of_the_stabilised_depth(film: Path, tmp_path: Path) -> None:
+    made = fp32((WithSegments(), ModelCard(outputs=SEGMENTS, multiple=1)))
+    for name, formats in (("alone", ("objects",)), ("beside", ("objects", "npy"))):
+        export_clips(made, plan(film, tmp_path / name, *formats, stabilize={"future": 2}))
+    alone, beside = ((tmp_path / name / "objects.csv").read_text() for name in ("alone", "beside"))
+    depth = np.load(tmp_path / "beside/film/000003.npy")
+    row = list(csv.DictReader(beside.splitlines()))[3]
+    assert float(row["depth_m"]) == pytest.approx(float(np.median(depth[24:])), abs=1e-3)
+    assert alone == beside
