@@ -43,5 +43,7 @@ def test_onnx_is_checked_and_asks_for_a_size(small_run: Path, tmp_path: Path) ->
     pytest.importorskip("onnxruntime")
     with pytest.raises(ConfigError, match="--image-size"):
         densevit.export(small_run / "run", tmp_path / "a.onnx")
+    with pytest.raises(ConfigError, match=r"--image-size, --batch-size: 1 or more, got \(0, 64\), 1"):
+        densevit.export(small_run / "run", tmp_path / "a.onnx", image_size=(0, 64))
     made = densevit.export(small_run / "run", tmp_path / "a.onnx", image_size=(48, 64))
     assert made.paths == (tmp_path / "a.onnx",) and made.errors["depth"] < 1e-4
