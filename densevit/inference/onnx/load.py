@@ -114,7 +114,11 @@ def load_onnx(
     if fixed is not None and takes.size is not None:
         if options.get("tiling") is not None:
             raise ConfigError(f"--tile-size: {path} holds the camera of whole images; tiles need the checkpoint.")
-        card = replace(card, fov=(field_of_view(takes.size[1], float(fixed)),) * 2)
+        try:
+            first = float(fixed.strip("()").partition(",")[0])  # of fx, fy, cx, cy, or alone
+            card = replace(card, fov=(field_of_view(takes.size[1], first),) * 2)
+        except (ArithmeticError, ValueError):
+            raise CheckpointError(f"{path}: damaged; its camera is {fixed!r}.") from None
     if takes.size is None and resolved in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(

@@ -63,7 +63,7 @@ def test_a_file_of_one_focal_length_is_for_images_of_that_lens(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, card = toy_network(DEPTH, None, RULE, encoder={"image_size": 42}, camera="canonical", canonical_focal=50.0)
-    export_onnx(model, card, path := tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, camera=float(SIZE[1])))
+    export_onnx(model, card, path := tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, camera=(float(SIZE[1]), 70.0)))
     predictor = densevit.load(path)  # 2 atan(1 / 2) = 53 degrees
     Image.fromarray(noise(1)[0]).save(tmp_path / "a.png")
     resolve_cameras([Item(tmp_path / "a.png", "a", intrinsics=Lens(fov=55))], predictor.cameras)
