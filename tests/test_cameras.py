@@ -16,6 +16,7 @@ from shell import Shell
 from small import add_cameras, small_config
 from test_examples import example
 from torch import Tensor, nn
+from toy_models import toy_predictor
 
 import densevit
 from densevit.builder.checkpoint import restore
@@ -25,10 +26,12 @@ from densevit.cli.main import main
 from densevit.data.io.exif import exif_focal
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
+from densevit.inference.camera import Lens
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predict.point_files import read_ply_points
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.ops.normals import normals_of_map
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Batch
 
@@ -265,6 +268,15 @@ def test_exif_that_cannot_be_true_is_refused_before_anything_is_written(
         exif_focal(path)
     told = shell.refused("predict", run, path, "--output", tmp_path / "out")
     assert "phone.jpg: EXIF" in told and (not (tmp_path / "out").exists())
+
+
+def test_normals_of_depth_take_the_focal_length_of_exif(tmp_path: Path) -> None:
+    path, predictor = photo(tmp_path / "a.jpg", exif={F35: 26}), toy_predictor()
+    summary = densevit.predict(predictor, path, tmp_path / "out", formats=["normals_npy"])
+    assert summary.cameras == {"EXIF": 1}
+    depth = np.asarray(predictor(path))
+    expected = normals_of_map(depth, Lens(focal=exif_focal(path)).matrix((depth.shape[0], depth.shape[1])))
+    np.testing.assert_allclose(np.load(tmp_path / "out/a.normals.npy"), expected, atol=1e-6)
 
 
 def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_them(

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import cached_property
 from threading import Event
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from densevit.data.loading.prefetch import prefetch
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.camera import Intrinsics, Lens, focal_of_matrix
 from densevit.inference.image_input import ImageInput, Maps, points_are_input
+from densevit.inference.predict.cameras import with_exif
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.summary import (
@@ -64,6 +65,7 @@ class Exporter(ABC):
         sources: format -> the head it is written from.
         summary: of the inputs of this process.
         stopped: this process ended before its inputs were complete.
+        needs_camera: whether the camera of every image must be known, for the model or a format.
         estimates: whether the model estimates the focal length of images of which none is known.
     """
 
@@ -85,11 +87,12 @@ class Exporter(ABC):
         beside = {kind for writer in self.plan.writers.values() for kind in writer.beside}
         card = self.predictor.card
         self.beside = card.heads_of(*beside)[:1]
-        needs_camera = card.needs_camera or any(
+        self.needs_camera = card.needs_camera or any(
             writer.needs_camera(self.plan.spec(card.outputs[self.sources[format]]))
             for format, writer in self.plan.writers.items()
         )
-        self.estimates = needs_camera and card.camera_head is not None and self.predictor.cameras.override is None
+        unknown = self.predictor.cameras.override is None
+        self.estimates = self.needs_camera and card.camera_head is not None and unknown
 
     def selected(self, maps: Maps) -> Maps:
         """Return the maps of the heads that are written."""
@@ -201,6 +204,8 @@ class ImageExporter(Exporter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.needs_camera and not self.predictor.card.needs_camera:  # see `resolve_cameras`
+            self.plan = replace(self.plan, items=with_exif(self.plan.items))
         predictor, plan = self.predictor, self.plan
         self.limit: dict[str, int] = {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
         self.groups = share_of(plan.items, predictor.batch_size, self.processes)
