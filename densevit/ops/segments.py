@@ -96,7 +96,8 @@ def merge_panoptic(
     inside = shares.gather(0, owner[None])[0] >= 0.5
     count = len(of_class)
     original = (shares >= 0.5).flatten(1).sum(1).tolist()
-    new, final = (torch.bincount(x.flatten(), minlength=count).tolist() for x in (owner, owner[inside]))
+    seen = shares[0].isfinite()  # not outside of a window
+    new, final = (torch.bincount(x, minlength=count).tolist() for x in (owner[seen], owner[inside]))
     numbers: list[int] = []  # the segment of each query
     segment_classes: list[int] = []  # the class of each segment
     best: list[float] = []  # its score

@@ -79,3 +79,13 @@ def test_an_object_has_the_median_of_its_depth_and_the_size_of_its_box_there() -
 
 def test_an_object_without_depth_has_no_metres() -> None:
     assert measure(np.ones((2, 2), np.bool_), np.zeros((2, 2)), None, CAMERA) == Measured()
+
+
+def test_around_a_window_of_the_image_there_is_void_and_inside_what_the_window_gives() -> None:
+    masks = torch.full((2, 10, 10), -5.0)
+    masks[0, :, :5], masks[1, :, 1:] = 1.0, 5.0  # four fifths of the first are under the second, which is surer
+    classes = torch.tensor([[9.0, 0, 0], [0, 9.0, 0]])
+    around = torch.nn.functional.pad(masks, (4, 4, 4, 4), value=float("nan"))
+    alone, found = (merge_panoptic(one, classes, (0, 1)) for one in (masks, around))
+    assert alone.classes.tolist() == found.classes.tolist() == [1]
+    np.testing.assert_array_equal(found.segments, np.pad(alone.segments, 4))
