@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from densevit.utils.device import gpu_products
+
 NEAREST = 1e-3  # depth of points behind the camera or in it, so that their pixels stay finite
 
 Image = Float[Tensor, "n c h w"]
@@ -47,6 +49,11 @@ class Pairs:
         return x.new_full((count, 2, *x.shape[1:]), fill).index_put((self.targets, slots), x)
 
 
+# Mixed precision trains in TF32, whose numbers beside 640 are half a pixel apart.
+exactly = gpu_products(tf32=False)
+
+
+@exactly
 def inverse(motion: Motion) -> Motion:
     """Return the inverse of rigid motions."""
     turned = motion[:, :3, :3].mT
@@ -72,6 +79,7 @@ def grid(like: Plane) -> tuple[Float[Tensor, " w"], Float[Tensor, "h 1"]]:
     return torch.arange(w, device=like.device).to(like), torch.arange(h, device=like.device).to(like)[:, None]
 
 
+@exactly
 def project(
     depth: Plane, motion: Motion, camera: Float[Tensor, "n 3 3"], source_camera: Float[Tensor, "n 3 3"]
 ) -> tuple[Pixels, Plane]:

@@ -23,7 +23,7 @@ from densevit.engine.train_state import Scores
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
 from densevit.objectives.self_supervised.evaluation import HeldOutVideos, mean_over, trajectory_scores
-from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane, inverse, rigid, scaled
+from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane, exactly, inverse, rigid, scaled
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.odometry import MeasuredMotion, baseline_lengths
 from densevit.objectives.self_supervised.pairs import PairMeasurements
@@ -268,6 +268,7 @@ def filled(matrix: Tensor | None, side: int, batch: Batch) -> tuple[Tensor, Bool
     return torch.where(known[:, None, None], matrix, eye), known
 
 
+@exactly
 def poses_of(batch: Batch, pairs: Pairs) -> tuple[Motion, Bool[Tensor, " pairs"]]:
     """Return the motion of each pair by the data's poses, and of which it is known."""
     pose, known = filled(batch.pose, 4, batch)

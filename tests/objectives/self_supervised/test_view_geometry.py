@@ -9,11 +9,15 @@ import torch
 import torch.nn.functional as F
 from scipy.spatial.transform import Rotation
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from densevit.objectives.self_supervised import geometry
 from densevit.objectives.self_supervised.geometry import Pairs
+from densevit.objectives.self_supervised.objective import poses_of
 from densevit.objectives.self_supervised.photometric import geometric_difference, photometric_error
 from densevit.ops.geometry import pinhole, scale
+from densevit.structures import Batch
+from densevit.utils.device import gpu_products
 from densevit_rooms.walk import render_walk
 
 CAMERA = torch.tensor([[[20.0, 0.5, 7.0], [0, 30, 5], [0, 0, 1]]], dtype=torch.float64)
@@ -42,6 +46,25 @@ def test_a_motion_and_its_inverse_cancel() -> None:
     vectors = [[0.3, -1.2, 0.5], [0.0, 0.0, 0.0]]
     motions = geometry.rigid(turned(vectors), torch.tensor(vectors, dtype=torch.float64).flip(1))
     torch.testing.assert_close(motions @ geometry.inverse(motions), torch.eye(4, dtype=torch.float64).expand(2, 4, 4))
+
+
+def test_under_mixed_precision_poses_and_projections_are_not_multiplied_in_tf32() -> None:
+    """TF32 keeps 11 bits of a factor, so that whole numbers are exact up to 2048 and pixel 320.4 becomes 320.5."""
+    seen: list[bool] = []
+
+    class Products(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if getattr(func, "__name__", "") in ("matmul", "__matmul__"):
+                seen.append(torch.backends.cuda.matmul.allow_tf32)
+            return func(*args, **(kwargs or {}))
+
+    pose, camera = moved(x=0.4).expand(2, 4, 4).float(), CAMERA.expand(2, 3, 3).float()
+    batch = Batch(names=("a", "b"), indices=(0, 1), image=torch.zeros(2, 3, 11, 15), pose=pose)
+    pairs = Pairs.of(2, 2, torch.device("cpu"))
+    with gpu_products(tf32=True), Products():
+        motion, _ = poses_of(batch, pairs)
+        geometry.project(torch.ones(2, 1, 11, 15), motion, camera, camera)
+    assert seen == [False] * 4
 
 
 def test_sampling_at_whole_pixels_returns_them_and_half_way_the_mean() -> None:
