@@ -233,7 +233,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
 def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence[Path]) -> str:
     """Repeat a recorded step; return the comparison with what was recorded, for a terminal."""
     processes = len(skipped_steps.read(folder).parts)
-    fixed = ["model.init_from=null", "data.workers=0"]
+    fixed = [f"model.init_from={folder}", "model.init_family=null", "data.workers=0"]
     # Never the files that the folder names: it may come from somebody else.
     allowed = [*plugin_files.load(plugins), *plugin_files.trusted()]
     fixed.append(f"plugins=[{', '.join(map(str, allowed))}]")

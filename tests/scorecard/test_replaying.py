@@ -60,6 +60,17 @@ def test_a_recorded_step_goes_wrong_again_bit_for_bit_on_the_same_images(
     assert [words for words in told if words not in text] == []
 
 
+def test_a_step_from_given_weights_with_frozen_updates_can_be_done_again(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    words = [*config_with_loss(tmp_path, PLUGIN, "silog", "moody"), "data.val=null"]
+    fork_server.run("train", *words, "model.encoder.lora={rank: 2}", "steps=1", f"output={tmp_path / 'first'}")
+    start = [f"model.init_from={tmp_path / 'first'}", "model.encoder=null", "model.freeze_encoder=true"]
+    fork_server.run("train", *words, *start, "max_skipped=1", code=4)
+    text = fork_server.run("replay", tmp_path / "run/skipped_steps/step-00000004", "--plugins", tmp_path / "plugin.py")
+    assert "The same, bit for bit." in text, text
+
+
 @pytest.mark.slow
 def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, fork_server: ForkServer) -> None:
     words = [*config_with_loss(tmp_path, PLUGIN, "silog", "moody"), "data.val=null"]
