@@ -14,7 +14,7 @@ categories in the order of their ids; those with `isthing: 0` are stuff. Crowd r
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -116,7 +116,7 @@ class Coco(FileDataset):
             raise DataError(f"{path}: no annotation has the `image_id` of one of its images.")
         paths = {id_: path_in(one, path) for id_, one in listed.items()}
         first = list(islice(paths.values(), TRIED))
-        folder = self.root / (images or images_folder(self.root, path, first))
+        folder = self.root / (images or images_folder(self.root, path, first, set(masks_of.values())))
         flat = not any((folder / file).exists() for file in first)
         self.entries: dict[str, Mapping[str, Any]] = {}
         samples = []
@@ -245,14 +245,15 @@ def annotation_files(root: Path) -> list[Path]:
     return [path for pattern in patterns for path in glob_visible(root, pattern) if begins(path)]
 
 
-def images_folder(root: Path, annotations: Path, first: Sequence[PurePosixPath]) -> str:
+def images_folder(root: Path, annotations: Path, first: Sequence[PurePosixPath], masks: Container[Path]) -> str:
     """Return the folder of images of a file: `val2017` for `panoptic_val2017.json`. `first`: some of the images,
-    which may be there without the folders or the address that the file has before their names."""
+    which may be there without the folders or the address that the file has before their names. `masks`: the panoptic
+    PNGs, which may have the names of the images."""
     name, beside = annotations.stem.rpartition("_")[2], str(annotations.parent.relative_to(root))
     choices = (beside, name, f"images/{name}", IMAGES.get(name, ""), "images", "")
     for files in (first, [PurePosixPath(file.name) for file in first]):
         for choice in choices:
-            if any((root / choice / file).is_file() for file in files):
+            if any((one := root / choice / file) not in masks and one.is_file() for file in files):
                 return choice
     return next((choice for choice in choices[1:-1] if choice and (root / choice).is_dir()), name)
 

@@ -186,6 +186,16 @@ def test_coco_segments_are_classes_in_the_order_of_their_ids(tmp_path: Path, mak
     assert np.array_equal(data.read(0).labels, expected)
 
 
+def test_panoptic_masks_that_have_the_names_of_the_images_are_not_read_as_the_images(tmp_path: Path) -> None:
+    root = panoptic(tmp_path)
+    (root / "annotations/panoptic_val2017").rename(root / "panoptic")
+    text = (root / "annotations/panoptic_val2017.json").read_text()
+    (root / "panoptic.json").write_text(text.replace("139.jpg", "139.png"))
+    image = photo(root / "images/000000000139.png")
+    sample = opened("coco", root, annotations="panoptic.json").read(0)
+    assert np.array_equal(sample.image, np.asarray(Image.open(image))) and (sample.labels[DOG] == 1).all()
+
+
 def test_coco_polygons_are_filled(tmp_path: Path) -> None:
     root = coco(tmp_path, [SQUARE], "a_val2017")
     labels = opened("coco", root, annotations="annotations/a_val2017.json").read(0).labels
