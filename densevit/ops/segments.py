@@ -17,7 +17,7 @@ from torch import Tensor
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import palette_for
 from densevit.ops.geometry import Matrix
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Box
 
 THRESHOLD = 0.8  # of the score of a query
 OVERLAP = 0.8  # of the area of a query, the share that no other query takes
@@ -179,6 +179,14 @@ class Objects(NamedTuple):
         """Return the objects with other classes, without those of class IGNORE."""
         keep = classes != IGNORE
         return Objects(self.masks[keep], classes[keep], self.crowd[keep], self.areas[keep])
+
+    def inside(self, box: Box) -> "Objects":
+        """Return the objects that have a pixel in a window, with the mask and the share of the area that lie there."""
+        (y0, y1, x0, x1), masks = box, np.zeros_like(self.masks)
+        masks[:, y0:y1, x0:x1] = self.masks[:, y0:y1, x0:x1]
+        share = masks.sum((1, 2)) / np.maximum(self.masks.sum((1, 2)), 1)
+        keep = share > 0
+        return Objects(masks[keep], self.classes[keep], self.crowd[keep], (self.areas * share)[keep])
 
 
 def objects_of(segments: Segments, things: Collection[int]) -> Objects:

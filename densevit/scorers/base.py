@@ -44,7 +44,7 @@ def seen(window: Window | None, sample: Sample) -> Sample:
     """Return the sample with the ground truth of the part of the image that a predictor's window shows the model."""
     if window is None:
         return sample
-    names = ("depth", "valid", "labels", "normals")
+    names = ("depth", "valid", "labels", "segments", "normals")
     truth = {name: value for name in names if (value := getattr(sample, name)) is not None}
     for name, value in truth.items():
         if (box := window(value.shape[0], value.shape[1])) is not None:

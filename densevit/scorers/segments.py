@@ -33,7 +33,7 @@ from densevit.ops.segments import (
     write_names,
 )
 from densevit.reporting.figures import MAX_WIDTH, Figure, segments_figure
-from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of
+from densevit.scorers.base import Evaluation, Window, inference_options, input_of, predictions_of, seen
 from densevit.scorers.segmentation import require_same_classes
 from densevit.structures import Row, Sample
 
@@ -51,15 +51,17 @@ def evaluate_segments(
     predict, depth_of, card, options = _source(predictions, data, task, head)
     if isinstance(predictions, SavedSegments) or not predictions.card.heads_of("metric"):
         data = data.without_depth()  # which reports compare with that of the model
+    window = None if isinstance(predictions, SavedSegments) else predictions.window
     seconds: list[float] = []
-    pairs = predictions_of(prefetch_samples(data), len(data), predict, seconds)
+    samples = (seen(window, sample) for sample in prefetch_samples(data))
+    pairs = predictions_of(samples, len(data), predict, seconds)
     indices = {name: index for index, name in enumerate(data.names)}
 
     def scored(pair: tuple[Sample, SegmentPrediction]) -> tuple[str, QualityStats | Matches]:
         sample, prediction = pair
         if isinstance(prediction, PanopticPrediction):
             return sample.name, count(prediction, segments_in(sample), len(data.classes))
-        return sample.name, matches(prediction, sample, data, indices[sample.name])
+        return sample.name, matches(prediction, sample, data, indices[sample.name], window)
 
     # Segments are matched while the model works on the next image.
     counted = prefetch(scored, pairs, threads=1, ahead=1)
@@ -67,7 +69,7 @@ def evaluate_segments(
     scores = summarise(counted, data.classes, data.things, palette)
     spec = HeadSpec(kind=task, unit="", classes=tuple(data.classes), palette=palette, things=tuple(data.things))
     model: dict[str, Any] = {"card": card, "inference": [options], "seconds": seconds} if card else {}
-    return Evaluation(results=[scores], data=data, draw=partial(draw, data, predict, depth_of, spec), **model)
+    return Evaluation(results=[scores], data=data, draw=partial(draw, data, window, predict, depth_of, spec), **model)
 
 
 def _source(
@@ -115,15 +117,18 @@ def count(prediction: PanopticPrediction, truth: Segments, num_classes: int) -> 
     return panoptic.count(prediction.segments, prediction.classes, truth.ids, truth.classes, truth.crowd, num_classes)
 
 
-def matches(prediction: SegmentPrediction, sample: Sample, data: Dataset, index: int) -> Matches:
+def matches(prediction: SegmentPrediction, sample: Sample, data: Dataset, index: int, window: Window | None) -> Matches:
     """Return the matches of the instances of one image."""
     assert not isinstance(prediction, PanopticPrediction)
     truth = data.objects(index) or objects_of(segments_in(sample), data.things)
+    if window and (box := window(sample.image.shape[0], sample.image.shape[1])):
+        truth = truth.inside(box)
     return instances.match(prediction.masks, prediction.classes, prediction.scores, *truth, len(data.classes))
 
 
 def draw(
     data: Dataset,
+    window: Window | None,
     predict: Predict,
     depth_of: DepthOf,
     spec: HeadSpec,
@@ -133,7 +138,7 @@ def draw(
     row: Row,
 ) -> Figure:
     """Return an image of a report; predicted segments have names and scores, objects distances where depth is known."""
-    sample = data.read(index)
+    sample = seen(window, data.read(index))
     pred, truth = exclusive(predict(sample)), segments_in(sample)
     h, w = sample.image.shape[:2]
     size = (MAX_WIDTH, max(1, round(h * MAX_WIDTH / w)))  # that of the page, at which names can be read

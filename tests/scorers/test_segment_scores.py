@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 import densevit
 from densevit.data.datasets.base import Part, open_dataset
@@ -16,6 +18,9 @@ from densevit.data.io.coco import encode_mask, encode_panoptic_ids
 from densevit.data.segment_predictions import SavedSegments, image_names
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.segments.scores import InstanceScores, PanopticScores
+from densevit.inference.predictor import Predictor
+from densevit.model_card import HeadSpec, ModelCard
+from densevit.preprocess_config import PreprocessConfig
 from densevit.scorers.segments import evaluate_segments
 
 SIZE = (40, 60)
@@ -120,6 +125,40 @@ def test_objects_that_overlap_are_whole_in_mixtures_and_in_parts_of_a_data_set(t
         saved.write_text(json.dumps([one | {"image_id": name, "category_id": 2, "score": 0.9} for one in cars]))
         predictions = SavedSegments(saved, Part(opened, [0]), "instances")
         assert evaluate_segments(predictions, opened, "instances").scores["ap"] == pytest.approx(1)
+
+
+class Queries(nn.Module):
+    """Query k finds all pixels of the value 80 (k + 1), as an object of the class of number k."""
+
+    def __init__(self, head: str, classes: list[int]) -> None:
+        super().__init__()
+        self.head, self.classes = head, torch.eye(3)[classes] * 20 - 10
+
+    def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
+        values = torch.arange(1, 4)[None, :, None, None] * 80 / 255
+        masks = ((image[:, :1] - values).abs() < 0.1) * 20.0 - 10
+        return {self.head: masks, f"{self.head}/classes": self.classes.reshape(1, -1, 1, 1)}
+
+
+@pytest.mark.parametrize(("head", "overlapping"), [("panoptic", False), ("instances", False), ("instances", True)])
+def test_segments_outside_of_a_window_are_not_scored(head: str, overlapping: bool, tmp_path: Path) -> None:
+    """The model is right in the window, which shows 10 of the columns of one car, and nothing of the other."""
+    spec = data(tmp_path, 1)
+    if overlapping:
+        (tmp_path / "panoptic").rename(tmp_path / "masks")
+        path = tmp_path / "panoptic.json"
+        cars = [{"image_id": 50, "category_id": 7, "segmentation": encode_mask(truth(0) == k)} for k in (2, 3)]
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"annotations": cars}))
+    heads = {
+        head: HeadSpec(kind=head, unit="", classes=("sky", "car"), things=(1,)),
+        f"{head}/classes": HeadSpec(kind="query_classes", unit=""),
+    }
+    card = ModelCard(outputs=heads, multiple=1, resize=PreprocessConfig(mode="native", size=None))
+    model = Predictor(Queries(head, [0, 1, 1]), card, device="cpu", window=lambda h, w: (0, h, 0, 15))
+    found = evaluate_segments(model, open_dataset(spec), head, head=head)
+    assert found.scores[{"panoptic": "pq", "instances": "ap"}[head]] == pytest.approx(1)
+    assert found.per_class["car"].get("missed", 0) == 0 and found.per_class["car"].get("objects", 1) == 1
+    assert len(found.figures()) > 0
 
 
 def test_what_a_file_says_of_its_numbers_comes_before_what_the_data_says(tmp_path: Path) -> None:
