@@ -148,7 +148,7 @@ def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tm
 WRONG = [
     (["model.decoders.sky={type: dpt}"], "there is no model.heads.sky"),
     (["model.decoders={depth: {type: dpt}, labels: {type: dpt}}"], "every head has its own"),
-    (["model.heads.labels.classes=7"], "7 classes, where the data has 3"),
+    (["model.heads.labels.classes=7"], "7 classes, but the data has 3"),
     (["model.heads.labels.classes=[floor, wall, box]"], "another order: 0 is 'floor', in the data 'wall'"),
     (["tasks.labels.losses=[{type: dise}]"], "no segmentation loss 'dise'. Did you mean 'dice'?"),
     (["tasks.labels.losses=[{type: cross_entropy, weights: [1, 2]}]"], "2 numbers for the 3 classes"),

@@ -107,7 +107,7 @@ def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -
     try:
         initial = open_checkpoint(base or recorded["init_from"], options.pop("type", None), **options)
     except CheckpointError as error:
-        raise CheckpointError(f"{adapter.path}: its encoder is not to be had ({error}) {HINT}") from None
+        raise CheckpointError(f"{adapter.path}: the base encoder was not found ({error}) {HINT}") from None
     return complete(adapter, fitted_checkpoint(initial, lora_of(adapter.model), {}), None)
 
 

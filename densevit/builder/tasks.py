@@ -76,7 +76,8 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
             continue
         if len(data.classes) != len(output.classes):
             raise ConfigError(
-                f"model.heads.{name}: {len(output.classes)} classes, where the data has {len(data.classes) or 'none'}."
+                f"model.heads.{name}: predicts {len(output.classes)} classes, but the data has "
+                f"{len(data.classes) or 'none'}."
             )
         refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
 

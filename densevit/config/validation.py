@@ -1,4 +1,4 @@
-"""Checks the components that a config names: types, options, files. Needs no torch: a typo is told at once."""
+"""Checks the components that a config names: types, options, files. Needs no torch: a typo is reported at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -199,7 +199,7 @@ def check_train_val_overlap(train: Dataset, val: Dataset) -> list[str]:
         return []
     return [
         f"{len(shared):,} of the {len(val):,} images of data.val are in data.train, too, '{shared[0]}' for one: their "
-        "scores tell nothing of other images. Give both their own `split`, and the same `val_fraction`."
+        "scores do not measure generalisation. Give both their own `split`, and the same `val_fraction`."
     ]
 
 

@@ -46,7 +46,7 @@ def _find(output: Path, resume: str | None) -> Found | None:
     try:
         if resume is None and (checkpoint.steps(folder) or (folder / "last").exists()):
             raise ConfigError(
-                f"output: {output} already holds a run. Go on with --resume, or name another folder by output=..."
+                f"output: {output} already holds a run. Resume it with --resume, or name another folder by output=..."
             )
         named = None if resume in (None, "auto") else _named(str(resume), folder)
         folder.mkdir(parents=True, exist_ok=True)

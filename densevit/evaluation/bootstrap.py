@@ -128,7 +128,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def no_interval_reason(images: int) -> list[str]:
     """Return why there are no intervals, where that is for want of images."""
-    return [f"no intervals, since fewer than {FEWEST} images tell too little of others"] if images < FEWEST else []
+    return [f"no confidence intervals, which need at least {FEWEST} images"] if images < FEWEST else []
 
 
 def scenes_of(names: Iterable[str]) -> dict[str, str]:

@@ -53,7 +53,7 @@ class Difference:
 
     @property
     def better(self) -> str | None:
-        """A, B, or None where no difference is shown: other images could have said the opposite."""
+        """A, B, or None where the difference is not significant: other images could have said the opposite."""
         intervals = [interval for interval in (self.interval, self.scenes) if interval is not None]
         if self.p is None or self.p >= ALPHA or any(low <= 0 <= high for low, high in intervals):
             return None
@@ -62,7 +62,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         if self.better is None:
-            return "no difference shown"
+            return "not significant"
         if self.relative < NEGLIGIBLE:
             return f"{self.better} is better, negligibly"
         return f"{self.better} is better"
@@ -216,16 +216,16 @@ def _selected(metrics: Sequence[str], common: list[str]) -> list[str]:
 def table(test: Comparison) -> str:
     """Return the comparison in words and numbers, for a terminal."""
     lines = [
-        f"{test.images:,} images under {test.scored_by}; 95% intervals of B - A from {DRAWS:,} redrawn sets, "
+        f"{test.images:,} images under {test.scored_by}; 95% intervals of B - A from {DRAWS:,} bootstrap resamples, "
         f"p corrected for {len(test.differences)} metrics (Holm):",
         "",
     ]
-    lines.append(f"{'':14}{'A':>10}{'B':>10}{'B - A':>11}{'of error':>9}{'B wins':>8}{'p':>8}   "
+    lines.append(f"{'':14}{'A':>10}{'B':>10}{'B - A':>11}{'relative change':>17}{'B wins':>8}{'p':>8}   "
                  f"{'over images':22} {'over scenes':22} ")  # fmt: skip
     for row in test.differences:
         spans = "".join(f"{_interval(interval):22} " for interval in (row.interval, row.scenes))
         lines.append(
-            f"{row.metric:14}{row.a:10.4f}{row.b:10.4f}{row.difference:+11.5f}{row.relative:>9.1%}{row.wins:>8.0%}"
+            f"{row.metric:14}{row.a:10.4f}{row.b:10.4f}{row.difference:+11.5f}{row.relative:>17.1%}{row.wins:>8.0%}"
             f"{_p_text(row.p):>8}   {spans}{row.verdict}"
         )
     return "\n".join([*lines, "", sentence(test), *notes(test)])
@@ -243,15 +243,15 @@ def sentence(test: Comparison) -> str:
     if parts:
         return "; ".join(parts) + "."
     if all(row.interval is None for row in rows):
-        return f"No difference is shown: {test.images} images tell too little of others; at least {FEWEST} are needed."
-    return "No difference is shown in any metric."
+        return f"No test of significance: it needs at least {FEWEST} images, and there are {test.images}."
+    return "No difference is significant."
 
 
 def notes(test: Comparison) -> list[str]:
     """Return what a reader should know beside the numbers."""
     lines = [f"warning: {label}: {text}" for label, text in zip("AB", test.warnings, strict=True) if text]
     if 1 < test.scenes < FEWEST:
-        lines.append(f"Of other scenes this tells nothing: they are {test.scenes}, and at least {FEWEST} are needed.")
+        lines.append(f"This says nothing about other scenes: it needs at least {FEWEST}, and there are {test.scenes}.")
     for label, names in (("A", test.only_a), ("B", test.only_b)):
         if names:
             lines.append(f"only in {label} and left out: {len(names):,} images, {', '.join(names[:5])}")

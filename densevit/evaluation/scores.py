@@ -251,7 +251,7 @@ class PooledScores(Scores):
 
     @cached_property
     def scene_intervals(self) -> Mapping[str, Interval]:
-        """The same with whole scenes as the sample; none of too few."""
+        """95% bootstrap interval of each score, whole scenes being the sample; empty with too few scenes."""
         scenes = scenes_of(self.names)
         return self._intervals([scenes[name] for name in self.names])
 

@@ -191,7 +191,7 @@ def locate(path: str | Path) -> Path:
         if saved := steps(folder):
             return saved[-1]
     if not path.exists():
-        raise CheckpointError(f"{path}: no such checkpoint.{_neighbours(path)}")
+        raise CheckpointError(f"no checkpoint at {path}.{_neighbours(path)}")
     raise CheckpointError(f"{path}: no checkpoint here; it should hold {WEIGHTS}, or checkpoints/step-*.")
 
 
@@ -264,7 +264,7 @@ def read_state(folder: Path, like: Callable[[str], Tensor | None] = lambda path:
 
 def _neighbours(path: Path) -> str:
     near = sorted(p.name for p in path.parent.iterdir() if p.is_dir())[:8] if path.parent.is_dir() else []
-    return f" In {path.parent} there are: {', '.join(near)}." if near else ""
+    return f" Found in {path.parent}: {', '.join(near)}." if near else ""
 
 
 def split_unused(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

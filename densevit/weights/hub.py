@@ -98,7 +98,7 @@ def fetch(text: str) -> Path:
     folder = cached_snapshot(address)
     names = select_files(address, [str(path.relative_to(folder)) for path in folder.rglob("*")]) if folder else []
     if folder is None or not all((folder / name).is_file() for name in names):
-        why = f"{server} is out of reach" if server else "HF_HUB_OFFLINE is set"
+        why = f"{server} is unreachable" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(
             f"{address}: not in the cache of this machine, and {why}. Where there is a network, "
             f"`hf download {address.repository}` puts it there; or fetch its files elsewhere and load the path."
@@ -172,7 +172,7 @@ def push_to_hub(repository: str, tensors: Mapping[str, Tensor], card: ModelCard,
 
     address, server = parse(SCHEME + repository.removeprefix(SCHEME)), hub()
     if not (server and is_reachable(server)):
-        why = f"{server} is out of reach" if server else "HF_HUB_OFFLINE is set"
+        why = f"{server} is unreachable" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(f"{address}: cannot be saved there, {why}. `save_pretrained(FOLDER)` saves here.")
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work) / "model"

@@ -117,12 +117,12 @@ def test_python_gives_one_row_of_logits(run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["model.heads.colour.classes=4"], "4 classes, where the data has 3"),
+        (["model.heads.colour.classes=4"], "4 classes, but the data has 3"),
         (["model.heads.colour={type: metric}"], "task 'classification' trains heads that give class"),
         (["tasks.colour.type=depth"], "task 'depth' trains heads that give metric, affine, disparity"),
         (["tasks.colour.losses=[{type: silog}]"], "no classification loss 'silog'"),
         (["model.encoder.class_token=false"], "use 'average'"),
-        (["data.train={type: middlebury_motorcycle}"], "where the data has none"),
+        (["data.train={type: middlebury_motorcycle}"], "but the data has none"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_before_training(

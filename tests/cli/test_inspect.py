@@ -45,7 +45,7 @@ def test_files_of_ours_of_others_and_of_nobody_are_described(
         ("densevit:rooms", 0, ["densevit, 3.60 M parameters", "metric in m, 0.05 to 40", "Apache-2.0"]),
         ("hf:someone/gone", 2, ["hf:someone/gone: not in the cache of this machine"]),
         (tmp_path / "a.pth", 0, ["of no family known here", "a.weight [2, 3]"]),
-        (tmp_path / "gone", 2, ["no such checkpoint"]),
+        (tmp_path / "gone", 2, ["no checkpoint at"]),
         (tmp_path / "photo.jpg", 2, ["weights are read from"]),
         (tmp_path / "a.pt2", 2, ["It is an export (densevit.load_pt2 runs it): give the checkpoint"]),
     ):

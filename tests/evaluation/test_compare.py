@@ -292,6 +292,8 @@ def test_a_part_of_the_rows_is_not_compared_as_if_it_were_all(
 
 def test_few_images_or_scenes_in_common_say_too_little_of_others(tmp_path: Path) -> None:
     found = compare(scored(tmp_path / "a", 0.2, count=5), scored(tmp_path / "b", 0.1, count=5))
-    assert "5 images tell too little" in sentence(found) and all(row.better is None for row in found.differences)
+    assert "at least 6 images, and there are 5" in sentence(found) and all(
+        row.better is None for row in found.differences
+    )
     found = compare(scored(tmp_path / "c", 0.2, rooms=5), scored(tmp_path / "d", 0.1, rooms=5))
-    assert "B is better" in table(found) and "Of other scenes this tells nothing: they are 5" in table(found)
+    assert "B is better" in table(found) and "about other scenes: it needs at least 6, and there are 5" in table(found)

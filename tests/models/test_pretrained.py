@@ -21,7 +21,7 @@ from densevit.utils.network import is_reachable
 
 def test_out_of_reach_is_said_at_once_with_the_way_out(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", pytest.fail)  # as huggingface_hub does before it tries again
-    with pytest.raises(CheckpointError, match=r"hub\.invalid is out of reach.*model\.encoder\.pretrained=false"):
+    with pytest.raises(CheckpointError, match=r"hub\.invalid is unreachable.*model\.encoder\.pretrained=false"):
         TimmEncoder(name="test_vit", pretrained=True)
 
 

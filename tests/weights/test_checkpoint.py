@@ -70,7 +70,7 @@ def test_foreign_and_broken_files_are_refused_in_words(tmp_path: Path) -> None:
         "text.safetensors": "not a readable safetensors file",
         "empty": "no checkpoint here",
         "photo.jpg": "not a densevit checkpoint",
-        "gone": "no such checkpoint. In .* there are: empty",
+        "gone": "no checkpoint at .* Found in .*: empty",
     }.items():
         with pytest.raises(CheckpointError, match=message):
             checkpoint.read(tmp_path / name)

@@ -127,7 +127,7 @@ class HuggingFace(Dataset):
             raise DataError(f"{source}: an array of shape {values.shape}; maps are h w.")
         if kind == "depth":
             if values.dtype.kind != "f" and self.scale is None:
-                raise DataError(f"{source}: {values.dtype} of no known unit. Set depth_scale, the units per metre.")
+                raise DataError(f"{source}: {values.dtype} depth without a unit. Set depth_scale, the units per metre.")
             return stored_to_metres(values, self.scale, self.invalid)
         ids = values.astype(np.int64)
         return ids if self.table is None else self.table.map_ids(source, ids)

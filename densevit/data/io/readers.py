@@ -84,8 +84,8 @@ def read_depth(
     scale = text_scale if scale is None else scale
     if scale is None and stored.dtype.kind != "f":
         raise UnknownUnit(
-            f"{path}: integers ({stored.dtype}) of no known unit. Set depth_scale, the units per metre: "
-            "data.depth_scale=1000 of a training, else --data-options depth_scale=1000 (--scale of scored predictions)."
+            f"{path}: integer depth ({stored.dtype}) without a unit. Set depth_scale, the units per metre: "
+            "data.depth_scale=1000 to train, --data-options depth_scale=1000 to evaluate, --scale for saved maps."
         )
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise DataError(f"{path}: depth_scale is {scale}; it must be a positive number of stored units per metre.")

@@ -18,7 +18,7 @@ class IssueType:
 
 _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
     "error": {
-        "unopened": ("the dataset cannot be opened", "Fix what the message names, then run this again."),
+        "unopened": ("the dataset cannot be opened", "Correct it as the message says, then run this again."),
         "missing": ("files or samples are missing", "Download or unpack them again, or set `subset: available`."),
         "unpaired": ("files belong to no image", "Name them as their images, or remove them."),
         "duplicate_name": ("one name stands for several files", "Keep one of them."),
@@ -28,12 +28,15 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
         "coarse_depth": ("depth maps of 8 bits or of colours", "Export depth as 16-bit PNG or as floats."),
         "bad_labels": ("label maps without class ids", "Store ids as gray or palette PNG, or list colours."),
         "size_mismatch": ("image and map differ in size", "Export both at one size, unrotated."),
-        "unreadable": ("samples cannot be read", "Fix what the message names."),
+        "unreadable": (
+            "samples cannot be read",
+            "Repair or remove these files, or set `on_corrupt: skip` for a training.",
+        ),
         "exif": ("image and map may be rotated differently", "Rotate the pixels, and drop the EXIF orientation."),
         "empty_depth": ("depth maps without any valid depth", "Remove these samples, or export them again."),
         "negative_depth": ("negative depth", "Write 0 where depth is invalid; look for a wrong sign."),
         "unknown_unit": (
-            "depth of no known unit",
+            "depth without a unit",
             "Say how many units are a metre: --data-options depth_scale=1000, or data.depth_scale in a config.",
         ),
         "units": ("depth in a wrong unit", "Set `depth_scale` to the units per metre of the files."),

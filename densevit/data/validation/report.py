@@ -43,7 +43,7 @@ def verdict(report: ValidationReport) -> str:
     rate = report.samples / max(report.seconds, 1e-9)
     took = f"{report.samples:,} samples in {report.seconds:.1f} s ({rate:,.0f} a second)"
     if not report.ok:
-        advice = "Training or scores would suffer."
+        advice = "Do not train on this data yet."
     elif counts["warning"]:
         advice = "No errors; read the warnings before training."
     else:

@@ -75,8 +75,8 @@ def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advic
     worst = max(errors, key=lambda name: errors[name])
     if not errors[worst] <= tolerance:
         raise ConfigError(
-            f"{worst}: the {what} differs from torch by {errors[worst]:.1e} of the largest value, over {tolerance:g}, "
-            f"so it is not kept. {advice}"
+            f"{worst}: the {what} is not kept: its largest difference from PyTorch is {errors[worst]:.1e}, relative to "
+            f"the largest value, over {tolerance:g}. {advice}"
         )
 
 

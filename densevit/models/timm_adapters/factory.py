@@ -88,7 +88,7 @@ def pretrained_cfg_overlay(name: str, cfg: Any) -> dict[str, str]:
         return {"file": str(cached)}
     server = hub() if cfg.hf_hub_id else str(cfg.url)
     if not is_reachable(server):
-        why = f"{urlsplit(server).hostname} is out of reach" if server else "HF_HUB_OFFLINE is set"
+        why = f"{urlsplit(server).hostname} is unreachable" if server else "HF_HUB_OFFLINE is set"
         raise CheckpointError(
             f"encoder.pretrained: the weights of '{name}' are not on this machine, and {why}. "
             f"Fetch {cfg.hf_hub_id or cfg.url} elsewhere and pass the file as model.encoder.weights=PATH "

@@ -409,7 +409,7 @@ def test_the_command_validates_a_folder_and_writes_its_report(
     out = tmp_path / "report"
     words = ["--data-options", "depth_scale=1000", "--data-options", "depth_range=[0.1, 10]", "--classes", "4"]
     said = command(shell, str(broken), *words, "--output", str(out), code=2)
-    assert "error: files of 0 bytes (1)" in said and "Training or scores would suffer" in said
+    assert "error: files of 0 bytes (1)" in said and "Do not train on this data yet" in said
     tree = json.loads((out / "report.json").read_text())
     assert len({f["type"] for f in tree["issues"] if f["level"] == "error"}) == 12 and not tree["ok"]
     html = (out / "report.html").read_text()
@@ -432,7 +432,7 @@ def test_a_folder_needs_no_option_but_the_unit_and_is_told_which_whatever_its_fo
     (root / "depths").rename(root / "depth")
     printed = command(shell, str(tmp_path / "mine"), code=2)
     assert printed.count("Say how many units are a metre: --data-options depth_scale=1000") == 1
-    assert "depth of no known unit (6)" in printed and "--data-options depth_scale=1000" in printed
+    assert "depth without a unit (6)" in printed and "--data-options depth_scale=1000" in printed
     assert "\n0 errors" in command(shell, str(tmp_path / "mine"), "--data-options", "depth_scale=1000", code=0)
 
 

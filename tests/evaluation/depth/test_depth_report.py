@@ -51,5 +51,5 @@ def test_the_table_tells_protocol_means_and_what_was_left_out(found: DepthScores
     assert found.summary_sentence() in text
     assert found.summary_sentence() == (
         "2 of 3 images scored, 96 pixels; 1 without ground truth that counts; 2 invalid predictions in 1 images; "
-        "no intervals, since fewer than 6 images tell too little of others."
+        "no confidence intervals, which need at least 6 images."
     )

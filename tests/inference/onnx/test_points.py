@@ -100,7 +100,7 @@ def test_a_file_that_ignores_points_is_not_kept(tmp_path: Path, monkeypatch: pyt
         return predict(self, images, inputs={name: 0 * x for name, x in inputs.items()}, **options)
 
     monkeypatch.setattr(Predictor, "predict_batch", without_points)
-    with pytest.raises(ConfigError, match="differs from torch"):
+    with pytest.raises(ConfigError, match="largest difference from PyTorch"):
         export_onnx(*network(), tmp_path / "model.onnx", OnnxExportOptions(size=SIZE))
     assert list(tmp_path.iterdir()) == []
 

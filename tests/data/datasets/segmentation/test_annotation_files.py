@@ -282,7 +282,7 @@ def test_hugging_face_faults_are_named(tmp_path: Path) -> None:
     saved = {"type": "huggingface", "path": str(tmp_path / "saved")}
     with pytest.raises(DataError, match="no column 'image'"):
         open_dataset(saved)
-    with pytest.raises(DataError, match=r"saved\[0\]\.depth: integers .* of no known unit"):
+    with pytest.raises(DataError, match=r"saved\[0\]\.depth: integer depth .* without a unit"):
         open_dataset({**saved, "image": "photo", "depth": "depth"}).read(0)
     with pytest.raises(ConfigError, match=r"data\.samples"):
         open_dataset({**saved, "streaming": True})
