@@ -244,7 +244,7 @@ class Run:
     validate_every: Count | None = None
     """Steps between validations; default: ten validations per run."""
     save_every: Count | None = None
-    """Steps between checkpoints; default: at each validation."""
+    """Steps between checkpoints; default: at each validation. A validation with the best score yet saves one, too."""
     save_shards: bool | None = None
     """Each process saves the tensors that it holds, during the next steps; default: with `parallel: fsdp`."""
     keep_last: Annotated[int, Field(ge=0, lt=2**32)] = 2

@@ -219,7 +219,7 @@ class CheckpointFolder:
         """Read a new checkpoint back, move the links, then prune. `verified`: files that were read back already."""
         checkpoint.verify(path, verified)
         self._link("last", path)
-        if self._is_best(manifest):
+        if self.is_best(manifest.scores):
             self._link("best", path)
         self._prune(path)
 
@@ -227,8 +227,9 @@ class CheckpointFolder:
         link = self.folder / "best"
         return link.resolve() if link.is_dir() else None
 
-    def _is_best(self, manifest: Manifest) -> bool:
-        new = manifest.scores.get(self.score, math.nan)
+    def is_best(self, scores: Mapping[str, float]) -> bool:
+        """Return whether scores are better than those of every checkpoint before."""
+        new = scores.get(self.score, math.nan)
         if math.isnan(new):
             return False
         best = self.best()

@@ -123,9 +123,11 @@ class Trainer:
                 log.advance()
                 if self._due(self.run.log_every):
                     self._log(log, values, batches)
+                better = False
                 if not stopping and self._validation_due(val):
                     stopping = not self.validate(val, log, stop)
-                if stopping or self._due(self.run.save_every):
+                    better = not stopping and self.world.on_main(self._is_best)
+                if stopping or better or self._due(self.run.save_every):
                     self.checkpointer.save()
                 if stopping and (state.step < self.steps or self._validation_due(val)):
                     raise Preempted(f"stopped and saved at step {state.step} of {self.steps}; continue with --resume.")
@@ -277,6 +279,9 @@ class Trainer:
 
     def _validation_due(self, val: Validation | None) -> bool:
         return val is not None and self._due(self.run.validate_every) and self.state.scored_at != self.state.step
+
+    def _is_best(self) -> bool:
+        return self.checkpointer.folder.is_best(self.state.scores)
 
     def _log(self, log: MetricLogger, values: Scores, speed: Throughput) -> None:
         state, batches, world = self.state, speed.batches, self.world

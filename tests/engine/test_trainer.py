@@ -507,6 +507,19 @@ def test_tensorboard_gets_scalars_and_panels(tmp_path: Path) -> None:
     assert [event.step for event in events.Scalars("val/mse")] == [4, 8, 12]
 
 
+def test_validations_between_checkpoints_save_the_best(tmp_path: Path) -> None:
+    class Fixed(ToyTask):
+        def dataset_scores(self, rows: Any) -> dict[str, float]:
+            return {"mse": next(scores)}
+
+    scores = iter([3.0, 1.0, 2.0, 2.0, 5.0, 4.0])
+    run = some_run(tmp_path, validate_every=2, save_every=5, keep_last=1)
+    some_trainer(run, Fixed()).fit(train, VAL)
+    checkpoints = tmp_path / "checkpoints"
+    assert (checkpoints / "best").resolve().name == "step-00000004"
+    assert sorted(path.name for path in checkpoints.glob("step-*")) == ["step-00000004", "step-00000012"]
+
+
 @pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("bf16", True)])
 def test_training_multiplies_in_tf32_under_mixed_precision_and_validation_exactly(
     tmp_path: Path, precision: str, tf32: bool
