@@ -35,7 +35,7 @@ from densevit.scorers.normals import evaluate_normals
 from densevit.scorers.segmentation import evaluate_segmentation
 from densevit.scorers.segmentation import label_encoding as find_label_table
 from densevit.scorers.segments import evaluate_segments
-from densevit.scorers.video import evaluate_films, evaluate_video, kind_of
+from densevit.scorers.video import evaluate_video, evaluate_video_files, kind_of
 from densevit.structures import Size
 from densevit.utils.atomic_io import check_can_create
 from densevit.utils.output import say_written
@@ -347,7 +347,7 @@ def score_video(
     if data is None:
         if not isinstance(subject, Predictor):
             raise ConfigError("--videos: needs a MODEL, and no --data.")
-        return evaluate_films(subject, [str(video) for video in videos], limit=frames, **options)
+        return evaluate_video_files(subject, [str(video) for video in videos], limit=frames, **options)
     if not isinstance(subject, Predictor):
         subject = saved_depth(subject, data, prediction_type, scale, files)
     if align not in (None, "none", "scale", "affine", "disparity"):

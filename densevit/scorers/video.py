@@ -1,4 +1,4 @@
-"""Video evaluation: a predictor or saved depth maps, the clips of a data set or films -> scores."""
+"""Video evaluation: a predictor or saved depth maps, the clips of a data set or video files -> scores."""
 
 import tempfile
 from collections import deque
@@ -67,9 +67,9 @@ def evaluate_video(
     return Evaluation(results=[scorer.scores()], data=data, inference=inference)
 
 
-def evaluate_films(
+def evaluate_video_files(
     predictor: Predictor,
-    films: Sequence[str],
+    paths: Sequence[str],
     *,
     head: str | None = None,
     stabilize: Mapping[str, Any] | None = None,
@@ -79,22 +79,22 @@ def evaluate_films(
     limit: int | None = None,
     progress: bool = False,
 ) -> Evaluation:
-    """Score the consistency of films and folders of frames without ground truth: opw, rtc and flicker.
+    """Score the consistency of videos and folders of frames without ground truth: opw, rtc and flicker.
 
-    Maps without unit are divided by the median of the clip's first. `limit`: at most so many frames of a film, its
-    first ones. Raises DataError: a film cannot be read, or is a camera, which cannot be read twice.
+    Maps without unit are divided by the median of the clip's first. `limit`: at most n frames of a video, its
+    first ones. Raises DataError: a video cannot be read, or is a camera, which cannot be read twice.
     """
     problems: dict[str, None] = {}
-    protocol = VideoProtocol(name="films", range=(1e-6, float("inf")))
+    protocol = VideoProtocol(name="videos", range=(1e-6, float("inf")))
     scorer = ClipScorer(predictor, protocol, "none", head, stabilize, lookahead, pictures, has_truth=False)
-    for film, name in zip(films, tell_apart([Path(film).stem for film in films], films), strict=True):
-        source = open_video(film, fps)
+    for path, name in zip(paths, tell_apart([Path(path).stem for path in paths], paths), strict=True):
+        source = open_video(path, fps)
         if isinstance(source, LiveCamera):
-            raise DataError(f"{film}: a camera's frames cannot be read twice; record a film, and score that.")
+            raise DataError(f"{path}: a camera's frames cannot be read twice; record a video, and score that.")
         total = source.length() if limit is None else min(limit, source.length() or limit)
-        with tqdm(desc=Path(film).stem, unit="frame", total=total, disable=not progress) as bar:
+        with tqdm(desc=Path(path).stem, unit="frame", total=total, disable=not progress) as bar:
             scorer.add(name, partial(frames_of, source, limit), bar)
-        problems |= dict.fromkeys(f"{film}: {problem}" for problem in source.problems)
+        problems |= dict.fromkeys(f"{path}: {problem}" for problem in source.problems)
     inference = [inference_options(predictor)]
     return Evaluation(results=[scorer.scores()], problems=tuple(problems), inference=inference)
 
@@ -109,7 +109,7 @@ class ClipScorer:
     """Predicts and scores clips, one after another.
 
     Attributes:
-        has_truth: of films without, maps without unit are divided by the median of the clip's first.
+        has_truth: of videos without, maps without unit are divided by the median of the clip's first.
     """
 
     predictions: Predictor | DepthMaps

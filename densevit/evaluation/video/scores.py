@@ -53,7 +53,7 @@ class VideoScores(Scores):
     @property
     def protocol_text(self) -> str:
         low, high = self.protocol.range
-        if self.protocol.name == "films":
+        if self.protocol.name == "videos":
             return (
                 "videos without ground truth: metres as predicted, or multiples of the median of the clip's first map."
             )
@@ -88,7 +88,7 @@ class VideoScores(Scores):
             cells = "".join(f"{row[m]:14.4f}" if m in row else f"{'-':>14}" for m in names)
             frames = f"{int(row['frames']):8}" if "frames" in row else ""
             lines.append(f"{name:{width}}{cells}{frames}")
-        if "tae" not in names and self.protocol.name != "films":
+        if "tae" not in names and self.protocol.name != "videos":
             needed = "the pose and the camera of two neighbouring frames"
             lines += [
                 "",

@@ -1,4 +1,4 @@
-"""`tum`: TUM RGB-D sequences, indoor films of a Kinect, 480 x 640.
+"""`tum`: TUM RGB-D sequences, indoor videos of a Kinect, 480 x 640.
 
     rgbd_dataset_freiburg1_desk/rgb/1305031452.791720.png
     rgbd_dataset_freiburg1_desk/depth/1305031452.805890.png      16 bits, 1/5000 m; 0 = none
