@@ -61,7 +61,7 @@ class InputKind:
         return x
 
     def example(self, count: int, size: Size) -> Tensor:
-        """Return an input of exported files, for so many images of this size."""
+        """Return an input of exported files, for a number of images of this size."""
         raise NotImplementedError
 
     def trials(self, count: int, size: Size) -> Sequence[Tensor]:

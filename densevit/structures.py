@@ -93,7 +93,7 @@ class Batch:
     weak: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None  # as in `Sample`; 0 where there is none
     weak_pasted: Float[Tensor, "b 3 h w"] | UInt8[Tensor, "b 3 h w"] | None = None
     inputs: Mapping[str, Tensor] = field(default_factory=dict)  # that models take beside the image, by name
-    clip_length: int = 1  # the images are clips of so many frames, the frames of each one behind the other
+    clip_length: int = 1  # the images are clips of n frames, the frames of each one in a row
 
     features: "EncoderOutput | None" = None  # of a frozen encoder for these images, where they are cached
 

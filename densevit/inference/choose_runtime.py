@@ -16,7 +16,7 @@ from densevit.structures import Size
 
 
 def choose_runtime(predictor: Predictor, sizes: Mapping[Size, int]) -> tuple[Predictor, str]:
-    """Choose what computes fastest for so many images of each size (h, w), for a predictor with `runtime="auto"`.
+    """Choose what computes fastest for a number of images of each size (h, w), for a predictor with `runtime="auto"`.
 
     Without this call torch computes until as many images of one size again would pay for the conversion. Returns the
     predictor that computes so, and what was taken and why, in one line; empty for another `runtime`.

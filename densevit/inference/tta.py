@@ -21,7 +21,7 @@ Outputs = dict[str, Float[Tensor, "b _ _ _"]]
 
 
 def scale_preprocessing(config: PreprocessConfig, scale: float, size: Size) -> PreprocessConfig:
-    """Return the preprocessing that makes the network's input of an image of `size` so many times larger.
+    """Return the preprocessing that makes the network's input of an image of `size` larger by this factor.
 
     A sliding window keeps its size.
     """

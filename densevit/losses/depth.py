@@ -39,7 +39,7 @@ class DepthLoss(PooledLoss, ABC):
 
     Attributes:
         step: optimiser steps done, set by the trainer before each step; losses with a warm-up read it.
-        clip_length: the images are clips of so many frames, each one's consecutive; set likewise.
+        clip_length: the images are clips of n frames, each one's consecutive; set likewise.
         depth_kinds: the kinds of ground truth that it can compare with; it is 0 for images of others.
     """
 

@@ -92,7 +92,7 @@ def ssi_gradient(
     """Multi-scale gradient of the aligned error, beside `ssi` (MiDaS: weight 0.5) with the same `space` and `align`.
 
     Args:
-        strides: the scales: every so many-th row and column is kept.
+        strides: the scales: every n-th row and column is kept.
         per_clip: as of `ssi`.
     """
     together = clip_length if per_clip else 1
@@ -106,7 +106,7 @@ def aligned_error(
     """Return the aligned prediction minus ground truth, each image by itself, and the mask; 0 where nothing was
     measured.
 
-    With `together`, so many consecutive images are aligned as if they were one.
+    With `together`, that number of consecutive images is aligned as if they were one.
 
     median: both sides lose their median and are divided by their mean absolute deviation from it.
     lstsq: the prediction is scaled and shifted onto the ground truth, which keeps its unit.

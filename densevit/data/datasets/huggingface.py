@@ -65,7 +65,7 @@ class HuggingFace(Dataset):
             depth_range: metres that the ground truth can have.
             streaming: fetch `samples` only, and keep their encoded bytes in memory. Training draws samples in any
                 order, so all that it draws from must be within reach.
-            samples: at most so many, the first ones.
+            samples: use only the first n.
         """
         if streaming and samples is None:
             raise ConfigError("data.samples: streaming needs to know how many samples to fetch.")

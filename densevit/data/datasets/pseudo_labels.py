@@ -73,7 +73,7 @@ class PseudoLabels(Dataset):
             root: what `densevit pseudo-label --output` named (densevit.data.datasets.base.resolve_root).
             min_confidence: pixels below count as unknown. Of classes it is a probability (UniMatch: 0.95), of depth it
                 is 1 where all views of the teacher agree and 0.37 where they differ by 10%.
-            limit: only the first so many images.
+            limit: use only the first n images.
         """
         self.root = resolve_root(root, "pseudo_labels")
         path = self.root / MANIFEST

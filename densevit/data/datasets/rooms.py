@@ -15,7 +15,7 @@
         flow_00.png                   with --fps: to the next frame, 16-bit (data/io/writers.py); the last has none
 
 With `fps` in dataset.json, the frames of a scene are a walk.
-With `views` in dataset.json, so many frames after each other show one place: 00 and 01, 02 and 03, ... for 2.
+With `views` in dataset.json, that many frames after each other show one place: 00 and 01, 02 and 03, ... for 2.
 Splits share no scene. A frame depends on (seed, split, scene, frame, size, mount, fov, variety) alone.
 """
 
@@ -75,7 +75,7 @@ class Rooms(FileDataset):
 
         Args:
             root: the folder of `dataset.json`; default `rooms` (densevit.data.datasets.base.resolve_root).
-            limit: only the first so many frames.
+            limit: use only the first n frames.
             instances: read the segments, too: each thing by itself, and walls, floor and ceiling as stuff.
         """
         self.root = resolve_root(root, "rooms")

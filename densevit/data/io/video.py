@@ -81,7 +81,7 @@ class VideoSource(ABC):
 
     @abstractmethod
     def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
-        """Return the frames in order of time, decoded one by one. `skip`: so many frames of the span are passed over;
+        """Return the frames in order of time, decoded one by one. The first `skip` frames of the span are passed over;
         indices and times count them. Raises DataError if it cannot be opened, or holds no video."""
 
     def length(self, span: Span = Span()) -> int | None:

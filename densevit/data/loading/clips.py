@@ -1,4 +1,4 @@
-"""Clips of a data set: frames of one video, so many frames apart."""
+"""Clips of a data set: frames of one video at a fixed distance."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class Clips:
         """Raise DataError if the data set's images do not follow one another in time, or its videos are too short.
 
         Args:
-            stride: a clip has every so many-th frame of its video, unless the data set has `next_frames`.
+            stride: a clip has every n-th frame of its video, unless the data set has `next_frames`.
         """
         check_video(data)
         self.length, span = length, (length - 1) * stride + 1

@@ -45,7 +45,7 @@ def transforms_by_source(dataset: Dataset, transform: Transform) -> dict[str, Tr
 class AugmentedDataset:
     """Augmented samples: that of key (epoch, index) is the same in every process and every run of one seed.
 
-    With `views` a sample has only so many augmentations, and epoch n has number n modulo views.
+    With `views` a sample has only that many augmentations, and epoch n has number n modulo views.
     """
 
     def __init__(self, dataset: Dataset, transform: Transform, seed: int, views: int | None = None) -> None:

@@ -1,6 +1,6 @@
 """Metrics of shape: F1 of depth boundaries, and of point clouds. h x w pixels, positive depths in metres.
 
-There is a boundary between two neighbours if one is at least so many times as far as the other. Only neighbours that
+There is a boundary between two neighbours if one is at least n times as far away as the other. Only neighbours that
 both have ground truth count; with dense ground truth these are the published numbers. Of point clouds, it counts how
 many points of either have a point of the other near them.
 """

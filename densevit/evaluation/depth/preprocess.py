@@ -176,7 +176,7 @@ def _cell(at: Places, side: int, margin: float) -> tuple[Places, np.ndarray]:
 
 
 def columns_to_1024(counted: Mask) -> Places:
-    """Return the columns by Marigold's `alignment_max_res 1024`: with a side over that, every so many columns.
+    """Return the columns by Marigold's `alignment_max_res 1024`: with a side over that, every n-th column.
 
     Its program means to shrink both sides, by the one that needs it most, but hands torch an array that torch takes
     for rows of a signal, so only the columns are thinned. ETH3D is scored so.

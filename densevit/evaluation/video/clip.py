@@ -33,7 +33,7 @@ class VideoProtocol:
     """What of a clip counts."""
 
     name: str = "plain"
-    frames: int | None = None  # at most so many of a clip, from its first; None is all
+    frames: int | None = None  # the first n of a clip; None is all
     # metres between which ground truth counts, and to which predictions are clamped
     range: tuple[float, float] = (1e-3, 80.0)
     # rows and columns left out at each side: (top, bottom, left, right)

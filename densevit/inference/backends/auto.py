@@ -114,7 +114,7 @@ def start_seconds(name: str, model: nn.Module) -> float:
 
 
 def choose(name: str, sizes: Mapping[Any, int], start: float, share: float, seconds: Callable[[str], float]) -> Choice:
-    """Return torch or the runtime `name`, for so many images of each size of the network's input.
+    """Return torch or the runtime `name`, for a number of images of each size of the network's input.
 
     Args:
         start, share: of the runtime; see `Cost`.

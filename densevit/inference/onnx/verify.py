@@ -81,7 +81,7 @@ def check_errors(errors: Mapping[str, float], tolerance: float, what: str, advic
 
 
 def run_onnx(run: Run, images: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
-    """Raise ConfigError: ONNX Runtime does not take so many images, or this size."""
+    """Raise ConfigError: ONNX Runtime does not take this number of images, or this size."""
     try:
         return run(images, *more)
     except Exception as error:  # its dozen error classes have no common base

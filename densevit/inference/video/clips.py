@@ -148,7 +148,7 @@ class Progress:
     """How far a clip is written."""
 
     made_from: str = ""  # the settings and the clip, by their hashes
-    frames: int = 0  # so many of the source are, those that could not be read included
+    frames: int = 0  # of the source, those that could not be read included
     segments: int = 0  # that are complete
     times: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)

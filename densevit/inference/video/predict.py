@@ -60,7 +60,7 @@ def predict_frames(
         frames: without end, too. With a batch size of 1 and no `lookahead`, a map comes before the next frame is read.
         head: which one, where the model has several.
         stabilize: bring each map to the running scale of its neighbours (inference/video/stabilizer.py).
-        lookahead: maps come so many frames late, and are stabilised by later frames, too. At 0 a model with motion
+        lookahead: maps come this many frames late, and are stabilised by later frames, too. At 0 a model with motion
             blocks sees earlier frames only; else windows, whose maps come up to a window late.
         fuse: with `stabilize`, average static parts per pixel, too.
         skip_bad: log frames that are no images and continue with the next, which has the next map.

@@ -93,7 +93,7 @@ DEFAULT_OUT_INDICES = {24: (4, 11, 17, 23)}
 
 
 def resolve_out_indices(out_indices: OutIndices, depth: int) -> tuple[int, ...]:
-    """Return 0-based block indices; an int means the last so many, None four evenly spaced. Raises ConfigError: not
+    """Return 0-based block indices; an int n means the last n, None four evenly spaced. Raises ConfigError: not
     increasing, or beyond `depth`."""
     if out_indices is None:
         count = min(4, depth)

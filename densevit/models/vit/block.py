@@ -81,7 +81,7 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> tuple[Tenso
 
 
 def slabs(q: Tensor, k: Tensor, scores: int) -> list[tuple[int, int]]:
-    """Return the first row and end of each slab of about so many scores."""
+    """Return the first row and end of each slab of about this many scores."""
     rows = max(MIN_ROWS, scores // (q.shape[0] * q.shape[1] * k.shape[2]))
     return [(start, min(start + rows, q.shape[2])) for start in range(0, q.shape[2], rows)]
 

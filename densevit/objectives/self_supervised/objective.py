@@ -84,8 +84,8 @@ class SelfSupervised(Supervised):
             brightness: match mean and contrast of each pair first, for cameras that change their exposure.
             similarity: of images: ssim and colours, or census: which neighbours are brighter, so that exposure, also
                 one that changes over the image, cancels out.
-            strides: frames that a frame may be compared with, so many later; for each one the nearest with enough
-                parallax is taken, and it is left out where none has any. Empty: every `data.clip_stride`-th.
+            strides: distances, in frames, at which a frame may be compared; the smallest with enough parallax is taken,
+                and a frame is left out where none has any. Empty: every `data.clip_stride`-th.
         """
         super().__init__(setup)
         self.head = depth_head(setup.task_specs, {name: task.output.kind for name, task in setup.tasks.items()})

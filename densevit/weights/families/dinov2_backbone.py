@@ -34,7 +34,7 @@ def encoder(
     raw: RawCheckpoint, tensors: Mapping[str, Tensor], out_indices: int | None, norm: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the options of the encoder, and its tensors under our names. Raises CheckpointError if a tensor is
-    missing, or shapes that no ViT has. `out_indices`: the last so many blocks; None for four evenly spaced; `norm`:
+    missing, or shapes that no ViT has. `out_indices`: the last n blocks; None for four evenly spaced; `norm`:
     apply the final LayerNorm; otherwise it is dropped."""
     spare = ("mask_token",) if norm else ("mask_token", "norm.*")
     ours = KeyMapping(RULES, spare).to_densevit(tensors)

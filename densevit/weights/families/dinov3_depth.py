@@ -191,7 +191,7 @@ def dinov3_encoder(
 
     Args:
         name: timm's, whose sizes give way to those of the tensors; its normalisation stays.
-        out_indices: blocks, or the last so many; None takes four at even distances.
+        out_indices: blocks, or n for the last n; None takes four at even distances.
     """
     RawCheckpoint(raw.path, tensors).need(*NEEDED)
     gated = "blocks.0.mlp.w1.weight" in tensors

@@ -18,7 +18,7 @@ RULES: tuple[Rule, ...] = (("encoder.dist_token", "encoder.vit.reg_token"), ("en
 NEVER_RUN = ("encoder.head.*", "encoder.head_dist.*", "encoder.pre_logits.*")
 # Classes -> the shorter side of images and the stride of the window, segm/config.yml; ADE20K has both from the window.
 TEST_SIZES = {19: (1024, 512), 60: (520, 320)}
-DATA = {19: "cityscapes", 60: "pascal_context", 150: "ade20k"}  # what is published of so many classes
+DATA = {19: "cityscapes", 60: "pascal_context", 150: "ade20k"}  # published models, by their number of classes
 
 
 @FAMILIES.register("segmenter")

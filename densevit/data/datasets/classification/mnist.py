@@ -20,7 +20,7 @@ from densevit.structures import Sample
 
 Split = Literal["train", "val", "train+val", "test"]
 FOLDERS = ("MNIST/raw", "raw", ".")
-HELD_OUT = 12  # the last of so many equal shares of the training files are `val`: 5,000 of 60,000
+HELD_OUT = 12  # the last of this many equal shares of the training files are `val`: 5,000 of 60,000
 
 
 @DATASETS.register("mnist")

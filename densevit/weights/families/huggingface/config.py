@@ -121,7 +121,7 @@ def read_dpt_neck(raw: RawCheckpoint) -> dict[str, Any]:
 
 
 def class_names(raw: RawCheckpoint, count: int) -> tuple[str, ...] | int:
-    """Return them as `id2label` has them, where it has one for each of so many classes; else their number."""
+    """Return them as `id2label` has them, where it has one for each class; else their number."""
     named = raw.config.get("id2label") or {}
     names = tuple(str(named[key]) for key in map(str, range(count)) if key in named)
     return names if len(names) == len(set(names)) == count else count
