@@ -153,6 +153,10 @@ class Dataset(ABC):
         known."""
         return ""
 
+    def time(self, index: int) -> float:
+        """Return when a frame of a video was taken, in seconds; 0 where not known, and names tell the order."""
+        return 0.0
+
     def without_depth(self) -> "Dataset":
         """Return the data set for work without depth: it reads no depth files, whose unit may be unknown."""
         return self
@@ -354,6 +358,9 @@ class FileDataset(Dataset):
 
     def scene(self, index: int) -> str:
         return folder_of(self.names[index])
+
+    def time(self, index: int) -> float:
+        return self.samples[index].time or 0.0
 
     def decode_depth(self, files: SampleFiles) -> Float32[np.ndarray, "h w"] | None:
         """Return the metres at the size of the image; 0 where not valid."""

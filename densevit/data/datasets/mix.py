@@ -123,6 +123,10 @@ class Mix(Dataset):
         scene = source.data.scene(row)
         return f"{source.name}/{scene}" if scene else ""
 
+    def time(self, index: int) -> float:
+        source, row = self.locate(index)
+        return source.data.time(row)
+
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
         source, row = self.locate(index)
         labels = source.data.label_map(row) if teaches_labels(source) else None

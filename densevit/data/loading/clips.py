@@ -116,13 +116,14 @@ def check_video(data: Dataset) -> None:
 
 
 def videos(data: Dataset) -> dict[str, list[int]]:
-    """Map each video to the indices of its frames, in time: those of one scene and folder, in the natural order of
+    """Map each video to the indices of its frames: those of one scene and folder, by time, then in the natural order of
     names."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, name in enumerate(data.names):
         groups.setdefault((data.scene(index), folder_of(name)), []).append(index)
     return {
-        video_name(*key): sorted(indices, key=lambda i: natural_order(data.names[i])) for key, indices in groups.items()
+        video_name(*key): sorted(indices, key=lambda i: (data.time(i), natural_order(data.names[i])))
+        for key, indices in groups.items()
     }
 
 

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from densevit.config.schema import Data, Model, Run
-from densevit.data.datasets.base import Dataset, MixtureSource
+from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource
 from densevit.data.loading.clips import Clips, videos, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.transforms.affine import Transform
@@ -50,6 +52,16 @@ def take(data: Dataset, count: int, clips: Clips, transform: Transform | None = 
 def test_every_frame_that_enough_others_follow_begins_a_clip() -> None:
     clips = Clips(Films(5, 2, 7), 3, 2)
     assert [clips.frames(i) for i in range(len(clips))] == [[0, 2, 4], [7, 9, 11], [8, 10, 12], [9, 11, 13]]
+
+
+def test_frames_with_times_are_in_their_order(tmp_path: Path) -> None:
+    for name in "xyz":
+        Image.new("RGB", (6, 4)).save(tmp_path / f"{name}.png")
+    (tmp_path / "table.csv").write_text("image,time\nx.png,2.5\ny.png,0.5\nz.png,10\n")
+    folder = {"type": "folder", "root": str(tmp_path), "split": "all", "manifest": "table.csv", "require_depth": False}
+    for spec in (folder, {"type": "mix", "sources": [{"data": folder}]}):
+        data = DATASETS.check(spec, "data.train").build()
+        assert list(videos(data).values()) == [[1, 0, 2]]
 
 
 def test_frames_of_a_film_are_in_natural_order_and_films_of_a_scene_stay_apart() -> None:
