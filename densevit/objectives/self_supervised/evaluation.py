@@ -17,7 +17,7 @@ from densevit.engine.objective import AllReduceMean
 from densevit.model_card import ModelCard
 from densevit.objectives.self_supervised.geometry import Motion
 from densevit.ops.resize import network_size
-from densevit.structures import Batch, Sample
+from densevit.structures import Batch, Sample, Size
 from densevit.utils import atomic_io
 
 CLIPS = 64  # of a validation
@@ -41,17 +41,20 @@ class HeldOutVideos:
         self.data, self.stride, self.card = data, stride, card
         self.clips = Clips(data, length, stride)
 
-    def read(self, index: int) -> Sample:
+    def read(self, index: int, size: Size | None = None) -> Sample:
+        """`size`: of the network's input, by default the one for images of this size."""
         sample = self.data.read_annotated(index)
         h, w = sample.image.shape[:2]
-        resize = Resize(size=network_size((h, w), self.card.resize, self.card.multiple))
+        resize = Resize(size=size or network_size((h, w), self.card.resize, self.card.multiple))
         return resize(sample, np.random.default_rng(0))
 
     def batches(self, rank: int, world_size: int) -> Iterator[Batch]:
         """Yield this process's share of some clips, spread over the videos."""
         for clip in evenly_spaced(len(self.clips), CLIPS)[rank::world_size]:
             indices = self.clips.frames(clip)
-            yield as_clip([self.read(index) for index in indices], indices)
+            first = self.read(indices[0])
+            h, w = first.image.shape[:2]
+            yield as_clip([first, *(self.read(index, (h, w)) for index in indices[1:])], indices)
 
     def trajectories(self, motions: Callable[[Batch], Motion]) -> Iterator[Tracked]:
         """Yield each video's name, its poses (camera to world, the first is the identity), and its samples by the

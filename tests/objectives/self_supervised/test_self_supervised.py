@@ -25,6 +25,7 @@ from densevit.model_card import ModelCard
 from densevit.objectives.self_supervised import evaluation
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
+from densevit.ops.geometry import pinhole
 from densevit.structures import Sample
 from densevit.weights import checkpoint
 
@@ -294,6 +295,19 @@ def test_the_times_of_a_trajectory_are_the_numbers_of_its_frames(tmp_path: Path)
         found = videos.trajectories(lambda batch: torch.eye(4).expand(len(batch) - 1, 4, 4))
         assert evaluation.trajectory_scores(found, tmp_path) == {}
         assert np.loadtxt(tmp_path / "walk.txt")[:, 0].tolist() == numbers
+
+
+def test_the_frames_of_a_held_out_clip_have_the_size_of_the_first() -> None:
+    class Walk(Dataset):
+        names, video = ["walk/0", "walk/1"], True
+
+        def read(self, index: int) -> Sample:
+            camera = pinhole(10, 10, 5.5, 3.5)
+            return Sample(name=self.names[index], image=np.zeros((4 + 4 * index, 12, 3), np.uint8), intrinsics=camera)
+
+    (batch,) = evaluation.HeldOutVideos(Walk(), 2, 1, ModelCard(outputs={}, multiple=1)).batches(0, 1)
+    assert batch.image.shape == (2, 3, 4, 12)
+    assert batch.intrinsics[1].tolist() == pinhole(10, 5, 5.5, 1.5).tolist()  # half as high, borders to borders
 
 
 def test_errors_of_a_trajectory_ignore_a_similarity_and_are_those_of_evo() -> None:
