@@ -106,8 +106,6 @@ def train_batches(
             batch_size=run.batch_size,
             grad_accum_steps=run.grad_accum_steps,
             start=start,
-            on_corrupt=run.data.on_corrupt,
-            max_corrupt_fraction=run.data.max_corrupt_fraction,
             views=run.data.cache_features.views if run.data.cache_features else None,
             features=features,
             clips=clips,
@@ -129,7 +127,8 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
 def loader_options(run: Run, world: DistributedContext) -> dict[str, Any]:
     ranks = {"rank": world.rank, "world_size": world.size}
     return {
-        **ranks, "workers": workers(run, world), "pin": world.device.type == "cuda", "timeout": run.data.timeout
+        **ranks, "workers": workers(run, world), "pin": world.device.type == "cuda", "timeout": run.data.timeout,
+        "on_corrupt": run.data.on_corrupt, "max_corrupt_fraction": run.data.max_corrupt_fraction,
     }  # fmt: skip
 
 

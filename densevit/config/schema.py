@@ -110,9 +110,9 @@ class Data:
     workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = "auto"
     """Loader processes of each rank."""
     on_corrupt: Literal["raise", "skip"] = "raise"
-    """At an unreadable file: stop, or take the next sample and count it."""
+    """At an unreadable file: stop, or take the next sample (in a validation, none) and count it."""
     max_corrupt_fraction: Fraction = 0.001
-    """Fraction of an epoch that `on_corrupt: skip` may skip."""
+    """Fraction of an epoch, and of a validation, that `on_corrupt: skip` may skip."""
     cache_features: CacheFeatures | None = None
     """Cache the outputs of a frozen encoder (`model.freeze_encoder`) on disk."""
     timeout: Annotated[float, Field(gt=0, le=1e6)] = 300.0

@@ -253,6 +253,7 @@ class EvalLoader:
 
     Args:
         clips: the indices of frames that are one batch each, in place of `batch_size`.
+        on_corrupt: skip leaves unreadable samples out with a warning, up to `max_corrupt_fraction` of this rank's.
     """
 
     def __init__(
@@ -266,6 +267,8 @@ class EvalLoader:
         timeout: float = TIMEOUT,
         pin: bool = False,
         clips: Sequence[Sequence[int]] | None = None,
+        on_corrupt: OnError = "raise",
+        max_corrupt_fraction: float = 0.001,
     ) -> None:
         self.dataset, self.clips = dataset, clips is not None
         length = len(dataset) if clips is None else len(clips)
@@ -276,6 +279,7 @@ class EvalLoader:
             else [clips[i] for i in share]
         )
         self.workers, self.timeout, self.pin = workers, timeout, pin
+        self.skip, self.allowed = on_corrupt == "skip", math.ceil(max_corrupt_fraction * len(self))
 
     def __len__(self) -> int:
         return sum(map(len, self.jobs))
@@ -284,23 +288,40 @@ class EvalLoader:
         progress = Progress(self.workers)
         batches = run_jobs(
             self.jobs,
-            partial(_evaluation_batches, self.dataset, progress, self.clips),
+            partial(_evaluation_batches, self.dataset, progress, self.clips, self.skip),
             progress,
             workers=min(self.workers, len(self.jobs)),
             timeout=self.timeout,
             describe=partial(describe_with_files, self.dataset),
             pin=self.pin,
         )
+        skipped = 0
         with closing(batches):
-            for same_size in batches:
+            for same_size, faults in batches:
+                for fault in faults:
+                    skipped += 1
+                    log.warning("not validated: %s", fault)
+                    if skipped > self.allowed:
+                        raise DataError(
+                            f"{skipped} unreadable samples in a validation, where {self.allowed} of {len(self)} may be "
+                            f"skipped. The last one: {fault}"
+                        )
                 yield from same_size
 
 
-def _evaluation_batches(dataset: Dataset, progress: Progress, clips: bool, indices: Sequence[int]) -> list[Batch]:
-    """Read, in a worker, the samples of these indices as batches of one size each."""
-    samples = []
+def _evaluation_batches(
+    dataset: Dataset, progress: Progress, clips: bool, skip: bool, indices: Sequence[int]
+) -> tuple[list[Batch], list[str]]:
+    """Read, in a worker, the samples of these indices as batches of one size each; return the errors of those that were
+    skipped, too."""
+    samples, faults = {}, []
     for index in indices:
-        with progress.reading(index), with_sample_name(dataset, index):
-            samples.append(dataset.read(index))
-    batches = collate_by_size(samples, indices)
-    return [replace(batch, clip_length=len(batch)) if clips else batch for batch in batches]
+        try:
+            with progress.reading(index), with_sample_name(dataset, index):
+                samples[index] = dataset.read(index)
+        except DataError as error:
+            if not skip:
+                raise
+            faults.append(str(error))
+    batches = collate_by_size(list(samples.values()), list(samples))
+    return [replace(batch, clip_length=len(batch)) if clips else batch for batch in batches], faults

@@ -160,6 +160,18 @@ def test_too_many_skipped_samples_end_the_run_and_its_workers(workers: int) -> N
     assert set(multiprocessing.active_children()) <= before
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_validation_leaves_unreadable_samples_out_and_tells_each(
+    workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    skip: dict[str, Any] = {"batch_size": 4, "workers": workers, "on_corrupt": "skip", "max_corrupt_fraction": 0.1}
+    batches = list(EvalLoader(Numbered(10, bad=(6,)), **skip))
+    assert [batch.indices for batch in batches] == [(0, 1, 2, 3), (4, 5, 7), (8, 9)]
+    assert "not validated: sample 6 ('scene/006'): /data/6.png: truncated." in caplog.text
+    with pytest.raises(DataError, match="2 unreadable samples in a validation, where 1 of 10 may be skipped"):
+        list(EvalLoader(Numbered(10, bad=(6, 7)), **skip))
+
+
 def test_a_set_with_no_readable_sample_ends_instead_of_spinning() -> None:
     loader = stream(Numbered(3, bad=(0, 1, 2)), batch_size=1, on_corrupt="skip", max_corrupt_fraction=1.0)
     with pytest.raises(DataError, match="none of the 3"):
