@@ -100,7 +100,7 @@ class CrossEntropy(WeightedLoss):
     ) -> None:
         """
         Args:
-            weights: of the classes; the sum is divided by the number of pixels, not by their weights, as in mmseg.
+            weights: weight of each class; the sum is divided by the number of pixels, not of weights, as in mmseg.
             label_smoothing: probability that is spread evenly over all classes (Szegedy et al. 2016).
         """
         super().__init__(weights)
@@ -205,7 +205,7 @@ def dice(
     """Mean over classes of 1 - 2 |P T| / (|P| + |T|), soft Dice (Milletari et al. 2016); usually with cross entropy.
 
     Args:
-        exponent: of probabilities in the denominator; 2 in the paper.
+        exponent: exponent of the probabilities in the denominator; 2 in the paper.
         smooth: pixels added to numerator and denominator.
         classes: those that occur in the labels, or all.
     """

@@ -85,9 +85,9 @@ class DenseModel(nn.Module):
 
         Args:
             inputs: for the images, by the names of `INPUT_KINDS`; those that no conditioning takes are ignored.
-            output_size: of the predictions if the model stretches them; by default that of the image.
-            features: of the encoder for `image`, where they are known; it is not run then, and of `image` only the size
-                and type count.
+            output_size: size of the predictions if the model resizes them; by default that of the image.
+            features: feature maps of the encoder for `image`, where they are known; it is not run then, and of
+                `image` only the size and type count.
         """
         size = (image.shape[-2], image.shape[-1])
         plain = self.encoder(image) if features is None else features.map(lambda x: x.to(image.dtype))

@@ -66,7 +66,7 @@ class ConvHead(nn.Module):
         """
         Args:
             hidden: channels of the second 3x3 convolution.
-            mid_channels: of the first; by default half of `channels`, at least `hidden`.
+            mid_channels: channels after the first; by default half of `channels`, at least `hidden`.
             scale: upsampling factor between the convolutions; None upsamples to `size`.
         """
         super().__init__()

@@ -33,9 +33,9 @@ class Lora:
     Args:
         rank: rows of A and columns of B.
         alpha: numerator of the update's scale; by default the rank, so that the scale is 1.
-        dropout: of the update's inputs, in training.
+        dropout: rate on the update's inputs, in training.
         dora: also learn the norm of each row of the weights (DoRA).
-        layers: of every block: those of the attention, of the MLP, or both.
+        layers: which layers of every block are updated: those of the attention, of the MLP, or both.
     """
 
     rank: Annotated[int, Field(ge=1, le=4096)] = 8

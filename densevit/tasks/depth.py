@@ -32,7 +32,7 @@ class DepthTask(Task):
     Ground truth outside a metric head's range is ignored. `score` takes prediction, depth and mask (h w arrays).
 
     Attributes:
-        score_by_source: of data sets of a mixture, in place of `score`.
+        score_by_source: score for each data set of a mixture, in place of `score`.
     """
 
     best = ("abs_rel", "min")

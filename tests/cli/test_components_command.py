@@ -41,7 +41,7 @@ def test_a_component_shows_every_option_with_type_default_and_meaning(shell: She
     assert [line.split(":")[0] for line in text.splitlines() if "; default " in line] == list(
         schema(load_shipped_schema().decoders.components["dpt"]).model_fields
     )
-    assert "channels: integer > 0; default 256\n    of every fusion and of the output; Depth Anything has" in text
+    assert "channels: integer > 0; default 256\n    channels of every fusion block and of the output; Depth" in text
     assert "name: string; required" in said(shell, "encoder", "timm")
 
 

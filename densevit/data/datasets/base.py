@@ -379,7 +379,7 @@ class FileDataset(Dataset):
         """Return the class ids and segments; a data set with segments overrides it.
 
         Args:
-            size: of the image.
+            size: size of the image.
         """
         return self.decode_labels(files), None
 

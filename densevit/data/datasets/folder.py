@@ -109,8 +109,8 @@ class Folder(FileDataset):
         Args:
             root: the folder (densevit.data.datasets.base.resolve_root).
             images: folder or pattern under `root`; likewise `depths`, `labels`, `normals` and `segments`.
-            normal_axes: of normals: opencv (right, down, forward), opengl (right, up, back; Marigold, Hypersim)
-                or dsine (left, up, back).
+            normal_axes: axes of the normals: opencv (right, down, forward), opengl (right, up, back; Marigold,
+                Hypersim) or dsine (left, up, back).
             classes: file under `root` that says what ids or colours mean (densevit.data.labels.class_lists); default
                 `classes.json`, `classes.txt` or `labelmap.txt`. Where there is none, ids are taken as stored.
             intrinsics: file under `root`: one camera in a form of densevit.data.recordings.cameras, or JSON of names

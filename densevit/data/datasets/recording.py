@@ -64,7 +64,7 @@ class Recording(FileDataset):
 
         Args:
             sequences: folders of the root, in this order; none names all.
-            split: of each sequence; all takes every frame.
+            split: part of each sequence; all takes every frame.
             val_fraction: share of `val`: the end of each sequence, and a quarter of it before is in neither.
             depth_scale: stored units per metre; default: the layout's, 5000 for tum and 1000 for others.
             depth_range: metres that the ground truth can have.

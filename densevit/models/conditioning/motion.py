@@ -65,8 +65,8 @@ class Motion(Conditioning):
         """Raise ConfigError if the decoder has no levels, or their channels are not divisible by the heads.
 
         Args:
-            heads: of the attention.
-            frames: of a window over a video; `data.clip` by default.
+            heads: number of attention heads.
+            frames: length of a window over a video; `data.clip` by default.
         """
         super().__init__()
         levels = parts.decoder.level_channels

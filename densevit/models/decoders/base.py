@@ -28,9 +28,9 @@ class Decoder(nn.Module, ABC):
     Attributes:
         output: channels and stride (image pixels per output pixel, at least nominally) of that map.
         encoder_blocks: number of the encoder's last blocks that it runs itself (`EncoderOutput.remaining`).
-        query_classes: of a decoder that hands on queries, the number of their classes; else 0.
-        level_channels: of the levels of a pyramid, the finest first, that `EncoderOutput.adapters` may change; empty
-            where it has none.
+        query_classes: number of classes of a decoder whose outputs are queries; else 0.
+        level_channels: channels of the levels of a pyramid, the finest first, that `EncoderOutput.adapters` may change;
+            empty where it has none.
         fusion_channels: likewise, of the outputs of its fusions, the deepest first.
     """
 

@@ -53,15 +53,15 @@ class DPT(Decoder):
         have.
 
         Args:
-            channels: of every fusion and of the output; Depth Anything has 64, 128, 256 for ViT-S, B, L.
+            channels: channels of every fusion block and of the output; Depth Anything has 64, 128, 256 for ViT-S, B, L.
             hidden: channels of the four levels before fusion; D/8, D/4, D/2, D by default.
             readout: use of the class token: ignored, added to every patch (`average`: mean of class and register
                 tokens), or concatenated and projected.
             norm: inside the residual units; none in published depth models, batch in DPT's segmentation.
             deepest_unit: a residual unit on the deepest level, too, as in segmentation-models-pytorch; DPT and MiDaS
                 store one that is never used.
-            align_corners: of all upsampling here, as published.
-            reassemble_norm: of each feature map before its 1x1 convolution; batch in DINOv3.
+            align_corners: upsample with aligned corners, as published.
+            reassemble_norm: normalisation of each feature map before its 1x1 convolution; batch in DINOv3.
             residual_bias: biases of the residual units' convolutions; by default only without norm.
             fusion_size: each fusion resizes its map to the next level, or doubles it and resizes that level to it
                 (DINOv2, DINOv3). Both are the same while the grid's sides are even.

@@ -37,8 +37,8 @@ class Linear(Decoder):
         Args:
             class_token: concatenate each level's class token to all its patches.
             dropout: rate of dropped channels in training, before the norm.
-            norm: of the concatenated levels; batch in DINOv2's and DINOv3's segmentation probes.
-            channels: of the 1x1 convolution; None for none, as the head has a linear 1x1 of its own.
+            norm: normalisation of the concatenated levels; batch in DINOv2's and DINOv3's segmentation probes.
+            channels: channels of a 1x1 convolution; None for no convolution, as the head has a linear 1x1 of its own.
             scale: bilinear upsampling after it, for heads that are not linear.
         """
         super().__init__()

@@ -45,9 +45,9 @@ class MaskTransformer(Decoder):
 
         Args:
             classes: their names in the order of their ids, or how many there are; None takes those of the data.
-            channels: of the tokens in the decoder; by default those of the encoder.
-            heads: of attention; one per 64 channels by default.
-            dropout: of attention, its projection and the Mlp.
+            channels: width of the tokens in the decoder; by default that of the encoder.
+            heads: number of attention heads; one per 64 channels by default.
+            dropout: rate in attention, its projection and the MLP.
             drop_path: stochastic depth rate of the last block; linear from 0 at the first.
             fuse: how several feature levels become one map; Segmenter has one, the normalised last block.
         """

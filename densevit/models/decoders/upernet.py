@@ -40,7 +40,7 @@ class UPerNet(Decoder):
         """Raise ConfigError: more than four feature maps, or strides that are no powers of two apart.
 
         Args:
-            channels: of every level and of the output.
+            channels: channels of every level and of the output.
             bins: sides of the grids to which the deepest level is pooled.
             norm: after every convolution; `batch` needs at least two images in a training batch of one device.
             auxiliary: classes of an auxiliary classifier in training, on the third level; needs the loss `auxiliary`.

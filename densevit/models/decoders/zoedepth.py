@@ -59,7 +59,7 @@ class ZoeDepth(Decoder):
             bins: per pixel; `embedding`: channels of the bin embeddings.
             attractors: per level, from the coarsest to the finest.
             widths: hidden channels of the seed bins, the bin embeddings, the attractors and the log-binomial.
-            centres: of the bins: positive and unbounded, or a partition of `min_depth` to `max_depth`.
+            centres: range of the bin centres: positive and unbounded, or a partition of `min_depth` to `max_depth`.
             experts: sets of bins, of which a router chooses one per image.
         """
         super().__init__()

@@ -28,7 +28,7 @@ class Encoder(nn.Module, ABC):
         prefix_tokens: class and register tokens in front of the patches (0 for encoders without).
         out_indices: 0-based indices of the blocks or stages whose outputs are returned.
         mean, std: buffers b 3 1 1, part of the weights and of exports.
-        licence: of the weights it was built with.
+        licence: licence of the weights it was built with.
         lora: low-rank updates that it is given once its weights are loaded.
     """
 

@@ -95,7 +95,7 @@ class ViTEncoder(TokenEncoder):
             qk_norm: a LayerNorm over each head's queries and keys.
             layer_scale: initial value of a learned factor per channel after each branch (DINOv2: 1e-5).
             norm_pre: a LayerNorm before the first block, as in CLIP, and no bias in the patch embedding.
-            eps: of every LayerNorm.
+            eps: epsilon of every LayerNorm.
             pos_drop, attn_drop, proj_drop: rates of dropout on the embedded tokens, the attention and its output.
             drop_path: stochastic depth rate of the last block; linear from 0 at the first.
             init: weight initialisation, by timm's names; "" is its default.
@@ -103,7 +103,7 @@ class ViTEncoder(TokenEncoder):
             out_indices: blocks to return, 0-based, or how many of the last; four evenly spaced by default.
             mean, std: of red, green and blue in [0, 1], by which images are normalised.
             norm: apply the final LayerNorm to the feature maps, as in Depth Anything.
-            norm_eps: of the final LayerNorm, where it is not `eps` (Depth Anything 3: 1e-5).
+            norm_eps: epsilon of the final LayerNorm, where it is not `eps` (Depth Anything 3: 1e-5).
             weights: a local file, loaded when the model is built.
             lora: low-rank updates of attention and MLP, trained in place of the weights (models/lora.py).
         """

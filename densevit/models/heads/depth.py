@@ -54,11 +54,11 @@ class MetricHead(DepthHead):
             initial_depth: prediction of the untrained head; by default a quarter of `max_depth` (of 10 if null), near
                 the medians of NYU (10) and KITTI (80).
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
-            mid_channels: of the first 3x3 convolution; by default half of the decoder's, at least `hidden`.
-            align_corners: of the upsampling; true as published for DPT and Depth Anything.
+            mid_channels: channels after the first 3x3 convolution; by default half of the decoder's, at least `hidden`.
+            align_corners: upsample with aligned corners; true as published for DPT and Depth Anything.
             scale: upsampling within the head, after which depth is resized to image size (DINOv2: 2); None upsamples
                 to image size within the head.
-            interpolation: of that resize; bicubic in transformers' DPT, which overshoots a little.
+            interpolation: method of that resize; bicubic in transformers' DPT, which overshoots a little.
         """
         super().__init__(channels, uncertainty)
         if max_depth is None and activation in ("sigmoid", "log"):
@@ -156,10 +156,10 @@ class InverseHead(DepthHead):
     ) -> None:
         """
         Args:
-            scale: of the disparity, in 1/m per unit of it.
+            scale: factor of the disparity, in 1/m per unit of it.
             shift: in 1/m; the largest depth is 1 / shift.
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
-            align_corners: of the upsampling; true as published for DPT.
+            align_corners: upsample with aligned corners; true as published for DPT.
         """
         super().__init__(channels, uncertainty)
         self.scale, self.shift = scale, shift
@@ -198,7 +198,7 @@ class NormalsHead(Head):
         """
         Args:
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
-            align_corners: of the upsampling.
+            align_corners: upsample with aligned corners.
         """
         super().__init__()
         self.projection = ConvHead(channels, 3, hidden=hidden, align_corners=align_corners)

@@ -34,7 +34,7 @@ class LabelsHead(Head):
             hidden: channels of the 3x3 convolution; 0 for none. DPT's head has those of its decoder.
             norm: after that convolution.
             dropout: rate of dropped channels before the logits in training.
-            align_corners: of the upsampling; true as published for DPT.
+            align_corners: upsample with aligned corners; true as published for DPT.
         """
         super().__init__()
         names = class_names(classes)

@@ -38,9 +38,9 @@ class SkyDepthHead(DepthHead):
         """
         Args:
             focal: pixels; 300 for Depth Anything 3.
-            threshold: of the second branch; at or above it a pixel is sky.
+            threshold: value of the second branch from which a pixel is sky.
             hidden: channels of the last 3x3 convolution of both branches.
-            align_corners: of the upsampling; true as published.
+            align_corners: upsample with aligned corners; true as published.
         """
         super().__init__(channels, uncertainty)
         self.threshold, self.align_corners = threshold, align_corners

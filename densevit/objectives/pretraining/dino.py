@@ -94,13 +94,13 @@ class SelfDistillation(PretrainingMethod):
         Args:
             prototypes, hidden, bottleneck: of the heads; DINOv2 has 65,536, 2048 and 256; few images fill few.
             global_size: (h, w) of the two large views; by default that of the images. A multiple of the patch size.
-            local_size: of the small ones; by default about 3/7 of `global_size`, as 96 of 224.
+            local_size: side of the small views; by default about 3/7 of `global_size`, as 96 of 224.
             local_crops: number of small views.
             global_scale, local_scale: share of the image's area in a large and a small view.
-            momentum: of the teacher at first; rises to 1 by a cosine.
+            momentum: momentum of the teacher at first; rises to 1 by a cosine.
             teacher_temperature: at first, and after `warmup`, a share of the steps.
             freeze_prototypes: share of the steps in which the prototypes stay as they are.
-            mask_probability: of a large view to be masked for iBOT; mask_ratio: share of its patches.
+            mask_probability: probability that a large view is masked for iBOT; mask_ratio: share of its patches.
             ibot_weight, koleo_weight: of their losses; that of DINO is 1.
         """
         super().__init__()

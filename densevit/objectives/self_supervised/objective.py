@@ -70,9 +70,9 @@ class SelfSupervised(Supervised):
         """Raise ConfigError if no head or several give depth.
 
         Args:
-            motion: of the camera: `poses` of the data (depth is in their metres), or `matches`: rotation and direction
-                are measured before the training by the optical flow, and the length of each step follows the depth
-                that is predicted (up to a scale, unless `velocity` or `ground_truth` sets it).
+            motion: source of the camera's motion: `poses` of the data (depth is in their metres), or `matches`:
+                rotation and direction are measured before the training by the optical flow, and the length of each
+                step follows the depth that is predicted (up to a scale, unless `velocity` or `ground_truth` sets it).
             smoothness: weight of the edge-aware smoothness of disparity.
             geometry: weight of the consistency of the depths of neighbours; above 0 pixels count less where they
                 disagree.
@@ -82,8 +82,8 @@ class SelfSupervised(Supervised):
             auto_mask: pixels that match best unmoved teach nothing: a standing camera, objects at its speed.
             occlusion: leave out pixels that do not come back to their place from the other frame.
             brightness: match mean and contrast of each pair first, for cameras that change their exposure.
-            similarity: of images: ssim and colours, or census: which neighbours are brighter, so that exposure, also
-                one that changes over the image, cancels out.
+            similarity: how images are compared: ssim and colours, or census: which neighbours are brighter, so that
+                exposure, also one that changes over the image, cancels out.
             strides: distances, in frames, at which a frame may be compared; the smallest with enough parallax is taken,
                 and a frame is left out where none has any. Empty: every `data.clip_stride`-th.
         """

@@ -37,7 +37,7 @@ class Diml(FileDataset):
         Args:
             part: indoor or outdoor.
             split: the folder of that name, where the root has one; else the root itself.
-            resolution: of the indoor images: LR is 756 x 1344, HR 1080 x 1920.
+            resolution: size of the indoor images: LR is 756 x 1344, HR 1080 x 1920.
         """
         self.root = resolve_root(root, "diml")
         self.depth_range = RANGES[part]

@@ -78,7 +78,7 @@ class Kitti(FileDataset):
             depth_root: where the annotated depth is, when not under `root`.
             split: train (23,158 images), test (the 652 with ground truth), test_697 (with the 45 that have none),
                 selection (the benchmark's 1000 for validation), anonymous (its 500 without ground truth).
-            camera: of the Eigen splits' two colour cameras; the published lists name the left one.
+            camera: which of the two colour cameras of the Eigen splits; the published lists name the left one.
             crop: kb keeps 352 x 1216 pixels, the bottom rows and the middle columns.
             list_file: an own list of `IMAGE DEPTH [FOCAL]` lines under `root`, instead of the Eigen split's.
         """

@@ -74,7 +74,7 @@ class Coco(FileDataset):
             masks: folder of the panoptic PNGs; default: the JSON's name.
             background: pixels in no segment are class 0, `background`; false ignores them.
             unannotated: read images without any annotation, too; COCO's scores count what is predicted in them.
-            split: of one file, drawn by `val_fraction`.
+            split: part of a single file, drawn by `val_fraction`.
             val_fraction: share of `val`, drawn by a hash of the name.
         """
         self.root = resolve_root(root, "coco")

@@ -65,18 +65,18 @@ class Nyu(FileDataset):
 
         Args:
             root: default `nyu` (densevit.data.datasets.base.resolve_root); the .mat itself will do too.
-            split: of the .mat 795 and 654 frames, of the folders 24,231 and 654.
+            split: 795 and 654 frames of the .mat; of the folders 24,231 and 654.
             source: mat is the labelled file, sync the folders; auto takes the folders where they are and no labels are
                 wanted, else the .mat.
-            depth: of the .mat. raw is what every published score is measured against (in whole millimetres); filled
-                has the sensor's holes painted in. The folders hold raw depth only.
+            depth: which depth of the .mat. raw is what every published score is measured against (in whole
+                millimetres); filled has the sensor's holes painted in. The folders hold raw depth only.
             border: black sets the image to 0 outside [7:474, 7:632], as in the published test images; crop cuts to
                 [45:472, 43:608], as bts does to be rid of the white frame, and mask takes the depth outside it away.
                 auto is what was published: black for the .mat, the folders as they are (the transform `nyu_crop` cuts).
-            classes: of the .mat, by name (`wall`, `floor`, ...): `labels` are positions herein, all others ignored.
-            label_map: of the .mat, instead of `classes`: mapping files beside it, each from the classes of the one
-                before (`classMapping40.mat`, and `class13Mapping.mat` after it); or `raw`,
-                all 894.
+            classes: names of classes of the .mat (`wall`, `floor`, ...): `labels` are positions herein, all others
+                ignored.
+            label_map: instead of `classes`, for the .mat: mapping files beside it, each from the classes of the one
+                before (`classMapping40.mat`, and `class13Mapping.mat` after it); or `raw`, all 894.
             list_file: an own list of `IMAGE DEPTH [FOCAL]` lines under `root`, instead of the published one.
         """
         self.root = resolve_root(root, "nyu")
