@@ -23,6 +23,7 @@ from densevit.inference.predictor import Predictor, check_scales
 from densevit.inference.tiling import Tiling
 from densevit.model_card import ModelCard
 from densevit.ops.crops import kb_box
+from densevit.reporting.tables import finite
 from densevit.utils.network import PACKAGED, PUBLISHED, is_address
 from densevit.weights.checkpoint import read_card
 from densevit.weights.describe import as_text
@@ -154,7 +155,11 @@ def description(model: str | Path, *, as_json: bool) -> str:
         about: Any = read_metadata(Path(model))
         return json.dumps(about, indent=2) if as_json else onnx_as_text(about)
     facts = describe(model)
-    return json.dumps(facts, indent=2) if as_json else as_text(facts)
+    if not as_json:
+        return as_text(facts)
+    if "card" in facts:
+        facts["card"]["scores"] = finite(facts["card"]["scores"])
+    return json.dumps(facts, indent=2)
 
 
 def show_attention(

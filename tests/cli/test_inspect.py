@@ -1,12 +1,15 @@
 """`densevit inspect` and `densevit convert`: what they print, for our files and for third-party ones."""
 
 import json
+import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from shell import Shell
+from toy_models import save_network, toy_network
 
 from densevit.cli.main import main
 
@@ -56,6 +59,14 @@ def test_files_of_ours_of_others_and_of_nobody_are_described(
     found = json.loads(capsys.readouterr().out)
     assert (found["made_by"], found["card"]["licence"], found["card"]["out_indices"]) == ("densevit", "unknown", [0, 1])
     assert found["bytes"] == OLD.stat().st_size
+
+
+def test_scores_that_are_nan_are_null_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network, card = toy_network()
+    save_network(tmp_path / "model", (network, replace(card, scores={"abs_rel": 0.1, "d1": math.nan})))
+    assert main(["inspect", str(tmp_path / "model"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["card"]["scores"] == {"abs_rel": 0.1, "d1": None}
 
 
 def test_convert_takes_the_family_and_its_options_from_the_command_line(
