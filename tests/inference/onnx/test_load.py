@@ -59,6 +59,7 @@ def test_a_focal_length_that_a_file_cannot_take_is_said(files: Path, caplog: pyt
     assert "any.onnx takes none (export --focal)" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_file_of_one_focal_length_is_for_images_of_that_lens(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
