@@ -56,7 +56,7 @@ class Pipeline(nn.Module):
         super().__init__()
         self.model, self.card, self.options = model, card, options
         self.kinds = file_inputs(card, options)
-        if options.camera is not None and card.needs_camera:
+        if options.camera is not None:
             assert options.size is not None
             self.register_buffer("camera", as_camera(options.camera, options.size).values)
 
@@ -178,6 +178,8 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
             size = network_size(card.resize.size, card.resize, card.multiple)
         same = PreprocessConfig(padding=card.resize.padding, single_resize=card.resize.single_resize)
         card, options = replace(card, resize=same), replace(options, floats=True)
+    if options.camera is not None and not card.needs_camera:
+        raise ConfigError(f"--{INPUT_KINDS['camera'].exported}: no output of this file depends on it; leave it out.")
     if options.any_size:
         check_options_of_any_size(options)
         return card, replace(options, size=None)
@@ -187,7 +189,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         raise ConfigError("--batch-size: this model uses a sliding window; give a number of images.")
     y0, y1, x0, x1 = (0, size[0], 0, size[1]) if options.box is None else check_box(options.box, size)
     checked_network_size((y1 - y0, x1 - x0), card.resize, card.multiple)
-    if options.camera is not None and card.needs_camera:
+    if options.camera is not None:
         check_camera(options.camera)
     return card, replace(options, size=size)
 
