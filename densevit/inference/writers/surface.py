@@ -1,12 +1,16 @@
 """Depth as coloured point clouds (PLY) and meshes (GLB, OBJ, by trimesh: extra `mesh`). h x w pixels, metres."""
 
 import base64
+import importlib
 import math
+from abc import abstractmethod
 from pathlib import Path
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
+import cv2
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int64, UInt8
+from PIL import Image
 from pydantic import AfterValidator, Field
 
 from densevit.errors import ConfigError, DataError
@@ -188,7 +192,7 @@ def header(points: np.ndarray, unit: str) -> bytes:
 
 
 EDGE = 0.05  # a jump of inverse depth beyond the slope beside it, as a share of it, that parts two pixels
-MAX_VERTICES = 120_000  # of 40 bytes each with their triangles: under 5 MB
+MAX_VERTICES = 100_000  # of 44 bytes each with their triangles, and 3 of texture: under 5 MB
 
 # glTF's axes, which viewers of OBJ take for granted, too: right, up, back.
 FLIP = np.array([1, -1, -1], np.float32)
@@ -230,18 +234,35 @@ class MeshWriter(SurfaceWriter):
         mesh = trimesh.Trimesh(
             vertices=points.reshape(-1, 3)[used] * FLIP,
             faces=faces.reshape(-1, 3),
-            vertex_colors=frame.image[some].reshape(-1, 3)[used],
+            visual=self.visual(
+                frame.image, np.arange(surface.valid.size).reshape(surface.valid.shape)[some].ravel()[used]
+            ),
             process=False,
         )
         content = mesh.export(file_type=self.file_type)
         return content.encode() if isinstance(content, str) else bytes(content)
 
+    @abstractmethod
+    def visual(self, image: UInt8[np.ndarray, "h w 3"], pixels: Int64[np.ndarray, " n"]) -> Any:
+        """Return trimesh's colours of the vertices, which lie at these pixels of the flattened image."""
+
 
 @DEPTH_FORMATS.register("glb")
 class Glb(MeshWriter):
-    """Binary glTF mesh with a colour per vertex; cut at depth edges. At most 5 MB: large maps are thinned out."""
+    """Binary glTF mesh with the image as its texture; cut at depth edges. At most 5 MB: large maps are thinned out."""
 
     suffix, file_type = ".glb", "glb"
+
+    def visual(self, image: UInt8[np.ndarray, "h w 3"], pixels: Int64[np.ndarray, " n"]) -> Any:
+        visual: Any = importlib.import_module("trimesh.visual")
+        (h, w), (rows, columns) = image.shape[:2], np.divmod(pixels, image.shape[1])
+        scale = min(1.0, (MAX_VERTICES / (h * w)) ** 0.5)
+        size = (max(1, int(w * scale)), max(1, int(h * scale)))
+        # Not COLOR_0, which glTF takes for linear: viewers show sRGB there as pale.
+        texture = Image.fromarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+        material = visual.material.PBRMaterial(baseColorTexture=texture, metallicFactor=0.0, roughnessFactor=1.0)
+        uv = np.stack([(columns + 0.5) / w, 1 - (rows + 0.5) / h], 1)  # from the lower left, as trimesh counts
+        return visual.TextureVisuals(uv=uv, material=material)
 
 
 @DEPTH_FORMATS.register("obj")
@@ -249,6 +270,11 @@ class Obj(MeshWriter):
     """Wavefront OBJ mesh with a colour per vertex, as text; cut at depth edges."""
 
     suffix, file_type = ".obj", "obj"
+
+    def visual(self, image: UInt8[np.ndarray, "h w 3"], pixels: Int64[np.ndarray, " n"]) -> Any:
+        from trimesh.visual import ColorVisuals
+
+        return ColorVisuals(vertex_colors=image.reshape(-1, 3)[pixels])
 
 
 def joined(
