@@ -47,9 +47,9 @@ class Tracker(ABC):
     def start(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
         """
         Args:
-            folder: of the run.
-            name: of the run.
-            config: with every default, by dotted key.
+            folder: folder of the run.
+            name: name of the run.
+            config: the config with every default, by dotted key.
         """
 
     @abstractmethod
@@ -73,8 +73,8 @@ class MlflowTracker(Tracker):
     def __init__(self, *, experiment: str = PROJECT, uri: str | None = None) -> None:
         """
         Args:
-            experiment: its name.
-            uri: of the tracking server; default: $MLFLOW_TRACKING_URI, else the database `mlflow.db` in the run's
+            experiment: name of the experiment.
+            uri: tracking server; default: $MLFLOW_TRACKING_URI, else the database `mlflow.db` in the run's
                 folder (`mlflow ui --backend-store-uri sqlite:///runs/mine/mlflow.db`).
         """
         self.experiment, self.uri = experiment, uri
@@ -109,8 +109,8 @@ class TrackioTracker(Tracker):
     def __init__(self, *, project: str = PROJECT, space: str | None = None) -> None:
         """
         Args:
-            project: as of `trackio.init`.
-            space: of Hugging Face, to log to instead of the run's folder.
+            project: see `trackio.init`.
+            space: Hugging Face space to log to instead of the run's folder.
         """
         self.project, self.space = project, space
 

@@ -171,7 +171,7 @@ class Focal(WeightedLoss):
     ) -> None:
         """
         Args:
-            gamma: 0 is cross entropy.
+            gamma: exponent of the focusing factor; 0 is cross entropy.
         """
         super().__init__(weights)
         self.gamma, self.pool = gamma, pool

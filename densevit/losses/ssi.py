@@ -93,7 +93,7 @@ def ssi_gradient(
 
     Args:
         strides: the scales: every n-th row and column is kept.
-        per_clip: as of `ssi`.
+        per_clip: see `ssi`.
     """
     together = clip_length if per_clip else 1
     errors, mask = aligned_error(pred, target, valid, space=space, align=align, together=together)

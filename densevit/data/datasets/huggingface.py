@@ -56,7 +56,7 @@ class HuggingFace(Dataset):
         Args:
             path: `owner/name` on the hub, a folder of `save_to_disk`, or a folder of files that `load_dataset` reads.
             name: name of a configuration, where there are several.
-            split: as the data set calls it; `train[:90%]` takes a part.
+            split: name of the split in the data set; `train[:90%]` takes a part.
             image: the column of images.
             depth: the column of depth maps: encoded files, or numbers h w; none for images without.
             labels: the column of label maps, likewise.

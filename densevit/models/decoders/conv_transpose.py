@@ -43,7 +43,7 @@ class ConvTranspose(Decoder):
             stride: stride of the output in image pixels; 1 is full size.
             channels: channels of every step; by default halved from step to step.
             min_channels: lower bound of the halved channels.
-            upsample: by a transposed convolution and GELU, or by a 3x3 convolution, ReLU and interpolation.
+            upsample: upsampling by a transposed convolution and GELU, or by a 3x3 convolution, ReLU and interpolation.
             kernel: size of the transposed convolution; 2 without overlap, 4 with overlap at four times the cost.
             fuse: how several feature levels become one map.
         """

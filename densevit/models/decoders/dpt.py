@@ -57,7 +57,7 @@ class DPT(Decoder):
             hidden: channels of the four levels before fusion; D/8, D/4, D/2, D by default.
             readout: use of the class token: ignored, added to every patch (`average`: mean of class and register
                 tokens), or concatenated and projected.
-            norm: inside the residual units; none in published depth models, batch in DPT's segmentation.
+            norm: normalisation in the residual units; published depth models use none, DPT's segmentation batch.
             deepest_unit: a residual unit on the deepest level, too, as in segmentation-models-pytorch; DPT and MiDaS
                 store one that is never used.
             align_corners: upsample with aligned corners, as published.

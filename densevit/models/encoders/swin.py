@@ -50,7 +50,7 @@ class SwinEncoder(Encoder):
         CheckpointError: pretrained weights that are neither in a cache nor within reach.
 
         Args:
-            name: as in `timm.list_models("swin*")`, with or without the tag of its weights.
+            name: name as in `timm.list_models("swin*")`, with or without the tag of its weights.
             pretrained: published weights, from a local cache or the network.
             weights: a local file instead, loaded when the model is built.
             out_indices: stages to return, 0-based, or how many of the last; all by default.

@@ -42,7 +42,7 @@ class TimmEncoder(TokenEncoder):
         CheckpointError: pretrained weights that are neither in a cache nor within reach.
 
         Args:
-            name: as in `timm.list_models()`, with or without the tag of its weights.
+            name: name as in `timm.list_models()`, with or without the tag of its weights.
             pretrained: published weights, from a local cache or the network.
             weights: a local file instead, loaded when the model is built.
             out_indices: blocks to return, 0-based, or how many of the last; four evenly spaced by default.

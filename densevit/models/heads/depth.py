@@ -157,7 +157,7 @@ class InverseHead(DepthHead):
         """
         Args:
             scale: factor of the disparity, in 1/m per unit of it.
-            shift: in 1/m; the largest depth is 1 / shift.
+            shift: offset of the disparity, in 1/m; the largest depth is 1 / shift.
             hidden: width of the last 3x3 convolution; 0 makes the head a single 1x1.
             align_corners: upsample with aligned corners; true as published for DPT.
         """

@@ -98,7 +98,7 @@ class SelfDistillation(PretrainingMethod):
             local_crops: number of small views.
             global_scale, local_scale: share of the image's area in a large and a small view.
             momentum: momentum of the teacher at first; rises to 1 by a cosine.
-            teacher_temperature: at first, and after `warmup`, a share of the steps.
+            teacher_temperature: temperature at first, and after `warmup`, a share of the steps.
             freeze_prototypes: share of the steps in which the prototypes stay as they are.
             mask_probability: probability that a large view is masked for iBOT; mask_ratio: share of its patches.
             ibot_weight, koleo_weight: of their losses; that of DINO is 1.
