@@ -215,7 +215,7 @@ def overfit_one_batch(draft: Draft) -> str:
         plan = replace(plan, run=overfit_config(plan.run))
         trainer = build_trainer(plan, world)
         plan = replace(plan, run=replace(plan.run, data=replace(plan.run.data, cache_features=None)))
-        return overfit(trainer.train_step, plan.run, training.train_batches(plan, world))
+        return overfit(trainer, training.train_batches(plan, world))
 
 
 def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:

@@ -14,7 +14,6 @@ from densevit.config.schema import Run, Schedule
 from densevit.engine.checkpointer import BestScore
 from densevit.engine.logger import read_csv
 from densevit.engine.objective import Batches
-from densevit.engine.train_state import Scores
 from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, Diverged, Preempted
 from densevit.structures import Batch
@@ -76,22 +75,24 @@ def overfit_config(run: Run) -> Run:
     return replace(run, steps=steps, schedule=Schedule(type="constant", warmup=0.0))
 
 
-def overfit_one_batch(
-    train_step: Callable[[Batches, Event], tuple[Scores, bool]], run: Run, train: Callable[[int], Batches]
-) -> str:
-    """Take all steps of the run on the images of the first one, with the same augmentation. `train_step`:
-    `Trainer.train_step`. Raises Diverged if the loss did not fall to `LEARNED` of what it was. Returns the verdict, as
-    text."""
+def overfit_one_batch(trainer: Trainer, train: Callable[[int], Batches]) -> str:
+    """Take all steps of the run on the images of the first one, with the same augmentation. Raises Diverged if the
+    loss, over all processes, did not fall to `LEARNED` of what it was. Returns the verdict, as text."""
+    run = trainer.run
     with closing(train(0)) as batches:
         first = list(islice(batches, run.grad_accum_steps))
     repeated = forever(first)
     losses: list[float] = []
     with interruptible() as stop:
         for _ in tqdm(range(run.steps or STEPS), desc="overfit", unit="step", disable=None):
-            values, stopping = train_step(repeated, stop)
-            losses.append(values["loss"])
+            values, stopping = trainer.train_step(repeated, stop)
+            losses.append(trainer.world.all_reduce_mean({"loss": values["loss"]})["loss"])
             if stopping:
                 raise Preempted("stopped; --overfit-one-batch saves nothing.")
+    if not losses[0]:
+        raise Diverged(
+            "one batch is not learned: its loss is 0, for its images have no ground truth. Raise batch_size."
+        )
     last = fmean(losses[-LAST:])
     course = f"{losses[0]:.4g} -> {last:.4g} in {len(losses)} steps ({last / losses[0]:.0%})"
     if not last <= LEARNED * losses[0]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkServer
+from PIL import Image
 from small import config_with_loss, small_config
 
 from densevit.engine import skipped_steps
@@ -93,3 +94,16 @@ def test_one_batch_can_be_overfitted_or_is_told_not_to_fit(tmp_path: Path, fork_
     text = fork_server.run("train", config, "--overfit-one-batch", "steps=20", "optim.lr=1e-9", code=4)
     assert "one batch is not learned: loss" in text and "densevit check-data" in text
     assert not (tmp_path / "run").exists()
+
+
+def test_the_loss_of_one_batch_is_that_of_all_processes_and_none_without_ground_truth_is_told(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    words = ["train", small_config(tmp_path), "--overfit-one-batch", "steps=2", "optim.lr=1e-9"]
+    texts = [child.err.read_text() for child in fork_server.finish(2, *words, code=4)]
+    courses = {text[text.index("loss ") : text.index(" in 2 steps")] for text in texts}
+    assert len(courses) == 1
+    for path in (tmp_path / "data/depths").glob("00[0-4].png"):
+        Image.new("I;16", (80, 60)).save(path)
+    text = fork_server.run(*words, "batch_size=1", "data.val=null", code=4)
+    assert "its loss is 0: its images have no ground truth" in text
