@@ -1,4 +1,4 @@
-"""What can go wrong, by who can mend it. Each carries the exit code that `densevit` ends with."""
+"""Exceptions, grouped by who can fix them. Each carries the exit code that `densevit` ends with."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Evaluation: `evaluate` scores a model or saved predictions, `compare` two evaluations; `calibrate` mends a model."""
+"""Evaluation: `evaluate` scores a model or saved predictions, `compare` two evaluations; `calibrate` corrects one."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -136,7 +136,7 @@ def test_sigterm_during_prediction_leaves_whole_maps(tmp_path: Path, fork_server
     text = fork_server.run(*words, fault="while_predicting", code=STOPPED)
     made = len(list((tmp_path / "maps").glob("*.png")))
     assert 1 <= made < 6
-    assert f"stopped after {made} of 6 images, all of them whole; --resume goes on" in text
+    assert f"stopped after {made} of 6 images, all of them whole; continue with --resume" in text
     assert not list((tmp_path / "maps").rglob("*densevit-tmp"))
 
 

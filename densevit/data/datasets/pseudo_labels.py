@@ -110,7 +110,7 @@ class PseudoLabels(Dataset):
             raise
         except (OSError, *MALFORMED) as error:
             raise DataError(
-                f"{path}: cannot be read ({error!s:.300}). Was the labelling finished? --resume goes on."
+                f"{path}: cannot be read ({error!s:.300}). Was the labelling finished? Continue it with --resume."
             ) from None
         if twice := [name for name, count in Counter(name for name, _ in rows).items() if count > 1]:
             raise DataError(f"{path}: {len(twice):,} names come twice:{first_five(twice)}")

@@ -123,7 +123,7 @@ def _stored(part: Path, work: Callable[[], Any]) -> Any:
         return work()
     except OSError as error:
         raise StorageError(
-            f"{part}: cannot be written ({os.strerror(error.errno or 0)}); a later call goes on."
+            f"{part}: cannot be written ({os.strerror(error.errno or 0)}); a later call continues."
         ) from None
 
 

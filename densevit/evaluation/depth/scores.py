@@ -222,7 +222,7 @@ Maps = tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"], Bool[np.ndarray
 
 
 def unit_warning(pairs: Iterable[Maps], scale: float | None = None) -> str:
-    """Return what is wrong with the unit of metric predictions, and how to mend it; empty where nothing is. `pairs`: of
+    """Return what is wrong with the unit of metric predictions, and how to fix it; empty where nothing is. `pairs`: of
     some images; `scale`: stored units per metre by which the predictions were divided; None if they were not."""
     medians, correlations = [], []
     for prediction, depth, valid in pairs:

@@ -190,7 +190,7 @@ class AutoRuntimeModule(ExternalRuntimeModule):
         if perf_counter() - begun < seconds / images * len(image):
             self.networks[key] = network
         else:
-            log.warning("runtime auto: %s is slower here; torch goes on.", self.name)
+            log.warning("runtime auto: %s is slower here; continuing with torch.", self.name)
             self.slower.add(key)
 
 

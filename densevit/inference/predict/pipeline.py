@@ -190,7 +190,7 @@ def finish(summary: Summary, stopped: bool, plan: ExportPlan) -> Summary:
         reasons = [{noun: str(source), "reason": reason} for source, reason in summary.failed.items()]
         write_text(plan.folder / FAILED, json.dumps({f"{noun}s": total, "failed": reasons}, indent=1))
     if stopped:
-        raise Preempted(f"stopped after {summary.ready}; --resume goes on.")
+        raise Preempted(f"stopped after {summary.ready}; continue with --resume.")
     plan.end()
     if summary.failed:
         raise incomplete(summary, plan.folder / FAILED)

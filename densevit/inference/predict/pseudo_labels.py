@@ -199,7 +199,7 @@ class LabelPlan(OutputPlan):
         written to."""
         if existing == "refuse" and (self.folder / MANIFEST).exists():
             raise ConfigError(
-                f"output {self.folder}: holds pseudo-labels. --resume goes on, --overwrite makes all anew."
+                f"output {self.folder}: holds pseudo-labels. Continue with --resume, or replace all with --overwrite."
             )
         super().check(existing)
 

@@ -99,7 +99,7 @@ def test_torch_computes_until_as_many_images_again_pay(
     network.networks.clear()
     network.spent = dict.fromkeys(network.spent, (10**12, 8.0))  # torch was faster
     np.testing.assert_array_equal(ours(image), plain)
-    assert "torch goes on" in caplog.text and not network.networks and network.slower
+    assert "continuing with torch" in caplog.text and not network.networks and network.slower
 
 
 def test_an_export_names_its_choice_and_resumes_with_it(

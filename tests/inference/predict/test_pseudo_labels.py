@@ -119,7 +119,7 @@ def test_resuming_makes_what_is_missing_by_the_same_teacher_only(
     shard = labelled[1] / "shard-000001.tar"
     before = shard.read_bytes()
     assert label(teacher, labelled[1], "--shard-size", "4") == 2
-    assert "holds pseudo-labels. --resume goes on" in capsys.readouterr().err
+    assert "holds pseudo-labels. Continue with --resume" in capsys.readouterr().err
     shard.unlink()
     assert label(teacher, labelled[1], "--shard-size", "4", "--resume") == 0
     assert "2 images in" in (told := capsys.readouterr().out) and "4 were already there" in told

@@ -120,7 +120,7 @@ def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
         return forward(image)
 
     first.model.forward = model
-    with pytest.raises(Preempted, match="--resume goes on"):
+    with pytest.raises(Preempted, match="continue with --resume"):
         export_clips(first, plan(film, tmp_path / "out", *formats, stabilize=stabilize), stop=stop)
     assert not (tmp_path / "out/film.color.mp4").exists()
     second = predictor(batch_size=batch_size)
