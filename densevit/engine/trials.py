@@ -90,9 +90,7 @@ def overfit_one_batch(trainer: Trainer, train: Callable[[int], Batches]) -> str:
             if stopping:
                 raise Preempted("stopped; --overfit-one-batch saves nothing.")
     if not losses[0]:
-        raise Diverged(
-            "one batch is not learned: its loss is 0, for its images have no ground truth. Raise batch_size."
-        )
+        raise Diverged("one batch is not learned: its loss is 0: its images have no ground truth. Raise batch_size.")
     last = fmean(losses[-LAST:])
     course = f"{losses[0]:.4g} -> {last:.4g} in {len(losses)} steps ({last / losses[0]:.0%})"
     if not last <= LEARNED * losses[0]:
