@@ -1,9 +1,11 @@
 """The labels of NYU's .mat: chosen, all 894, and mapped to fewer by files of the published forms."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import h5py
 import layouts
 import numpy as np
 import pytest
@@ -76,6 +78,16 @@ def test_labels_are_all_classes_or_those_of_mapping_files_beside_the_mat(
     data = open_nyu(mat, label_map=label_map)
     np.testing.assert_array_equal(data.label_map(0), np.array([*ids, *[IGNORE] * 252])[stored().labels])
     assert tuple(data.classes) == classes
+
+
+def test_labels_of_another_shape_than_the_images_are_refused(mat: Path, tmp_path: Path) -> None:
+    copied = shutil.copy(mat, tmp_path)
+    with h5py.File(copied, "r+") as file:
+        labels = file["labels"][:]
+        del file["labels"]
+        file["labels"] = labels.swapaxes(1, 2)
+    with pytest.raises(DataError, match=r"images \(\d+, 3, 640, 480\) and labels \(\d+, 480, 640\)"):
+        open_nyu(copied, label_map="raw")
 
 
 def test_a_mapping_goes_by_names_not_by_places(tmp_path: Path) -> None:

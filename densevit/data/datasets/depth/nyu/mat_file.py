@@ -154,7 +154,11 @@ def _frames(path: Path, split: Literal["train", "test"], count: int, subset: Sub
 def _read_labels(file: h5py.File, path: Path, classes: Sequence[str], label_map: LabelMap) -> NyuLabels | None:
     if not classes and label_map is None:
         return None
-    matlab.dataset(file, "labels")
+    stored, images = (matlab.dataset(file, key).shape for key in ("labels", "images"))
+    if stored != (images[0], *images[2:]):
+        raise DataError(
+            f"{path}: images {images} and labels {stored}; expected (N, 640, 480), as the official file has."
+        )
     names = matlab.read_texts(file, "names")
     if classes:
         return labels_of_classes(path, names, classes)
