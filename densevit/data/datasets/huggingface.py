@@ -129,7 +129,10 @@ class HuggingFace(Dataset):
             if values.dtype.kind != "f" and self.scale is None:
                 raise DataError(f"{source}: {values.dtype} depth without a unit. Set depth_scale, the units per metre.")
             return stored_to_metres(values, self.scale, self.invalid)
-        ids = values.astype(np.int64)
+        with np.errstate(invalid="ignore"):
+            ids = values.astype(np.int64)
+        if not np.array_equal(ids, values):
+            raise DataError(f"{source}: {values.dtype} with fractions; labels are whole numbers.")
         return ids if self.table is None else self.table.map_ids(source, ids)
 
 

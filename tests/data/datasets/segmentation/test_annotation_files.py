@@ -14,6 +14,7 @@ from PIL import Image
 from shell import Shell
 
 from densevit.data.datasets.base import Dataset, open_dataset
+from densevit.data.datasets.huggingface import HuggingFace
 from densevit.data.io.coco import encode_mask, mask_of
 from densevit.errors import ConfigError, DataError
 from densevit.structures import IGNORE
@@ -274,6 +275,14 @@ def test_hugging_face_numbers_that_mean_not_measured(tmp_path: Path) -> None:
     for named, valid in (({}, [0, 1, 1, 0]), ({"invalid": [60000]}, [0, 1, 0, 1])):
         sample = open_dataset({**spec, **named}).read(0)
         assert sample.valid is not None and sample.valid.flatten().tolist() == valid
+
+
+def test_hugging_face_labels_with_fractions_are_refused() -> None:
+    data = HuggingFace.__new__(HuggingFace)  # the library is not needed to decode a cell
+    assert data._of_array("labels", np.array([[0.0, 2.0]]), Path("saved[0].labels")).tolist() == [[0, 2]]
+    for value in (0.7, np.nan):
+        with pytest.raises(DataError, match=r"saved\[0\]\.labels: float64 with fractions"):
+            data._of_array("labels", np.array([[0.0, value]]), Path("saved[0].labels"))
 
 
 def test_hugging_face_faults_are_named(tmp_path: Path) -> None:
