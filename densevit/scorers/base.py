@@ -40,6 +40,12 @@ def intrinsics_of(predictor: Predictor, sample: Sample) -> Matrix | None:
     return sample.intrinsics if focal is None else pinhole(*as_camera(focal, size).values[0].tolist())
 
 
+def window_of(predictor: Predictor) -> Window | None:
+    """Return the part of images that the model sees: that of the predictor, or of an ONNX file that has one."""
+    box: Box | None = getattr(predictor.model, "box", None)
+    return predictor.window if box is None else lambda _h, _w: box
+
+
 def seen(window: Window | None, sample: Sample) -> Sample:
     """Return the sample with the ground truth of the part of the image that a predictor's window shows the model."""
     if window is None:

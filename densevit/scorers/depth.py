@@ -28,7 +28,15 @@ from densevit.ops.geometry import field_of_view
 from densevit.ops.points import draw_points
 from densevit.output_kinds import DEPTH_KINDS, scored_kinds
 from densevit.reporting.figures import Figure, depth_figure
-from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of, predictions_of, seen
+from densevit.scorers.base import (
+    Evaluation,
+    inference_options,
+    input_of,
+    intrinsics_of,
+    predictions_of,
+    seen,
+    window_of,
+)
 from densevit.structures import Row, Sample
 
 log = logging.getLogger(__name__)
@@ -102,7 +110,7 @@ def evaluate_depth(
 
     def drawn(index: int, sample: Sample) -> Sample:
         """Return the sample with its points, which are not scored, and nor is what the model does not see."""
-        sample = sample if protocols[0].window else seen(predictor.window, sample)
+        sample = sample if protocols[0].window else seen(window_of(predictor), sample)
         if points is None or sample.depth is None or sample.valid is None:
             return sample
         sampled = draw_points(sample.depth, sample.valid, points, np.random.default_rng(index))

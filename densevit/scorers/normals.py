@@ -14,7 +14,15 @@ from densevit.evaluation.normals import PROTOCOLS, NormalsProtocol, NormalsScore
 from densevit.inference.predictor import Predictor
 from densevit.ops.normals import KINDS_WITH_NORMALS, normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
-from densevit.scorers.base import Evaluation, inference_options, input_of, intrinsics_of, predictions_of, seen
+from densevit.scorers.base import (
+    Evaluation,
+    inference_options,
+    input_of,
+    intrinsics_of,
+    predictions_of,
+    seen,
+    window_of,
+)
 from densevit.structures import Row, Sample
 
 Normals = Float32[np.ndarray, "h w 3"]
@@ -50,7 +58,7 @@ def evaluate_normals(
         """Return the sample with the camera and the part of the image that are the predictor's."""
         if isinstance(predictions, SavedNormals):
             return sample
-        return replace(seen(predictions.window, sample), intrinsics=intrinsics_of(predictions, sample))
+        return replace(seen(window_of(predictions), sample), intrinsics=intrinsics_of(predictions, sample))
 
     def draw(_: NormalsScores, index: int, label: str, row: Row) -> Figure:
         sample = counted(data.read(index))

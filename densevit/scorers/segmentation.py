@@ -20,7 +20,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.colors import palette_for, usual_palette
 from densevit.reporting.figures import Figure, segmentation_figure
-from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of, seen
+from densevit.scorers.base import Evaluation, inference_options, input_of, predictions_of, seen, window_of
 from densevit.structures import IGNORE, Row, Sample
 from densevit.utils.output import tqdm
 
@@ -59,11 +59,11 @@ def evaluate_segmentation(
         return predictor.classes(input_of(predictor, sample), name)
 
     def predict(index: int) -> tuple[Sample, Ids]:
-        sample = seen(predictor.window, data.read(index))
+        sample = seen(window_of(predictor), data.read(index))
         return sample, classes(sample)
 
     palette = data.palette or palette_for(spec)
-    samples = (seen(predictor.window, sample) for sample in prefetch_samples(data))
+    samples = (seen(window_of(predictor), sample) for sample in prefetch_samples(data))
     pairs = predictions_of(samples, len(data), classes, seconds)
     # Pixels are counted while the model works on the next image.
     counts = prefetch(lambda pair: count_image(pair[0].name, pair[1], pair[0].labels), pairs, threads=1, ahead=1)

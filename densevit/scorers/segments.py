@@ -33,7 +33,7 @@ from densevit.ops.segments import (
     write_names,
 )
 from densevit.reporting.figures import MAX_WIDTH, Figure, segments_figure
-from densevit.scorers.base import Evaluation, Window, inference_options, input_of, predictions_of, seen
+from densevit.scorers.base import Evaluation, Window, inference_options, input_of, predictions_of, seen, window_of
 from densevit.scorers.segmentation import require_same_classes
 from densevit.structures import Row, Sample
 
@@ -51,7 +51,7 @@ def evaluate_segments(
     predict, depth_of, card, options = _source(predictions, data, task, head)
     if isinstance(predictions, SavedSegments) or not predictions.card.heads_of("metric"):
         data = data.without_depth()  # which reports compare with that of the model
-    window = None if isinstance(predictions, SavedSegments) else predictions.window
+    window = None if isinstance(predictions, SavedSegments) else window_of(predictions)
     seconds: list[float] = []
     samples = (seen(window, sample) for sample in prefetch_samples(data))
     pairs = predictions_of(samples, len(data), predict, seconds)

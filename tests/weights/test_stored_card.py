@@ -90,6 +90,7 @@ def file_of(path: Path, dims: int = 4, output: str = "depth", **metadata: str) -
         ({"card": BRACKETS}, "its card cannot be read"),
         ({"card": json.dumps(TREE), "dims": 0}, "no batch of images"),
         ({"card": json.dumps(TREE), "dims": 2}, "no batch of images"),
+        ({"card": json.dumps(TREE), "window": "(0, 9, 0"}, "its window is"),
         ({"card": json.dumps(TREE), "output": "other"}, "names outputs that it does not have: depth"),
     ],
 )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from densevit.errors import CheckpointError, ConfigError, DataError, first_line
 from densevit.inference.backends.auto import resolve_device_and_precision
 from densevit.inference.backends.onnx_runtimes import RUNTIMES, ConvertedNetwork, Run
+from densevit.inference.forward import check_box
 from densevit.inference.onnx.graph import INPUT
 from densevit.inference.onnx.metadata import metadata_of, open_graph
 from densevit.inference.predictor import Predictor
@@ -23,7 +24,7 @@ from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, InputKind, ModelInputs
 from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.ops.geometry import field_of_view
 from densevit.preprocess_config import PreprocessConfig
-from densevit.structures import Size
+from densevit.structures import Box, Size
 from densevit.utils.atomic_io import sha256
 from densevit.utils.packages import is_installed
 from densevit.weights.checkpoint import parse_card
@@ -46,14 +47,15 @@ class ImageInput(NamedTuple):
 class OnnxModule(nn.Module):
     """The graph as a network for images as they are: preprocessing and resizing back are part of it."""
 
-    def __init__(self, run: Run, takes: ImageInput, names: list[str], digest: bytes) -> None:
+    def __init__(self, run: Run, takes: ImageInput, names: list[str], digest: bytes, box: Box | None = None) -> None:
         """
         Args:
+            box: the window of images that the graph shows the network; outside it, outputs are NaN.
             names: of the heads.
             digest: of the file; a resumed export asks whether it is the same model.
         """
         super().__init__()
-        self.run, self.takes, self.names = run, takes, names
+        self.run, self.takes, self.names, self.box = run, takes, names, box
         self.register_buffer("sha256", torch.frombuffer(bytearray(digest), dtype=torch.uint8))
 
     @property
@@ -119,6 +121,11 @@ def load_onnx(
             card = replace(card, fov=(field_of_view(takes.size[1], first),) * 2)
         except (ArithmeticError, ValueError):
             raise CheckpointError(f"{path}: damaged; its camera is {fixed!r}.") from None
+    window = about.get("window")
+    try:
+        box = check_box(map(int, window.strip("()").split(",")), takes.size or (0, 0)) if window else None
+    except (DataError, ValueError):
+        raise CheckpointError(f"{path}: damaged; its window is {window!r}.") from None
     if takes.size is None and resolved in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(
@@ -135,7 +142,7 @@ def load_onnx(
         ):  # OpenVINO with AMX lacks bf16 between some int8 layers
             return load_onnx(path, runtime=runtime, device=device, precision="fp32", **options)
         raise CheckpointError(f"{path}: {name} does not open it ({first_line(error)}).") from error
-    module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)))
+    module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)), box)
     predictor = Predictor(module, card, device=target, precision=resolved, **options)
     vars(predictor)["runtime"] = name  # which the module is
     return predictor

@@ -93,6 +93,17 @@ def test_the_maps_are_those_of_the_checkpoint(
 
 
 @pytest.mark.slow
+def test_what_a_file_does_not_see_of_images_is_not_scored(tmp_path: Path) -> None:
+    model, card = toy_network(DEPTH, None, RULE, encoder={"image_size": 42})
+    export_onnx(model, card, tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, box=(8, 40, 4, 48)))
+    data = [(image, np.full(SIZE, 3.0, np.float32)) for image in noise(2)]
+    found = densevit.evaluate(densevit.load(tmp_path / "a.onnx", precision="fp32"), data)
+    expected = densevit.evaluate(fp32((model, card), window=lambda h, w: (8, 40, 4, 48)), data)
+    assert found.scores == pytest.approx(expected.scores, rel=1e-3)
+    assert [row["pixels"] for _, row in found.per_image] == [32 * 44] * 2
+
+
+@pytest.mark.slow
 def test_a_file_for_one_size_refuses_others(files: Path) -> None:
     predictor = densevit.load(files / "two.onnx", runtime="onnxruntime")
     assert predictor.precision == "fp32"
