@@ -72,7 +72,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
     for name, spec in depth_tasks(plan, card).items():
         for suffix, source in selected_sources(plan.val, spec.sources):
             protocol = PROTOCOLS[source.protocol or spec.protocol]
-            for size, sample in ground_truth_sizes(source.data).items():
+            for size, sample in ground_truth_sizes(source.data, on_corrupt=on_corrupt).items():
                 try:
                     protocol.check_size(*size)
                 except DataError as error:

@@ -178,15 +178,15 @@ def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise")
         )
 
 
-def ground_truth_sizes(dataset: Dataset) -> dict[tuple[int, int], str]:
+def ground_truth_sizes(dataset: Dataset, *, on_corrupt: OnError = "raise") -> dict[tuple[int, int], str]:
     """Return (h, w) of the depth of some samples, spread over the data set, each with the name of one that has it.
     Raises DataError if a sample is bad."""
     sizes: dict[tuple[int, int], str] = {}
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
-        with with_sample_name(dataset, index):
-            depth = dataset.read(index).depth
-        if depth is not None:
-            sizes.setdefault((depth.shape[0], depth.shape[1]), dataset.names[index])
+        sample = _attempted(dataset.read, dataset, index, on_corrupt)
+        if sample is not None and sample.depth is not None:
+            h, w = sample.depth.shape
+            sizes.setdefault((h, w), sample.name)
     return sizes
 
 
@@ -234,7 +234,9 @@ def found_truths(source: MixtureSource) -> frozenset[str]:
     kinds: set[str] = set()
     indices = evenly_spaced(len(source.data), NUM_SAMPLES)
     for index in indices[:: max(1, len(indices) // LOOKS)]:
-        sample = source.data.read(index)
+        sample = _attempted(source.data.read, source.data, index, "skip")
+        if sample is None:  # told by those who cannot do without it
+            continue
         kinds |= {sample.depth_kind} if sample.depth is not None else set()
         kinds |= {"normals"} if sample.normals is not None else set()
         kinds |= {"labels"} if sample.labels is not None or sample.label is not None else set()

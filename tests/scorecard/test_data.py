@@ -193,3 +193,16 @@ def test_every_hdf5_file_of_ours_has_checksums(mat: Path, tmp_path: Path) -> Non
         with h5py.File(place) as file:
             maps = [file[key] for key in ("depth", "depths", "images") if key in file]
             assert maps and all(data.fletcher32 for data in maps), name
+
+
+def test_an_unreadable_validation_image_that_may_be_skipped_ends_no_run(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    config, other = small_config(tmp_path), small_folder(tmp_path / "other", count=2)
+    (other / "images/001.jpg").write_bytes(b"no image")
+    folder = f"type: folder, root: {other}, depth_scale: 1000"
+    for val in (f"{{{folder}}}", f"{{type: mix, sources: [{{data: {{{folder}}}}}]}}"):
+        text = fork_server.run(
+            "train", config, f"data.val={val}", "data.on_corrupt=skip", f"output={tmp_path / str(len(val))}"
+        )
+        assert text.count("not validated: sample 1 (") == 2  # of two validations
