@@ -8,6 +8,7 @@ seconds; the pose is from camera to world, in metres (`densevit.data.recordings.
 import csv
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -108,10 +109,10 @@ def _pose(cells: Mapping[str, str]) -> Pose:
 
 
 def _time(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(f"time is seconds, got {text!r}.") from None
+    with suppress(ValueError):
+        if np.isfinite(time := float(text)):
+            return time
+    raise DataError(f"time is seconds, got {text!r}.")
 
 
 def camera_of(cells: Mapping[str, str]) -> Float64[np.ndarray, "3 3"] | None:

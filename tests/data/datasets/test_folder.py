@@ -240,6 +240,7 @@ def test_a_table_names_its_files_cameras_and_splits(tmp_path: Path) -> None:
         ("depth\nx/a.png\n", "'image' is required"),
         ("image\nx/a.png,b,c\n", "no such column"),
         ("image,fx\nx/a.png,5\n", "four numbers"),
+        ("image,time\nx/a.png,nan\n", "m.csv:2: time is seconds, got 'nan'"),
         ("image,fx,fy,cx,cy\nx/a.png,5,6,wide,3\n", "four numbers"),
         ("image,fx,fy,cx,cy\nx/a.png,5,nan,2,3\n", "four numbers"),
         ("image,fx,fy,cx,cy\nx/a.png,-5,6,2,3\n", "fx and fy over 0"),
