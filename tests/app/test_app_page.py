@@ -305,5 +305,6 @@ def test_a_shot_of_the_webcam_is_called_so(page: Any) -> None:
     page.set_viewport_size({"width": 1300, "height": 900})
     page.get_by_role("button", name="Webcam").click()
     page.locator("#webcam").get_by_role("button").first.click()
+    page.wait_for_function("document.querySelector('#webcam video')?.videoWidth > 0")
     page.locator("#webcam button[aria-label*='capture']").click()
     playwright.expect(page.locator("#status")).to_contain_text(re.compile(r"webcam\.\w+, \d+ x \d+ pixels"))
