@@ -23,7 +23,7 @@ from densevit.inference.predictor import Predictor
 from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
 from densevit.ops.colors import colorize
-from densevit.ops.resize import crop_below, pad_to_multiple
+from densevit.ops.resize import crop_below, pad_to_multiple, unpadded_size
 from densevit.preprocess_config import PreprocessConfig
 from densevit.reporting.figures import jpeg
 from densevit.reporting.html_page import write_page
@@ -88,7 +88,8 @@ def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, f
     x, offset = pad_to_multiple((seen - encoder.mean) / encoder.std, encoder.patch_size)
     grid = (x.shape[-2] // encoder.patch_size, x.shape[-1] // encoder.patch_size)
     if at is not None:
-        row, column = patch_at(at, size_of(whole), size_of(seen), offset, encoder.patch_size)
+        content = unpadded_size(size_of(whole), card.resize) or size_of(seen)
+        row, column = patch_at(at, size_of(whole), content, offset, encoder.patch_size)
         index = encoder.prefix_tokens + row * grid[1] + column
         query, rows = f"patch in row {row}, column {column}", slice(index, index + 1)
     elif getattr(encoder.vit, "cls_token", None) is not None:
@@ -121,7 +122,7 @@ def patch_at(
 
     Args:
         at: x, y in pixels of the image.
-        size, input_size: h, w of the image and of the network's input before padding.
+        size, input_size: h, w of the image and of what it is resized to.
         offset: top and left padding.
     """
     (x, y), (h, w) = at, size

@@ -1,6 +1,7 @@
 """Attention is what the softmax says, for our ViT and timm's; and the sheet shows all of it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,13 @@ def test_the_query_may_be_the_patch_at_a_pixel(kind: dict[str, Any]) -> None:
         np.testing.assert_allclose(seen.weights[layer], row, atol=1e-5)
     with pytest.raises(DataError, match=r"pixel 70, 3 lies outside this image of 40x70"):
         compute_attention(p, picture(40, 70), at=(70, 3))
+
+
+def test_the_patch_at_a_pixel_is_not_in_the_padding_below_an_image() -> None:
+    p = predictor(OURS)
+    p = p.with_options(card=replace(p.card, resize=PreprocessConfig(mode="padded", size=(64, 64))))
+    # 20 x 80 pixels become 16 x 64: one row of patches, and three of padding.
+    assert compute_attention(p, picture(20, 80), at=(79, 19)).query == "patch in row 0, column 3"
 
 
 def test_looking_leaves_a_timm_model_as_it_was() -> None:
