@@ -67,7 +67,7 @@ REFUSED = {
     ("consistency", "pretraining"): "consistency: objective 'mae' has no teacher",
     # What is learned is the encoder, or its updates; the cache is of outputs that never change.
     ("cached", "pretraining"): "data.cache_features: a pre-training",
-    ("cached", "lora"): "data.cache_features: model.encoder.lora changes",
+    ("cached", "lora"): "model.freeze_encoder: model.encoder.lora freezes",
     # Processes would run other modules in a step, and wait for each other forever.
     ("clips", "fsdp"): "motion: needs parallel ddp",
     ("points", "fsdp"): "points: needs parallel ddp",
