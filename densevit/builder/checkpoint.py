@@ -16,7 +16,7 @@ from densevit.config.parser import OBJECT
 from densevit.config.validation import ModelSpec
 from densevit.data.labels.class_lists import published_table
 from densevit.errors import CheckpointError, ConfigError, DensevitError, first_line
-from densevit.model_card import ModelCard
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.models.decoders.base import DECODERS
 from densevit.models.dense import DenseModel
@@ -162,13 +162,7 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
     norm = {name: tensor for name, tensor in model.state_dict().items() if name in ("encoder.mean", "encoder.std")}
     load_strict(model, {**norm, **opened.tensors}, opened.path)
     if opened.card is not None:
-        said, given = (
-            {
-                name: f"{spec.kind} of {len(spec.classes)} classes" if spec.classes else spec.kind
-                for name, spec in outputs
-            }
-            for outputs in (opened.card.outputs.items(), outputs_of(model).items())
-        )
+        said, given = kinds_of(opened.card.outputs), kinds_of(outputs_of(model))
         if not said or said.items() - given.items():
             raise CheckpointError(f"{opened.path}: damaged; its card says {said}, and its model gives {given}.")
         return model, opened.card
@@ -181,6 +175,14 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
         licence=opened.licence,
         multiple=opened.multiple,
     )
+
+
+def kinds_of(outputs: Mapping[str, HeadSpec]) -> dict[str, str]:
+    """Map each output to its kind, with the number of its classes."""
+    return {
+        name: f"{spec.kind} of {len(spec.classes)} classes" if spec.classes else spec.kind
+        for name, spec in outputs.items()
+    }
 
 
 def build_uninitialized(spec: ModelSpec) -> DenseModel:

@@ -126,7 +126,7 @@ class Trainer:
                 better = False
                 if not stopping and self._validation_due(val):
                     stopping = not self.validate(val, log, stop)
-                    better = not stopping and self.world.on_main(self._is_best)
+                    better = not stopping and self.world.on_main(lambda: self.checkpointer.folder.is_best(state.scores))
                 if stopping or better or self._due(self.run.save_every):
                     self.checkpointer.save()
                 if stopping and (state.step < self.steps or self._validation_due(val)):
@@ -279,9 +279,6 @@ class Trainer:
 
     def _validation_due(self, val: Validation | None) -> bool:
         return val is not None and self._due(self.run.validate_every) and self.state.scored_at != self.state.step
-
-    def _is_best(self) -> bool:
-        return self.checkpointer.folder.is_best(self.state.scores)
 
     def _log(self, log: MetricLogger, values: Scores, speed: Throughput) -> None:
         state, batches, world = self.state, speed.batches, self.world

@@ -180,7 +180,7 @@ class ClipScorer:
             return (values for _, values in pairs())
         limits = None
         if isinstance(self.predictions, Predictor):
-            limits = self.predictions.card.outputs[depth_head(self.predictions, self.head)].metres
+            limits = self.predictions.card.outputs[self.predictions.card.head(self.head)].metres
         focal = None if matrix is None else float(matrix[0, 0])
         return stabilize_stream(pairs(), Stabilizer(kind, focal=focal, limits=limits, **self.stabilize))
 

@@ -232,9 +232,9 @@ class SelfSupervised(Supervised):
 
     def _held_out_depth(self, batch: Batch) -> tuple[Batch, Plane]:
         """Return a batch on the device, and its depth at the network's size."""
-        card, model = self.setup.card, self.setup.model
-        batch = model.for_validation(batch.to(self.runtime.state.world.device))  # type: ignore[operator]
-        inputs = model.inputs_of(batch)  # type: ignore[operator]
+        model: Any = self.setup.model
+        card, batch = self.setup.card, model.for_validation(batch.to(self.runtime.state.world.device))
+        inputs = model.inputs_of(batch)
         options: dict[str, Any] = {"precision": self.runtime.precision, "heads": card.outputs}
         prediction = forward(model, batch.image, card.resize, card.multiple, inputs, **options)[self.head]
         return batch, 1 / (LEAST_DISPARITY + prediction) if self.disparity else prediction
