@@ -1,7 +1,9 @@
 """Scores that need no depth: the photometric error of held-out clips, and trajectories."""
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +14,17 @@ from torch import Tensor
 from densevit.data.datasets.base import Dataset, evenly_spaced
 from densevit.data.loading.clips import Clips, videos
 from densevit.data.loading.collate import collate
+from densevit.data.loading.dataloader import OnError, with_sample_name
 from densevit.data.transforms.geometric import Resize
 from densevit.engine.objective import AllReduceMean
+from densevit.errors import DataError
 from densevit.model_card import ModelCard
 from densevit.objectives.self_supervised.geometry import Motion
 from densevit.ops.resize import network_size
 from densevit.structures import Batch, Sample, Size
 from densevit.utils import atomic_io
+
+log = logging.getLogger(__name__)
 
 CLIPS = 64  # of a validation
 FRAMES = 16  # pairs at once
@@ -32,18 +38,20 @@ class HeldOutVideos:
 
     Args:
         length, stride: of clips, as in training.
+        on_corrupt: skip leaves out clips and trajectories with an unreadable frame, with a warning.
 
     Raises:
         DataError: no video is as long as a clip.
     """
 
-    def __init__(self, data: Dataset, length: int, stride: int, card: ModelCard) -> None:
-        self.data, self.stride, self.card = data, stride, card
+    def __init__(self, data: Dataset, length: int, stride: int, card: ModelCard, on_corrupt: OnError = "raise") -> None:
+        self.data, self.stride, self.card, self.on_corrupt = data, stride, card, on_corrupt
         self.clips = Clips(data, length, stride)
 
     def read(self, index: int, size: Size | None = None) -> Sample:
         """`size`: of the network's input, by default the one for images of this size."""
-        sample = self.data.read_annotated(index)
+        with with_sample_name(self.data, index):
+            sample = self.data.read_annotated(index)
         h, w = sample.image.shape[:2]
         resize = Resize(size=size or network_size((h, w), self.card.resize, self.card.multiple))
         return resize(sample, np.random.default_rng(0))
@@ -52,9 +60,10 @@ class HeldOutVideos:
         """Yield this process's share of some clips, spread over the videos."""
         for clip in evenly_spaced(len(self.clips), CLIPS)[rank::world_size]:
             indices = self.clips.frames(clip)
-            first = self.read(indices[0])
-            h, w = first.image.shape[:2]
-            yield as_clip([first, *(self.read(index, (h, w)) for index in indices[1:])], indices)
+            with self.may_skip():
+                first = self.read(indices[0])
+                h, w = first.image.shape[:2]
+                yield as_clip([first, *(self.read(index, (h, w)) for index in indices[1:])], indices)
 
     def trajectories(self, motions: Callable[[Batch], Motion]) -> Iterator[Tracked]:
         """Yield each video's name, its poses (camera to world, the first is the identity), and its samples by the
@@ -65,7 +74,9 @@ class HeldOutVideos:
         """
         for name, frames in videos(self.data).items():
             numbers = self._path(frames)
-            samples = [self.read(frames[number]) for number in numbers]
+            samples: list[Sample] = []
+            with self.may_skip():
+                samples = [self.read(frames[number]) for number in numbers]
             if len({sample.image.shape for sample in samples}) > 1 or len(samples) < 3:
                 continue
             poses = [np.eye(4)]
@@ -74,6 +85,15 @@ class HeldOutVideos:
                 for motion in motions(as_clip(part, range(len(part)))).double().cpu().numpy():
                     poses.append(poses[-1] @ np.linalg.inv(motion))
             yield name, np.stack(poses), dict(zip(numbers, samples, strict=True))
+
+    @contextmanager
+    def may_skip(self) -> Iterator[None]:
+        try:
+            yield
+        except DataError as error:
+            if self.on_corrupt == "raise":
+                raise
+            log.warning("not validated: %s", error)
 
     def _path(self, frames: Sequence[int]) -> list[int]:
         """Return the numbers of the first frame of a video and those that follow it, `stride` later where no clip has a

@@ -136,7 +136,8 @@ class SelfSupervised(Supervised):
             if self.measured:
                 data.annotate = MeasuredMotion(data, run.data.clip_stride, measurements)
         if val is not None:
-            self.held_out = HeldOutVideos(val, run.data.clip, run.data.clip_stride, self.setup.card)
+            clips = run.data.clip, run.data.clip_stride
+            self.held_out = HeldOutVideos(val, *clips, self.setup.card, run.data.on_corrupt)
 
     def on_train_step(self, progress: float) -> None:
         super().on_train_step(progress)

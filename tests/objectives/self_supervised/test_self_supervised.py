@@ -310,6 +310,27 @@ def test_the_frames_of_a_held_out_clip_have_the_size_of_the_first() -> None:
     assert batch.intrinsics[1].tolist() == pinhole(10, 5, 5.5, 1.5).tolist()  # half as high, borders to borders
 
 
+def test_clips_and_trajectories_with_an_unreadable_frame_are_skipped_where_they_may_be(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Walk(Dataset):
+        names, video = [f"{walk}/{i}" for walk in "ab" for i in range(3)], True
+
+        def read(self, index: int) -> Sample:
+            if index == 1:
+                raise DataError("a/1.png: damaged.")
+            return Sample(name=self.names[index], image=np.zeros((4, 6, 3), np.uint8))
+
+    card = ModelCard(outputs={}, multiple=1)
+    skipping, strict = (evaluation.HeldOutVideos(Walk(), 2, 1, card, on_corrupt) for on_corrupt in ("skip", "raise"))
+    assert [batch.names for batch in skipping.batches(0, 1)] == [("b/0", "b/1"), ("b/1", "b/2")]
+    tracked = skipping.trajectories(lambda batch: torch.eye(4).expand(len(batch) - 1, 4, 4))
+    assert [name for name, _, _ in tracked] == ["b"]
+    assert caplog.messages == ["not validated: sample 1 ('a/1'): a/1.png: damaged."] * 3
+    with pytest.raises(DataError, match="damaged"):
+        list(strict.batches(0, 1))
+
+
 def test_errors_of_a_trajectory_ignore_a_similarity_and_are_those_of_evo() -> None:
     draw = np.random.default_rng(0)
     true = np.tile(np.eye(4), (6, 1, 1))
