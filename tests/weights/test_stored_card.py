@@ -1,6 +1,7 @@
 """Cards and metadata of files that somebody else wrote: whatever they hold, they load or are an error of the file."""
 
 import json
+import math
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
@@ -50,13 +51,14 @@ def test_a_card_of_other_outputs_than_its_model_has_is_refused(outputs: Any, tmp
         restore(tmp_path / "model.safetensors")
 
 
-def test_weights_that_are_nan_are_refused(tmp_path: Path, shell: Shell) -> None:
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_refused(value: float, tmp_path: Path, shell: Shell) -> None:
     network, card = toy_network()
-    torch.nn.init.constant_(next(network.encoder.parameters()), float("nan"))
+    torch.nn.init.constant_(next(network.encoder.parameters()), value)
     folder = save_network(tmp_path / "model", (network, card))
     (tmp_path / "0.png").write_bytes(b"")
     told = shell.refused("predict", folder, tmp_path / "0.png", "--output", tmp_path / "out")
-    assert "1 of its tensors hold NaN: encoder." in told
+    assert "1 of its tensors hold NaN or infinity: encoder." in told
     assert not (tmp_path / "out").exists()
 
 
