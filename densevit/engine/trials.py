@@ -1,7 +1,7 @@
 """Steps on the images of one batch, which write nothing: `batch_size: auto`, and overfitting as a check of new data."""
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import cycle, islice
@@ -65,7 +65,7 @@ def forever(batches: list[Batch]) -> Generator[Batch, None, None]:
 
 
 STEPS = 200  # at most; a run of fewer gives its own
-LEARNED = 0.3  # the share of the first loss that may be left
+LEARNED = 0.7  # of its first absolute value, for it may be negative: by how much the loss must fall
 LAST = 10  # steps whose mean is the last loss
 
 
@@ -76,8 +76,8 @@ def overfit_config(run: Run) -> Run:
 
 
 def overfit_one_batch(trainer: Trainer, train: Callable[[int], Batches]) -> str:
-    """Take all steps of the run on the images of the first one, with the same augmentation. Raises Diverged if the
-    loss, over all processes, did not fall to `LEARNED` of what it was. Returns the verdict, as text."""
+    """Take all steps of the run on the images of the first one, with the same augmentation, and return the
+    verdict on the loss of all processes. Raises Diverged: see `judge_overfitting`."""
     run = trainer.run
     with closing(train(0)) as batches:
         first = list(islice(batches, run.grad_accum_steps))
@@ -89,11 +89,17 @@ def overfit_one_batch(trainer: Trainer, train: Callable[[int], Batches]) -> str:
             losses.append(trainer.world.all_reduce_mean({"loss": values["loss"]})["loss"])
             if stopping:
                 raise Preempted("stopped; --overfit-one-batch saves nothing.")
-    if not losses[0]:
+    return judge_overfitting(losses)
+
+
+def judge_overfitting(losses: Sequence[float]) -> str:
+    """Return the verdict, as text. Raises Diverged if the loss did not fall by `LEARNED`."""
+    first, last = losses[0], fmean(losses[-LAST:])
+    if not first:
         raise Diverged("one batch is not learned: its loss is 0: its images have no ground truth. Raise batch_size.")
-    last = fmean(losses[-LAST:])
-    course = f"{losses[0]:.4g} -> {last:.4g} in {len(losses)} steps ({last / losses[0]:.0%})"
-    if not last <= LEARNED * losses[0]:
+    change = (last - first) / abs(first)
+    course = f"{first:.4g} -> {last:.4g} in {len(losses)} steps ({change:+.0%})"
+    if not change <= -LEARNED:
         raise Diverged(
             f"one batch is not learned: loss {course}. Check the ground truth (`densevit check-data`), the "
             "range of the head, and optim.lr; or give it more steps."

@@ -1,5 +1,7 @@
-"""A run ends after validations without a better score, also a resumed one; scores that fit no line are tables."""
+"""A run ends after validations without a better score, also a resumed one; scores that fit no line are tables; whether
+one batch is learned."""
 
+import math
 import shutil
 from pathlib import Path
 
@@ -9,7 +11,8 @@ from small import small_config
 from densevit.api.training import Run
 from densevit.cli.main import main
 from densevit.engine.logger import WIDTH, format_scores
-from densevit.engine.trials import validations_since_best
+from densevit.engine.trials import judge_overfitting, validations_since_best
+from densevit.errors import Diverged
 
 
 def test_validations_are_counted_from_the_best_one_up_to_a_step(tmp_path: Path) -> None:
@@ -20,6 +23,16 @@ def test_validations_are_counted_from_the_best_one_up_to_a_step(tmp_path: Path) 
     assert [validations_since_best(log, step, ("a", "min")) for step in steps] == [0, 0, 1, 2, 0]
     assert [validations_since_best(log, step, ("a", "max")) for step in steps] == [0, 1, 2, 3, 4]
     assert validations_since_best(log, 10, ("b", "min")) == 0  # which no image had ground truth for
+
+
+@pytest.mark.parametrize(("first", "learned", "not_learned"), [(2.0, 0.5, 0.7), (0.5, -0.1, 0.2), (-1.0, -1.8, -0.5)])
+def test_one_batch_is_learned_where_its_loss_fell_by_most_of_what_it_was(
+    first: float, learned: float, not_learned: float
+) -> None:
+    assert "one batch is learned" in judge_overfitting([first, *[learned] * 10])
+    for last in (not_learned, math.nan):
+        with pytest.raises(Diverged, match="one batch is not learned"):
+            judge_overfitting([first, *[last] * 10])
 
 
 def train(config: Path, *words: str) -> int:
