@@ -65,7 +65,7 @@ def forever(batches: list[Batch]) -> Generator[Batch, None, None]:
 
 
 STEPS = 200  # at most; a run of fewer gives its own
-LEARNED = 0.7  # of its first absolute value, for it may be negative: by how much the loss must fall
+LEARNED = 0.7  # fraction of its first absolute value by which the loss, which may be negative, must fall
 LAST = 10  # steps whose mean is the last loss
 
 

@@ -67,7 +67,7 @@ def run(way: str, root: Path, out: Path, weights: int, images: int, size: int, e
 def run_and_be_killed(after: int, *arguments: Any) -> None:
     """Run in a process that is killed when so many files are there, the last one before it is noted.
 
-    The alarm kills a child that waits for ever for a lock which another thread held at the fork.
+    The alarm kills a child that waits for ever for OpenCV's lock, which a thread of the parent held at the fork.
     """
     if (pid := os.fork()) == 0:
         signal.alarm(10)
