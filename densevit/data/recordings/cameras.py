@@ -147,8 +147,10 @@ def _matrix_of(facts: Mapping[str, Any]) -> Float64[np.ndarray, "3 3"]:
             value = facts[key]["data"] if isinstance(facts[key], Mapping) else facts[key]
             numbers = numbers_of(value)
             return pinhole(*numbers) if len(numbers) == 4 else numbers.reshape(3, 3)
-    keys = ("fl_x", "fl_y") if "fl_x" in facts else ("fx", "fy")
-    return pinhole(*(float(facts[key]) for key in (*keys, "cx", "cy")))
+    # nerfstudio and instant-ngp write COLMAP's cx, cy: the centre of the first pixel is (0.5, 0.5), ours (0, 0).
+    keys, centre = (("fl_x", "fl_y"), 0.5) if "fl_x" in facts else (("fx", "fy"), 0.0)
+    fx, fy, cx, cy = (float(facts[key]) for key in (*keys, "cx", "cy"))
+    return pinhole(fx, fy, cx - centre, cy - centre)
 
 
 def _size_of(facts: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -95,7 +95,7 @@ def test_calibrations_are_read(text: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_coefficients_are_read_by_their_model_or_refused(facts: dict[str, Any], lens: Any) -> None:
-    camera = {"fl_x": 30, "fl_y": 31, "cx": 20, "cy": 15, "w": 40, "h": 30, **facts}  # as nerfstudio writes it
+    camera = {"fl_x": 30, "fl_y": 31, "cx": 20.5, "cy": 15.5, "w": 40, "h": 30, **facts}  # as nerfstudio writes it
     if isinstance(lens, str):
         with pytest.raises(DataError, match=f"c.json: the camera has distortion .*{lens}"):
             camera_of_json(camera, Path("c.json"))

@@ -122,9 +122,10 @@ def write_nerf(root: Path) -> None:
         put_pair(root / f"images/{i}.png", root / f"depth/{i}.png", i)
         frames.append(
             {"file_path": f"images/{i}" + ".png" * (i % 2), "depth_file_path": f"depth/{i}.png", "timestamp": t}
-            | {"transform_matrix": (pose(i) @ OPENGL).tolist(), "cy": K[1, 2]}
+            | {"transform_matrix": (pose(i) @ OPENGL).tolist(), "cy": K[1, 2] + 0.5}
         )
-    camera = {"fl_x": K[0, 0], "fl_y": K[1, 1], "cx": K[0, 2], "cy": 0}
+    # nerfstudio copies COLMAP's numbers (process_data/colmap_utils.py), and its pixels begin at 0.5 (get_image_coords)
+    camera = {"fl_x": K[0, 0], "fl_y": K[1, 1], "cx": K[0, 2] + 0.5, "cy": 0}
     (root / "transforms.json").write_text(json.dumps({**camera, "frames": frames}))
 
 
