@@ -202,6 +202,7 @@ class MeshWriter(SurfaceWriter):
     """Triangles between neighbouring pixels, none across depth edges; x right, y up, z towards the viewer."""
 
     file_type: ClassVar[str]
+    export_options: ClassVar[dict[str, Any]] = {}  # of trimesh
 
     def __init__(
         self,
@@ -239,7 +240,7 @@ class MeshWriter(SurfaceWriter):
             ),
             process=False,
         )
-        content = mesh.export(file_type=self.file_type)
+        content = mesh.export(file_type=self.file_type, **self.export_options)
         return content.encode() if isinstance(content, str) else bytes(content)
 
     @abstractmethod
@@ -247,11 +248,19 @@ class MeshWriter(SurfaceWriter):
         """Return trimesh's colours of the vertices, which lie at these pixels of the flattened image."""
 
 
+def unlit(tree: dict[str, Any]) -> None:
+    """Mark the materials of a glTF file as unlit (KHR_materials_unlit): a photograph has its light already."""
+    for material in tree["materials"]:
+        material["extensions"] = {"KHR_materials_unlit": {}}
+    tree["extensionsUsed"] = ["KHR_materials_unlit"]
+
+
 @DEPTH_FORMATS.register("glb")
 class Glb(MeshWriter):
     """Binary glTF mesh with the image as its texture; cut at depth edges. At most 5 MB: large maps are thinned out."""
 
     suffix, file_type = ".glb", "glb"
+    export_options: ClassVar[dict[str, Any]] = {"tree_postprocessor": unlit}
 
     def visual(self, image: UInt8[np.ndarray, "h w 3"], pixels: Int64[np.ndarray, " n"]) -> Any:
         visual: Any = importlib.import_module("trimesh.visual")

@@ -65,6 +65,9 @@ def test_a_mesh_opens_elsewhere_with_its_colours_facing_the_viewer(tmp_path: Pat
         columns, rows = (uv * [1, -1] + [0, 1]).T * np.array(texture.size)[:, None] - 0.5
         colours = np.asarray(texture.convert("RGB"))[np.rint(rows).astype(int), np.rint(columns).astype(int)]
         assert np.abs(rows - np.rint(rows)).max() < 1e-4 and mesh.visual.material.metallicFactor == 0
+        content = (tmp_path / "a.glb").read_bytes()  # JSON from byte 20 on; its length stands at byte 12
+        tree = json.loads(content[20 : 20 + int.from_bytes(content[12:16], "little")])
+        assert tree["extensionsUsed"] == ["KHR_materials_unlit"] == list(tree["materials"][0]["extensions"])
     else:
         colours = mesh.visual.vertex_colors[:, :3]
     np.testing.assert_array_equal(colours, frame().image[2:].reshape(-1, 3))
