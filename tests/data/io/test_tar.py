@@ -45,7 +45,7 @@ def test_headers_that_would_never_end_are_refused(tmp_path: Path) -> None:
         header[:5], header[124:135], header[148:156], header[156:157] = b"a.jpg", size, b" " * 8, kind
         header[148:156] = b"%06o\0 " % sum(header)
         (tmp_path / "s.tar").write_bytes(bytes(header) + body.ljust(512, b"\0") + bytes(1024))
-        with pytest.raises(DataError, match=r"s\.tar: is damaged behind byte 0"):
+        with pytest.raises(DataError, match=r"s\.tar: .* is damaged behind byte 0"):
             list_members(tmp_path / "s.tar")
 
 
