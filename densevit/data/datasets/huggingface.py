@@ -144,8 +144,10 @@ def open_rows(
     datasets: Any = import_module("datasets")  # pyarrow takes most of a second
     try:
         if (Path(path) / "state.json").is_file() or (Path(path) / "dataset_dict.json").is_file():
-            rows = datasets.load_from_disk(path)
-            rows = rows[split] if isinstance(rows, datasets.DatasetDict) else rows
+            saved = datasets.load_from_disk(path)
+            splits = saved if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
+            parts = datasets.ReadInstruction.from_spec(split).to_absolute({key: len(splits[key]) for key in splits})
+            rows = datasets.concatenate_datasets([splits[x.splitname].select(range(x.from_, x.to)) for x in parts])
         else:
             rows = datasets.load_dataset(path, name, split=split, streaming=streaming)
     except Exception as error:  # of many libraries: file systems, HTTP, Arrow

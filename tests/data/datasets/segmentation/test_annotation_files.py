@@ -285,6 +285,23 @@ def test_hugging_face_labels_with_fractions_are_refused() -> None:
             data._of_array("labels", np.array([[0.0, value]]), Path("saved[0].labels"))
 
 
+def test_a_saved_hugging_face_data_set_gives_the_split_that_is_asked_for(tmp_path: Path) -> None:
+    hugging_face(tmp_path, True)
+    hf = hugging_face_library()
+    plain = hf.load_from_disk(str(tmp_path / "saved"))
+    hf.DatasetDict({"train": plain, "test": plain.select([1])}).save_to_disk(tmp_path / "both")
+    spec = {"type": "huggingface", "image": "photo"}
+    for path, split, colours in (
+        ("saved", "train", [0, 1]), ("saved", "train[50%:]", [1]), ("both", "test", [1]), ("both", "train[:1]", [0])
+    ):  # fmt: skip
+        data = open_dataset({**spec, "path": str(tmp_path / path), "split": split})
+        photos = [np.asarray(Image.open(tmp_path / f"{i}.png")) for i in colours]
+        assert len(data) == len(photos) and all(np.array_equal(data.read(i).image, x) for i, x in enumerate(photos))
+    for path in ("saved", "both"):
+        with pytest.raises(DataError, match="split 'validation' .*Should be one of"):
+            open_dataset({**spec, "path": str(tmp_path / path), "split": "validation"})
+
+
 def test_hugging_face_faults_are_named(tmp_path: Path) -> None:
     hugging_face(tmp_path, True)
     hf = hugging_face_library()
