@@ -121,13 +121,15 @@ def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path) -> 
 def test_other_classes_orders_and_heads_are_not_scored(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    four, three = tmp_path / "four.json", tmp_path / "three.json"
+    four, three, renamed = (tmp_path / f"{name}.json" for name in ("four", "three", "renamed"))
     four.write_text('{"1": "floor", "2": "wall", "3": "box", "0": "ceiling"}')
     three.write_text('{"1": "floor", "2": "wall", "3": "box"}')
+    renamed.write_text('{"1": "floor", "2": "wall", "3": "boxes"}')
     order = "head 'labels' has the classes of the data in another order: 0 is 'wall', in the data 'floor'"
     for words, told in (
         (["--data-options", f"classes={four}"], "tells 3 classes apart; the data has 4"),
         (["--data-options", f"classes={three}"], order),
+        (["--data-options", f"classes={renamed}"], order),
         (["--head", "sky"], "no head 'sky'. It has: depth, labels"),
         (["--head", "depth"], "head 'depth' gives metric depth"),
         (["--window-size", "7"], "--window-size: 7 pixels are less than one patch, 8"),

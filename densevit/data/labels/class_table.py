@@ -127,11 +127,11 @@ class ClassTable:
 
 
 def refuse_reordered(source: str, names: Sequence[str], classes: Sequence[str]) -> None:
-    """Refuse the same class names in another order: classes would be trained, or scored, as each other. `names`: those
-    of a head, or of other data; classes: those of the data. Raises ConfigError if they are the same and stand
-    elsewhere."""
-    moved = [i for i, (one, other) in enumerate(zip(names, classes, strict=False)) if one != other]
-    if moved and set(names) == set(classes):
+    """Refuse class names that stand elsewhere in the data: classes would be trained, or scored, as each other. `names`:
+    those of a head, or of other data; classes: those of the data. Raises ConfigError: naming the first of them."""
+    positions = {name: i for i, name in enumerate(classes)}
+    moved = [i for i, name in enumerate(names) if positions.get(name, i) != i]
+    if moved:
         raise ConfigError(
             f"{source} has the classes of the data in another order: {moved[0]} is '{names[moved[0]]}', in the data "
             f"'{classes[moved[0]]}'. Give both the same list."
