@@ -88,8 +88,8 @@ def load_onnx(
 ) -> Predictor:
     """Return a predictor that gives what the file gives, for images of the size that it is for. Raises CheckpointError:
     missing, or no file of `export`. Raises ConfigError: made with `--argmax` or with a focal length as an input; int8
-    is asked for and the file is not; bf16 or fp16 for a file for any size; tiles for one with a focal length; see also
-    `resolve_device_and_precision`.
+    is asked for and the file is not; scales; bf16 or fp16 for a file for any size; tiles for one with a focal length;
+    see also `resolve_device_and_precision`.
 
     Args:
         runtime: openvino or onnxruntime; any other word takes OpenVINO, or ONNX Runtime where that is not installed.
@@ -101,6 +101,8 @@ def load_onnx(
     target, resolved = resolve_device_and_precision(name, device, "auto" if int8 else precision, compiled=False)
     if options.pop("compile", False):
         raise ConfigError(f"runtime: {name} computes {path} in place of torch; leave out `compile`.")
+    if any(scale != 1 for scale in options.get("scales", ())):
+        raise ConfigError(f"--scales: {path} itself resizes images, all to one scale; take the checkpoint.")
     graph = open_graph(path)
     about = metadata_of(graph)
     stored = about.get("precision", "fp32")

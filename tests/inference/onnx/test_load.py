@@ -132,6 +132,7 @@ def test_the_fastest_that_is_installed_computes_unless_one_is_named(
         ({"family": "depth-anything-v2"}, "family: of a checkpoint"),
         ({"family_options": {"max_depth": 20}}, "family_options: of a checkpoint"),
         ({"compile": True}, "leave out `compile`"),
+        ({"scales": (0.75, 1.25)}, r"--scales: .*any\.onnx itself resizes images"),
     ],
 )
 def test_options_that_do_not_fit_a_file_are_named(files: Path, options: Any, message: str) -> None:
