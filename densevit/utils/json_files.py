@@ -1,4 +1,4 @@
-"""JSON files that somebody else may have written: reading gives a value of the expected shape, or one error."""
+"""Text and JSON that somebody else may have written: reading gives what is expected, or one error."""
 
 import json
 from pathlib import Path
@@ -21,13 +21,18 @@ def parse_json(text: str, source: object, error: type[DensevitError] = DataError
         raise error(f"{source}: is not readable JSON ({reason}).") from None
 
 
+def read_text(path: Path, what: str = "", error: type[DensevitError] = DataError) -> str:
+    """Return the UTF-8 text of a file. Raises `error`, which says that `what` cannot be read: missing, or no text."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as reason:
+        why = getattr(reason, "strerror", None) or reason
+        raise error(f"{path}: {what and f'{what} '}cannot be read ({why}).") from None
+
+
 def read_json(path: Path, error: type[DensevitError] = DataError) -> Any:
     """Return the value in a file. Raises `error`: missing, or no JSON."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as reason:
-        raise error(f"{path}: cannot be read ({getattr(reason, 'strerror', None) or reason}).") from None
-    return parse_json(text, path, error)
+    return parse_json(read_text(path, error=error), path, error)
 
 
 def read_object(path: Path, error: type[DensevitError] = DataError) -> dict[str, Any]:

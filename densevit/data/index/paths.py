@@ -19,6 +19,7 @@ from pydantic import Field
 from densevit.data.recordings.distortion import CameraModel
 from densevit.errors import DataError
 from densevit.utils.atomic_io import user_cache
+from densevit.utils.json_files import read_text
 from densevit.version import __version__
 
 log = logging.getLogger(__name__)
@@ -221,10 +222,7 @@ def first_folder(root: Path, folders: Iterable[str], holding: str) -> Path:
 def read_names(path: Path) -> list[str]:
     """Return the names in a list of images or scenes, one a line. Raises DataError if it is not there, empty, or leads
     out of the data set."""
-    try:
-        names = check_inside(path.read_text().split(), path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the list cannot be read ({error}).") from error
+    names = check_inside(read_text(path, "the list").split(), path)
     if not names:
         raise DataError(f"{path}: the list is empty.")
     return names

@@ -8,6 +8,7 @@ import gzip
 from pathlib import Path
 
 from densevit.errors import DataError
+from densevit.utils.json_files import read_text
 
 FOLDER = Path(__file__).parent / "splits"
 
@@ -24,10 +25,7 @@ def read_list(root: Path, path: Path | None, default: str) -> list[tuple[str, st
     if path is None:
         return parse_list(read_published(default), default)
     path = root / path.expanduser()
-    try:
-        return parse_list(path.read_text(), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the list cannot be read ({error}).") from error
+    return parse_list(read_text(path, "the list"), str(path))
 
 
 def parse_list(text: str, source: str) -> list[tuple[str, str | None]]:

@@ -27,6 +27,7 @@ from densevit.data.labels.class_table import ClassTable, Colour, Entry
 from densevit.errors import DataError
 from densevit.model_card import Palette
 from densevit.structures import IGNORE
+from densevit.utils.json_files import read_text
 
 # Where a folder's classes are looked for if the user names no file; the last is CVAT's.
 DEFAULT_FILES = ("classes.json", "classes.txt", "labelmap.txt")
@@ -71,12 +72,7 @@ def find_classes(root: Path, path: Path | None) -> ClassTable | None:
 def read_classes(path: Path) -> ClassTable:
     """Return a user's list of classes. Raises DataError if it is missing or of none of the forms above; naming the
     entry."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file of classes.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the classes cannot be read ({error}).") from error
+    text = read_text(path, "the list of classes")
     entries = _of_json(path, text) if path.suffix.lower() == ".json" else _of_text(text)
     _refuse_beyond(path, entries)
     return ClassTable(with_ignored(entries, str(path)), str(path))

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from densevit.errors import DataError
+from densevit.utils.json_files import read_text
 
 Pose = Float64[np.ndarray, "4 4"]
 
@@ -130,8 +131,5 @@ def read_words(path: Path) -> list[str]:
 
 def read_lines(path: Path, what: str) -> list[tuple[int, str]]:
     """Return number and text of each line that is no comment. Raises DataError that says `what` cannot be read."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: {what} cannot be read ({error}).") from error
-    return [(number, line) for number, line in enumerate(lines, 1) if not line.startswith("#")]
+    lines = enumerate(read_text(path, what).splitlines(), 1)
+    return [(number, line) for number, line in lines if not line.startswith("#")]

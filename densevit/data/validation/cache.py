@@ -19,7 +19,7 @@ from densevit.data.validation.issues import Issue
 from densevit.data.validation.sample_stats import InspectedSample, SampleStats
 from densevit.errors import DataError, StorageError
 from densevit.utils.atomic_io import write_text
-from densevit.utils.json_files import read_object
+from densevit.utils.json_files import read_object, read_text
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +85,7 @@ def read_checksums(path: Path) -> dict[str, str]:
     """Map each path to its SHA-256. Raises DataError if the file cannot be read, or a line has another format; naming
     the line."""
     checksums: dict[str, str] = {}
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the checksums cannot be read ({error}).") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path, "the list of checksums").splitlines(), 1):
         digest, _, name = line.partition("  ")
         if len(digest) != 64 or not name:
             raise DataError(f"{path}:{number}: expected SHA256  PATH, got {line[:80]!r}.")

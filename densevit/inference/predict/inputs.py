@@ -22,6 +22,7 @@ from densevit.errors import DataError
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.structures import Size
 from densevit.utils.atomic_io import sha256
+from densevit.utils.json_files import read_text
 
 ARCHIVE_SUFFIXES = frozenset({".tar"})
 LIST_SUFFIXES = frozenset({".txt", ".csv"})
@@ -145,10 +146,7 @@ def expand_list(path: Path) -> Expanded:
 
 
 def list_entries(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: an image list is UTF-8 text ({error.reason} at byte {error.start}).") from None
+    lines = read_text(path, "the list of images").splitlines()
     if path.suffix.lower() == ".txt":
         return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     rows = csv.DictReader(lines, strict=True)

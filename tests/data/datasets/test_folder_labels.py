@@ -173,7 +173,7 @@ BAD_LISTS = [
 
 
 def test_a_bad_list_of_classes_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file of classes"):
+    with pytest.raises(DataError, match="the list of classes cannot be read .No such file"):
         read_classes(tmp_path / "none.json")
     for suffix, text, reason in BAD_LISTS:
         (tmp_path / f"classes.{suffix}").write_text(text)

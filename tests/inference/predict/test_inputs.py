@@ -85,7 +85,7 @@ NO_IMAGES = {
     "*.webp": "matches no image",
     "empty.txt": "lists no image",
     "bad.csv": "needs a column 'image'; it has .'file'.",
-    "latin.txt": "is UTF-8 text",
+    "latin.txt": "the list of images cannot be read .'utf-8'",
     "stray.csv": r"stray\.csv:3: is no CSV from here on .*stray quote",
     "long.csv": r"long\.csv:2: is no CSV from here on .*stray quote",
     "pipe": "neither file nor folder",

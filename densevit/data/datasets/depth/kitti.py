@@ -25,6 +25,7 @@ from densevit.errors import DataError
 from densevit.ops.crops import KB, kb_box
 from densevit.ops.geometry import pinhole
 from densevit.structures import Box, Size
+from densevit.utils.json_files import read_text
 
 Split = Literal["train", "test", "test_697", "selection", "anonymous"]
 Camera = Literal["left", "right", "both"]
@@ -199,7 +200,7 @@ def read_calibration(day: Path, camera: str) -> Float64[np.ndarray, "3 3"] | Non
 
 
 def _matrix(file: Path, key: str) -> Float64[np.ndarray, "3 3"]:
-    for line in file.read_text().splitlines():
+    for line in read_text(file).splitlines():
         name, _, text = line.partition(":")
         if name.strip() == key:
             try:

@@ -23,6 +23,7 @@ from densevit.data.io.readers import image_size
 from densevit.errors import ConfigError, DataError
 from densevit.ops.segments import Segments
 from densevit.structures import IGNORE, Size
+from densevit.utils.json_files import read_text
 
 Split = Literal["train", "val", "test"]
 Outline = tuple[int, Float64[np.ndarray, "_ 2"]]
@@ -130,7 +131,7 @@ def images_of(source: Path) -> list[Path]:
     """Return the images of a folder, folders in it included, or of a list with one path a line. Raises DataError if
     neither is there."""
     if source.is_file():
-        lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line.strip() for line in read_text(source).splitlines() if line.strip()]
         return [source.parent / line for line in lines]
     images = [path for path in glob_visible(source, "**/*") if path.suffix.lower() in IMAGE_SUFFIXES]
     if not images:
@@ -151,7 +152,7 @@ def read_outlines(path: Path, classes: int) -> list[Outline]:
     """Raise DataError naming the line: a box instead of an outline, a class that has no name, corners outside the
     image."""
     outlines = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         words = line.split()
         if not words:
             continue
