@@ -8,23 +8,17 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
 
+from densevit.data.datasets.base import Dataset
 from densevit.data.io.samples import segments_of, with_segments
 from densevit.data.labels.class_table import EMPTY
 from densevit.errors import DataError
 from densevit.model_card import Palette
 from densevit.registry import did_you_mean
 from densevit.structures import IGNORE, NO_LABEL, Sample
-
-
-@runtime_checkable
-class HasClasses(Protocol):
-    classes: Sequence[str]
-    palette: Palette
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ def normalised(name: str) -> str:
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
-def join_by_name(sources: Mapping[str, HasClasses], classes: Sequence[str] = ()) -> JoinedClasses:
+def join_by_name(sources: Mapping[str, Dataset], classes: Sequence[str] = ()) -> JoinedClasses:
     """Join equal names to one class; all others are appended in the order of the data sets. `classes`: only
     these; others are ignored."""
     names: dict[str, str] = {}
@@ -72,7 +66,7 @@ def join_by_name(sources: Mapping[str, HasClasses], classes: Sequence[str] = ())
     return _joined({name: {source: [name] for source in sources} for name in names.values()}, sources)
 
 
-def join_by_table(path: Path, sources: Mapping[str, HasClasses]) -> JoinedClasses:
+def join_by_table(path: Path, sources: Mapping[str, Dataset]) -> JoinedClasses:
     """Return the classes that a table joins; what it leaves out is ignored. Raises DataError: no such file; a column
     that is no source, a source without a column; a class that a data set has not, or that stands in two rows."""
     try:
@@ -97,7 +91,7 @@ def join_by_table(path: Path, sources: Mapping[str, HasClasses]) -> JoinedClasse
     return _joined(rows, sources)
 
 
-def _check_rows(path: Path, rows: Mapping[str, Mapping[str, list[str]]], sources: Mapping[str, HasClasses]) -> None:
+def _check_rows(path: Path, rows: Mapping[str, Mapping[str, list[str]]], sources: Mapping[str, Dataset]) -> None:
     for source, data in sources.items():
         names = {normalised(name): name for name in data.classes}
         taken: dict[str, str] = {}
@@ -111,7 +105,7 @@ def _check_rows(path: Path, rows: Mapping[str, Mapping[str, list[str]]], sources
                 taken[key] = row
 
 
-def _joined(rows: Mapping[str, Mapping[str, list[str]]], sources: Mapping[str, HasClasses]) -> JoinedClasses:
+def _joined(rows: Mapping[str, Mapping[str, list[str]]], sources: Mapping[str, Dataset]) -> JoinedClasses:
     positions = [i if i < IGNORE else i + 1 for i in range(len(rows))]  # no class has id 255
     names = [EMPTY] * (positions[-1] + 1 if positions else 0)
     colours: list[tuple[int, int, int] | None] = [(0, 0, 0) if name == EMPTY else None for name in names]

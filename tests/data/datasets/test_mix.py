@@ -8,7 +8,7 @@ import torch
 from small_scenes import small_scenes
 
 from densevit.config.schema import Source
-from densevit.data.datasets.base import open_dataset
+from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.datasets.mix import shares_of
 from densevit.data.labels.joined_classes import join_by_name, join_by_table
 from densevit.data.loading.dataloader import TrainLoader
@@ -16,7 +16,7 @@ from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
 from densevit.losses.ssi import ssi
 from densevit.ops.align import disparity_as_depth
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, Sample
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +97,12 @@ def test_transforms_of_a_source_come_before_those_of_all_and_touch_no_other(root
     assert sizes == {"a": (30, 80), "b": (60, 80)}
 
 
-class Names:
-    palette = ()
-
+class Names(Dataset):
     def __init__(self, *classes: str) -> None:
         self.classes = classes
+
+    def read(self, index: int) -> Sample:
+        raise NotImplementedError
 
 
 def test_classes_are_joined_by_name_whatever_case_and_spaces() -> None:
