@@ -26,7 +26,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "densevit_rooms" / "furniture"
 TEXTURE_SIDE = 256
 MAX_FACES = 14_000
 TRANSPARENT = (
-    0.6  # glass lighter than this is left out: a depth map of what stands behind it would contradict the picture
+    0.6  # glass lighter than this is left out: a depth map of what stands behind it would contradict the image
 )
 
 # model folder -> class of densevit.data.datasets.rooms.CLASSES

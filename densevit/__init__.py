@@ -26,7 +26,7 @@ Classes
     Evaluation    scores with intervals, a table, a report
     Dataset       the interface of data sets; `Pairs` makes one of a list, `Sample` is one image with ground truth
 
-`help(densevit.train)` tells the arguments; the same is done from a shell by `densevit --help`.
+`help(densevit.train)` lists the arguments; the same is done from a shell by `densevit --help`.
 """
 
 from importlib import import_module

@@ -82,7 +82,7 @@ def generate(
         views: camera poses of the place that each frame shows; with more than one, poses are written.
         baseline: range in metres that their distances from the first are drawn from; None is 0.3 to 1.2.
         normals: write exact surface normals, too.
-        fps: each scene is a walk of a camera, so many frames a second, with poses and optical flow (walk.py).
+        fps: each scene is a walk of a camera, at this frame rate, with poses and optical flow (walk.py).
         movers: things that move in a walk, at most.
         variety: how much rooms, light and cameras differ (densevit_rooms.variety); not of walks.
     """

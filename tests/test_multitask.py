@@ -127,7 +127,7 @@ def test_other_classes_orders_and_heads_are_not_scored(
     renamed.write_text('{"1": "floor", "2": "wall", "3": "boxes"}')
     order = "head 'labels' has the classes of the data in another order: 0 is 'wall', in the data 'floor'"
     for words, told in (
-        (["--data-options", f"classes={four}"], "tells 3 classes apart; the data has 4"),
+        (["--data-options", f"classes={four}"], "predicts 3 classes; the data has 4"),
         (["--data-options", f"classes={three}"], order),
         (["--data-options", f"classes={renamed}"], order),
         (["--head", "sky"], "no head 'sky'. It has: depth, labels"),

@@ -341,7 +341,7 @@ def score_video(
         "head": head,
         "stabilize": {"future": lookahead, "fuse": fuse is not False} if stabilize else None,
         "lookahead": lookahead,
-        "pictures": output is not None,
+        "figures": output is not None,
         "progress": True,
     }
     if data is None:

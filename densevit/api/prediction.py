@@ -73,7 +73,7 @@ def predict(
 ) -> Summary:
     """Write maps; see `densevit.predict`. `others`: of videos, as `plan_clips` takes them, and of formats."""
     named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    if not isinstance(model, Predictor) and (not named or is_picture(model)):
+    if not isinstance(model, Predictor) and (not named or is_image(model)):
         if card_before_loading(model) is not None:
             raise ConfigError(f"predict: {model} is a model; name images or videos after it.")
         model, named = packaged_model(), [model, *named]
@@ -108,7 +108,7 @@ def predict(
     return run_export(planned, ready, device, ImageExporter, max_pixels=max_pixels, **work)
 
 
-def is_picture(path: str | Path) -> bool:
+def is_image(path: str | Path) -> bool:
     """Return whether a path names an image or a video, not a model."""
     return Path(path).suffix.lower() in IMAGE_SUFFIXES or is_video(str(path))
 

@@ -132,7 +132,7 @@ def clip_fov(model: AppModel, options: ViewOptions) -> float | None:
 
 
 def chosen_heads(model: AppModel, formats: Sequence[str], options: ViewOptions) -> list[str]:
-    """Return the chosen head, where one of the formats needs to be told."""
+    """Return the chosen head, where one of the formats needs one."""
     return [options.head] if options.head in {source_of(model, name, options) for name in formats} else []
 
 

@@ -11,7 +11,7 @@ from densevit.ops.colors import ColorMap
 from densevit.output_kinds import DEPTH_KINDS
 
 WAITING = "<p>Drop an image or a clip, or choose one.</p>"
-KEPT = ["download"]  # of Gradio's buttons on a picture: another one uploads it to a public host
+KEPT = ["download"]  # of Gradio's buttons on an image: another one uploads it to a public host
 EXAMPLES = [Path(str(files("densevit.app") / f"examples/{name}.jpg")) for name in ("lounge", "tables", "desk", "shelf")]
 LAYERS = 48  # of the slider, until a click tells how many there are; the last is shown at first
 
@@ -132,7 +132,7 @@ class Layout:
             self.written = gradio.File(label="Files", file_count="multiple", interactive=False, elem_id="written")
 
     @property
-    def pictures(self) -> list[Any]:
+    def figures(self) -> list[Any]:
         shown = [self.colours, self.clip, self.clip_column, *self.views, *self.clips, *self.attentions]
         return [*shown, self.attention_controls, self.again]
 

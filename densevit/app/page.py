@@ -95,7 +95,7 @@ class Page:
             path = paths[index] if paths and index is not None and index < len(paths) else None
             return {} if path == opened else self.open(path, *given)
 
-        opening = [self.opened, *ui.pictures, *ui.clouds, *offered]
+        opening = [self.opened, *ui.figures, *ui.clouds, *offered]
         for event, opened, given in (
             (ui.file.upload, upload, [ui.file]),
             (ui.shown.input, show, [ui.file, ui.shown, self.opened]),
@@ -108,12 +108,12 @@ class Page:
             on(removed, self.listed, [ui.file, self.opened], [ui.shown])
         first = on(self.blocks.load, partial(example, 0), chosen, opening)
         on(first.then, self.cloud, chosen, ui.clouds)
-        on(ui.again.click, self.predict, chosen, [*ui.pictures, *offered])
+        on(ui.again.click, self.predict, chosen, [*ui.figures, *offered])
         for changed in (ui.cmap.change, ui.low.submit, ui.low.blur, ui.high.submit, ui.high.blur):
             on(changed, self.recolour, chosen, [ui.colours, *ui.views])
         lens = [event for text in (ui.fov, ui.near, ui.far) for event in (text.submit, text.blur)]
         for changed in (ui.head.change, *lens):
-            done = on(changed, self.refresh, chosen, [*ui.pictures, *offered])
+            done = on(changed, self.refresh, chosen, [*ui.figures, *offered])
             on(done.then, self.cloud, chosen, ui.clouds)
         looked = [*ui.attentions, ui.attention_controls, ui.layer, ui.query]
         for view in ui.views:
@@ -163,16 +163,16 @@ class Page:
 
         ui = self.ui
         gone = f" The result of {before.given.path.name} was cleared." if before else ""
-        told = f'<p class="warning">{html.escape(why + gone)}</p>'
+        warning = f'<p class="warning">{html.escape(why + gone)}</p>'
         parts = [ui.clip_column, *ui.clips, *ui.attentions, ui.attention_controls, ui.again]
         return {
             **{part: gradio.update(visible=False) for part in parts},
             **dict.fromkeys([*ui.views, *ui.clouds], WAITING),
-            ui.views[0]: told,  # on phones the status is far below
+            ui.views[0]: warning,  # on phones the status is far below
             ui.formats: gradio.update(choices=[], value=[]),
             ui.written: None,
             self.visit: None,
-            ui.status: told,
+            ui.status: warning,
         }
 
     def predict(self, visit: Visit | None, *choices: Any) -> Updates:

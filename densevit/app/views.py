@@ -1,4 +1,4 @@
-"""Maps as parts of the page: the picture over the image, its scale or legend, and the values under the pointer."""
+"""Maps as parts of the page: map over image, its scale or legend, and the values under the pointer."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from densevit.reporting.figures import class_table, color_bar, jpeg, lossless, s
 from densevit.reporting.html_page import render
 
 LEAST = 0.0005  # share of the pixels of a class in a legend
-WIDTH = 1024  # pixels of a picture in the page
+WIDTH = 1024  # pixels of an image in the page
 WIDE = 2.5  # width over height of an image whose map stands below it, not beside it
 Predictions = Sequence[Mapping[str, Any]]
 """Of each model, by head, as `AppModel.predict` returns them."""
@@ -86,17 +86,17 @@ def map_view(
         low, high = (end if given is None else given for given, end in ends)
         if not low < high:  # one end was given, beyond the other, usual one
             low, high = (low, low + 1) if options.limits[1] is None else (high - 1, high)
-        picture = colorize(values, low, high, options.cmap)
+        drawn = colorize(values, low, high, options.cmap)
         unit = f" {spec.unit}" if kind.is_metric else ""
         scale = (f"{low:.3g}{unit}", color_bar(options.cmap), f"{high:.3g}{unit}")
     elif not kind.has_classes:
-        picture = colorize_normals(values.transpose(1, 2, 0))
+        drawn = colorize_normals(values.transpose(1, 2, 0))
     else:
-        picture = overlay(image, np.where(values == none_of(spec), -1, values), palette_for(spec))
+        drawn = overlay(image, np.where(values == none_of(spec), -1, values), palette_for(spec))
         legend = legend_of(values, spec)
     unit, names = spec.unit if kind.is_metric else "", list(spec.classes) or None
     rows = values.transpose(1, 2, 0) if values.ndim == 3 else values
-    return _view(title, image, picture, rows, unit=unit, names=names, scale=scale, legend=legend)
+    return _view(title, image, drawn, rows, unit=unit, names=names, scale=scale, legend=legend)
 
 
 def segments_view(
@@ -120,12 +120,12 @@ def segments_view(
     order = np.argsort(-areas, kind="stable").tolist()
     rows = [(colours[i], spec.classes[found.classes[i]], [cells[i] for cells in columns.values()]) for i in order]
     names = ["no segment", *captions(found, spec, metres)]
-    picture = draw_segments(image, found, spec)
-    return _view(title, image, picture, found.segments, names=names, columns=list(columns), rows=rows)
+    drawn = draw_segments(image, found, spec)
+    return _view(title, image, drawn, found.segments, names=names, columns=list(columns), rows=rows)
 
 
 def _view(
-    title: str, image: Rgb, picture: Rgb, values: np.ndarray, *, unit: str = "", names: list[str] | None, **parts: Any
+    title: str, image: Rgb, drawn: Rgb, values: np.ndarray, *, unit: str = "", names: list[str] | None, **parts: Any
 ) -> Markup:
     samples = small(values.astype(np.float32))
     samples = samples[..., None] if samples.ndim == 2 else samples
@@ -133,7 +133,7 @@ def _view(
         "map_view.html",
         title=title,
         image=jpeg(small(image)),
-        map=lossless(small(picture)),
+        map=lossless(small(drawn)),
         wide=image.shape[1] > WIDE * image.shape[0],
         tall=tallness(image),
         data={"size": list(image.shape[:2]), "shape": list(samples.shape), "unit": unit, "classes": names},

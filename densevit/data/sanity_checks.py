@@ -235,7 +235,7 @@ def found_truths(source: MixtureSource) -> frozenset[str]:
     indices = evenly_spaced(len(source.data), NUM_SAMPLES)
     for index in indices[:: max(1, len(indices) // LOOKS)]:
         sample = _attempted(source.data.read, source.data, index, "skip")
-        if sample is None:  # told by those who cannot do without it
+        if sample is None:  # reported where it is needed
             continue
         kinds |= {sample.depth_kind} if sample.depth is not None else set()
         kinds |= {"normals"} if sample.normals is not None else set()
@@ -293,7 +293,7 @@ def output_problems(run: Run) -> list[str]:
     specs += [source.get("data") or {} for spec in specs for source in spec.get("sources", ())]
     output = run.output.resolve()
     for root in {str(spec["root"]) for spec in specs if spec.get("root")}:
-        with suppress(DataError):  # missing data are told when they are opened
+        with suppress(DataError):  # missing data are reported when they are opened
             if resolve_root(Path(root), root).resolve() == output:
                 return [f"output: {run.output} is the folder of the data set; name another one, as {output / 'runs'}."]
     return []

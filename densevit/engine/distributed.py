@@ -163,7 +163,7 @@ def process_group(device: str = "auto", patience: timedelta = PATIENCE) -> Itera
         rank=rank,
         world_size=size,
         timeout=TIMEOUT,
-        device_id=local_device if cuda else None,  # NCCL connects now, and an error of it is told now
+        device_id=local_device if cuda else None,  # NCCL connects now, and reports its errors now
     )
     try:
         objects = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=patience))

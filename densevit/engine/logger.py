@@ -142,7 +142,7 @@ class WandbTracker(Tracker):
     ) -> None:
         """
         Args:
-            project, entity, tags: as of `wandb.init`.
+            project, entity, tags: as in `wandb.init`.
             mode: offline writes below the run's folder, for `wandb sync` later; online needs `wandb login`.
         """
         self.options: dict[str, Any] = {"project": project, "entity": entity, "mode": mode, "tags": list(tags)}

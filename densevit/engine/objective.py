@@ -96,7 +96,7 @@ class TrainingObjective(nn.Module, ABC):
 
     Submodules of an objective are trained and saved beside the model, and are not part of it: gradients are averaged
     over the processes, checkpoints hold them for resuming, and exported models do not. An objective with a method
-    `on_train_step` is told before each step how far the run is (`Scheduled`).
+    `on_train_step` receives the progress of the run before each step (`Scheduled`).
 
     Attributes:
         validates_start: whether the initial weights are scored before the first step.

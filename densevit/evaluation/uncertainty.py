@@ -1,4 +1,4 @@
-"""How well a predicted uncertainty tells the error (Ilg et al. 2018), and intervals that hold a given share of pixels.
+"""How well a predicted uncertainty matches the error (Ilg et al. 2018), and intervals for a given share of pixels.
 
 AUSE and AURG are those of mono-uncertainty (Poggi et al. 2020): `evaluate.py` of mattpoggi/mono-uncertainty.
 """

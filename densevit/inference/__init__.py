@@ -1,1 +1,1 @@
-"""From pictures to depth maps, in Python (`Predictor`) and on disk (`export`). Start with predictor.py."""
+"""From images to maps, in Python (`Predictor`) and on disk (`export`). Start with predictor.py."""

@@ -68,7 +68,7 @@ class ImageInput:
         points: depth measured at some of its pixels: `MeasuredPoints`, an array n 3 of u, v (the centre of the first
             pixel is 0, 0) and metres, n 4 with their standard deviation, or a map h w of metres, 0 where none. A model
             that was trained with them takes them as an input; the depth of another is fitted to them.
-        inputs: what else the model takes beside images, as of a batch of one.
+        inputs: what else the model takes beside images, as a batch of one.
     """
 
     image: Rgb

@@ -103,8 +103,8 @@ class Predictor(HubMixin):
         """Return a predictor on the same model with some options changed.
 
         Args:
-            options: card, flip, scales, batch_size, window, camera, tiling or runtime, as of `__init__`; assumed_fov,
-                as of `CameraPolicy`.
+            options: card, flip, scales, batch_size, window, camera, tiling or runtime, as in `__init__`; assumed_fov,
+                as in `CameraPolicy`.
 
         Raises:
             TypeError: another option.

@@ -1,6 +1,6 @@
 """Exports a checkpoint to an AOTInductor package (.pt2), and runs it: machine code and weights, for libtorch in C++.
 
-Preprocessing and postprocessing are part of it, as of an ONNX file (inference/onnx/export.py). Loading one runs its
+Preprocessing and postprocessing are part of it, as in an ONNX file (inference/onnx/export.py). Loading one runs its
 machine code: open only files that you trust. What the file is made for is read from it before any of its code runs, and
 checked in each call: the code itself takes images of another size without a word.
 """
@@ -118,7 +118,7 @@ class Pt2Model:
 
     Attributes:
         inputs: by name, `image` first.
-        metadata: input, outputs, licence, source and card in words and JSON, as of an ONNX file.
+        metadata: input, outputs, licence, source and card in words and JSON, as in an ONNX file.
     """
 
     def __init__(

@@ -215,27 +215,27 @@ class PredictedArray(np.ndarray):
         if spec.output_kind.has_classes:
             if values.ndim == 3 and len(values) == len(spec.classes):
                 values = values.argmax(0)
-            return classes_picture(values, spec) if values.ndim == 2 and values.dtype.kind in "iu" else None
-        return depth_picture(values, spec) if values.ndim == 2 and spec.output_kind.is_depth else None
+            return classes_html(values, spec) if values.ndim == 2 and values.dtype.kind in "iu" else None
+        return depth_html(values, spec) if values.ndim == 2 and spec.output_kind.is_depth else None
 
 
-def depth_picture(values: np.ndarray, spec: HeadSpec) -> str:
+def depth_html(values: np.ndarray, spec: HeadSpec) -> str:
     low, high = percentile_range(values)
     unit = " m" if spec.output_kind.is_metric else ""
     scale = f'{low:.3g}{unit} <img src="{color_bar(CMAP)}" alt="" style="display:inline;height:10px;width:160px"> '
-    return _picture(
+    return _map_html(
         shrink(colorize(values, low, high, CMAP)), values.shape, f"{DEPTHS[spec.kind]}<br>{scale}{high:.3g}{unit}"
     )
 
 
-def classes_picture(ids: np.ndarray, spec: HeadSpec) -> str:
+def classes_html(ids: np.ndarray, spec: HeadSpec) -> str:
     palette = palette_for(spec)
     present = [i for i in np.unique(ids).tolist() if 0 <= i < len(palette)]
     square = "display:inline-block;width:10px;height:10px;background:rgb({},{},{})"
     legend = " ".join(
         f'<span style="{square.format(*palette[i])}"></span> {html.escape(spec.classes[i])}' for i in present
     )
-    return _picture(shrink(paint(ids, palette)), ids.shape, f"classes<br>{legend}")
+    return _map_html(shrink(paint(ids, palette)), ids.shape, f"classes<br>{legend}")
 
 
 def class_table(logits: np.ndarray, spec: HeadSpec) -> str:
@@ -246,7 +246,7 @@ def class_table(logits: np.ndarray, spec: HeadSpec) -> str:
     return f"<table>{rows}</table>"
 
 
-def _picture(pixels: np.ndarray, size: tuple[int, ...], caption: str) -> str:
+def _map_html(pixels: np.ndarray, size: tuple[int, ...], caption: str) -> str:
     h, w = size
     return f'<figure><img src="{lossless(pixels)}" alt=""><figcaption>{h} x {w}, {caption}</figcaption></figure>'
 

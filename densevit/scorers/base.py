@@ -94,7 +94,7 @@ class Evaluation:
     Attributes:
         results: the scores, one per protocol.
         data: the images and their ground truth.
-        draw: the figures of a report; None for videos, whose scores have pictures of their own.
+        draw: the figures of a report; None for videos, whose scores have figures of their own.
         inference: how the model made the maps of each of `results`; empty for saved maps.
         seconds: that the model took for each image; empty for saved maps.
         card: the checkpoint's description of itself; empty for saved maps.

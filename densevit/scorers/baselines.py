@@ -11,7 +11,7 @@ from densevit.errors import DataError, DensevitError
 from densevit.ops.align import weighted_median
 from densevit.registry import ComponentConfig
 
-FEWEST = 8  # images of the training, and to score, from which on baselines are told
+FEWEST = 8  # images of the training, and to score, from which on baselines are reported
 TRAINED, SCORED = 200, 100  # images looked at
 GRID = (48, 64)  # of the median per pixel
 

@@ -120,7 +120,7 @@ def require_same_classes(head: str, spec: HeadSpec, data: Dataset) -> None:
     """Raise ConfigError: a head has other classes than the data, or in another order."""
     if len(spec.classes) != len(data.classes):
         raise ConfigError(
-            f"head '{head}' tells {len(spec.classes)} classes apart; the data has {len(data.classes) or 'none'}."
+            f"head '{head}' predicts {len(spec.classes)} classes; the data has {len(data.classes) or 'none'}."
         )
     refuse_reordered(f"head '{head}'", spec.classes, data.classes)
 

@@ -20,7 +20,7 @@ from densevit.data.predictions import DepthMaps
 from densevit.errors import DataError
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
-from densevit.evaluation.video.scores import ClipPictures, VideoScores, draw
+from densevit.evaluation.video.scores import ClipFigures, VideoScores, draw
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.predict import predict_frames
@@ -46,7 +46,7 @@ def evaluate_video(
     head: str | None = None,
     stabilize: Mapping[str, Any] | None = None,
     lookahead: int = 6,
-    pictures: bool = True,
+    figures: bool = True,
     progress: bool = False,
 ) -> Evaluation:
     """Score the clips of a data set: the frames of each scene, in the data set's order. Raises DataError: the data set
@@ -57,9 +57,9 @@ def evaluate_video(
         head: of a model that has several depth heads.
         stabilize: options of `Stabilizer`; None scores the maps as they are.
         lookahead: of a model with motion blocks: at 0 it sees earlier frames only, else windows.
-        pictures: make those of a report.
+        figures: draw those of a report.
     """
-    scorer = ClipScorer(predictions, protocol, align, head, stabilize, lookahead, pictures)
+    scorer = ClipScorer(predictions, protocol, align, head, stabilize, lookahead, figures)
     with tqdm(total=len(data), desc="evaluate", unit="frame", disable=not progress) as bar:
         for name, indices in clips_of(data).items():
             scorer.add(name, partial(map, data.read, indices[: protocol.frames]), bar)
@@ -74,7 +74,7 @@ def evaluate_video_files(
     head: str | None = None,
     stabilize: Mapping[str, Any] | None = None,
     lookahead: int = 6,
-    pictures: bool = True,
+    figures: bool = True,
     fps: float = 30.0,
     limit: int | None = None,
     progress: bool = False,
@@ -86,7 +86,7 @@ def evaluate_video_files(
     """
     problems: dict[str, None] = {}
     protocol = VideoProtocol(name="videos", range=(1e-6, float("inf")))
-    scorer = ClipScorer(predictor, protocol, "none", head, stabilize, lookahead, pictures, has_truth=False)
+    scorer = ClipScorer(predictor, protocol, "none", head, stabilize, lookahead, figures, has_truth=False)
     for path, name in zip(paths, tell_apart([Path(path).stem for path in paths], paths), strict=True):
         source = open_video(path, fps)
         if isinstance(source, LiveCamera):
@@ -118,10 +118,10 @@ class ClipScorer:
     head: str | None
     stabilize: Mapping[str, Any] | None
     lookahead: int
-    pictures: bool
+    figures: bool
     has_truth: bool = True
     rows: list[tuple[str, Row]] = field(default_factory=list)
-    shown: list[ClipPictures] = field(default_factory=list)
+    shown: list[ClipFigures] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if isinstance(self.predictions, Predictor):
@@ -156,7 +156,7 @@ class ClipScorer:
             except DataError as error:
                 raise DataError(f"{name}: {error}") from None
             self.rows.append((name, row))
-            if self.pictures:
+            if self.figures:
                 move = fit_clip(predicted, self.protocol, self.align, kind) if self.has_truth else lambda values: values
                 unit_shown = " m" if self.has_truth or kind == "metric" else ""
                 self.shown.append(draw(name, row, predicted, move, unit_shown))

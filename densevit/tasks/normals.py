@@ -77,7 +77,7 @@ class NormalsTask(Task):
         for name, image, truth, normals, mask in zip(batch.names[:SHOWN], *maps, strict=True):
             angle = np.degrees(np.arccos((truth * normals).sum(2).clip(-1, 1)))
             error = colorize(np.where(mask[..., 0], angle, np.nan), 0.0, MAX_ERROR, cmap="magma")
-            picture = (image * 255).round().astype(np.uint8)
-            rows.append((name, [picture, colorize_normals(truth), colorize_normals(normals), error]))
+            rgb = (image * 255).round().astype(np.uint8)
+            rows.append((name, [rgb, colorize_normals(truth), colorize_normals(normals), error]))
         bar = ColorBar(range(3, 4), "0", "magma", f"{MAX_ERROR:g} deg")
         return panel(rows, ["image", "ground truth", "prediction", "angle"], [bar])

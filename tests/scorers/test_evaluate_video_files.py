@@ -46,8 +46,8 @@ def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path)
         assert still["frames"] == moving["frames"] == 4
         assert still["flicker"] == 0 and still["opw"] == 0 and still["rtc"] == 1
         assert moving["flicker"] > 5 and moving["opw"] == pytest.approx(0.4, rel=0.01)  # 1.8 m and 2.2 m in turn
-    pictures = jumping.results[0].pictures[0]
-    assert (pictures.scale[0], pictures.scale[2]) == ("1.8 m", "2.2 m")
+    figures = jumping.results[0].figures[0]
+    assert (figures.scale[0], figures.scale[2]) == ("1.8 m", "2.2 m")
     steadied = evaluate_video_files(predictor(0.1), films[:1], stabilize={"future": 2})
     assert steadied.per_image[0][1]["frames"] == 6
     assert steadied.per_image[0][1]["flicker"] < 0.5 * jumping.per_image[0][1]["flicker"]
@@ -55,7 +55,7 @@ def test_depth_that_jumps_flickers_and_depth_that_stays_does_not(tmp_path: Path)
 
 def test_films_of_one_name_keep_rows_of_their_own(tmp_path: Path) -> None:
     films = [str(write_frames(tmp_path / f"{folder}/clip", [frame(0)] * 3)) for folder in "ab"]
-    found = evaluate_video_files(predictor(0.1), films, pictures=False)
+    found = evaluate_video_files(predictor(0.1), films, figures=False)
     assert [name for name, _ in found.per_image] == films
 
 
@@ -66,7 +66,7 @@ def test_the_camera_of_the_predictor_serves_clips_whose_data_name_none() -> None
 
     def tae(**camera: float) -> float | None:
         scorer = ClipScorer(
-            predictor(0.0).with_options(**camera), VideoProtocol(), "none", None, None, 6, pictures=False
+            predictor(0.0).with_options(**camera), VideoProtocol(), "none", None, None, 6, figures=False
         )
         scorer.add("clip", lambda: iter(clip), tqdm(disable=True))
         return scorer.rows[0][1].get("tae")
@@ -78,20 +78,20 @@ def test_the_one_head_of_depth_is_scored_whatever_its_name(tmp_path: Path) -> No
     network = toy_network({"inverse": {"type": "disparity"}, "labels": {"type": "segmentation", "classes": 3}})
     film = str(write_frames(tmp_path / "a", [frame(0)] * 3))
     for stabilize in (None, {"future": 1}):
-        found = evaluate_video_files(fp32(network), [film], stabilize=stabilize, pictures=False)
+        found = evaluate_video_files(fp32(network), [film], stabilize=stabilize, figures=False)
         assert found.scores["opw"] == pytest.approx(0, abs=1e-5)
 
 
 def test_maps_without_unit_are_scored_where_the_model_sees_a_window_of_the_image_alone(tmp_path: Path) -> None:
     film = str(write_frames(tmp_path / "a", [frame(0)] * 3))
     model = toy_predictor(kind="disparity", window=lambda h, w: (4, h - 4, 4, w - 4))
-    assert evaluate_video_files(model, [film], pictures=False).scores == {"opw": 0, "rtc": 1, "flicker": 0}
+    assert evaluate_video_files(model, [film], figures=False).scores == {"opw": 0, "rtc": 1, "flicker": 0}
 
 
 def test_a_film_of_one_frame_is_named(tmp_path: Path) -> None:
     films = [str(write_frames(tmp_path / name, [frame(0)] * count)) for name, count in (("a", 2), ("b", 1))]
     with pytest.raises(DataError, match="b: a clip of 1 frames"):
-        evaluate_video_files(predictor(0.0), films, pictures=False)
+        evaluate_video_files(predictor(0.0), films, figures=False)
 
 
 def test_what_films_cannot_be_scored_by_is_refused(shell: Shell) -> None:
@@ -124,6 +124,6 @@ def test_clips_are_stabilised_by_their_camera(monkeypatch: pytest.MonkeyPatch) -
     samples = [Sample(name=str(i), image=frame(i), intrinsics=pinhole(100.0, 100.0, 40.0, 30.0)) for i in range(3)]
     for source, camera in ((samples, None), (samples, 80.0), ([replace(x, intrinsics=None) for x in samples], None)):
         predictor, steady = toy_predictor(camera=camera), {"future": 1}
-        scorer = ClipScorer(predictor, VideoProtocol(), "none", None, steady, 0, pictures=False, has_truth=False)
+        scorer = ClipScorer(predictor, VideoProtocol(), "none", None, steady, 0, figures=False, has_truth=False)
         scorer.add("clip", lambda source=source: iter(source), tqdm(disable=True))
     assert focals == [100.0, 80.0, None]

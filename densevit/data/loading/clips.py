@@ -59,7 +59,7 @@ class Clips:
             lasts = np.where(lasts < 0, -1, self.next[lasts])
         self.starts = firsts[lasts >= 0]
         if not len(self.starts) and data.next_frames is not None:
-            raise DataError(f"no clip of {length} frames: nowhere do so many move enough, each beside the one before.")
+            raise DataError(f"no clip of {length} frames: no run of consecutive frames has enough motion.")
         if not len(self.starts):
             longest = max(map(len, runs))
             raise DataError(

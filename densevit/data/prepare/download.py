@@ -34,7 +34,7 @@ class Source:
     page: str
     terms: str  # its licence or terms of use
     free: bool  # the terms allow any use, so that nobody must accept them first
-    parts: Mapping[str, Archive]  # of its archives, by a name; the first is what `download` takes unless told
+    parts: Mapping[str, Archive]  # of its archives, by a name; the first is what `download` takes by default
 
 
 SOURCES: Mapping[str, Source] = {

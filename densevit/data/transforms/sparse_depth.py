@@ -33,7 +33,7 @@ def random_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Gen
 
 
 def grid_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw pixels as of a time-of-flight sensor: a regular grid at a random offset."""
+    """Draw pixels like a time-of-flight sensor: a regular grid at a random offset."""
     h, w = valid.shape
     step = max(1.0, math.sqrt(h * w / count))
     rows, columns = (np.arange(rng.uniform(0, step), side, step).astype(int) for side in (h, w))
@@ -43,7 +43,7 @@ def grid_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Gener
 
 
 def lidar_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw pixels as of a rotating LiDAR: 8 to 64 lines across the image, slightly tilted and bent, as its mount and
+    """Draw pixels like a rotating LiDAR: 8 to 64 lines across the image, slightly tilted and bent, as its mount and
     lens make them; as many columns as give `count` points."""
     h, w = valid.shape
     lines = min(max(int(rng.choice(CHANNELS)), math.ceil(count / w)), h, count)

@@ -21,7 +21,7 @@ NOTES = {"tae": "% temporal alignment error", "flicker": "% a frame", "abs_rel":
 Map = Float[np.ndarray, "h w"]
 
 
-class ClipPictures(NamedTuple):
+class ClipFigures(NamedTuple):
     """A clip in the report: frames side by side, and one row of pixels over time, from top to bottom."""
 
     name: str
@@ -38,7 +38,7 @@ class VideoScores(Scores):
     rows: Sequence[tuple[str, Row]]  # name and scores of each clip
     protocol: VideoProtocol
     align: Align  # how each clip's predictions were fitted to its ground truth
-    pictures: Sequence[ClipPictures] = field(default=(), repr=False)
+    figures: Sequence[ClipFigures] = field(default=(), repr=False)
     skipped: Sequence[str] = ()
 
     task = "video"
@@ -103,11 +103,11 @@ class VideoScores(Scores):
         return {"per_clip.csv": rows_csv("name", ["frames", *self.mean], self.rows)}
 
     def page(self, figures: Sequence[Figure], baseline: Row | None) -> dict[str, Any]:
-        shown = {"template": "video_report.html", "clips": self.pictures}
+        shown = {"template": "video_report.html", "clips": self.figures}
         return {**super().page(figures, baseline), **shown, "columns": ["mean over clips"]}
 
 
-def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map], unit: str = " m") -> ClipPictures:
+def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map], unit: str = " m") -> ClipFigures:
     """Return a strip of frames, and how the middle row of pixels changes over time: flicker shows as stripes across."""
     count = int(row["frames"])
     selected = set(np.linspace(0, count - 1, min(SHOWN, count)).astype(int).tolist())
@@ -134,4 +134,4 @@ def draw(name: str, row: Row, frames: Frames, move: Callable[[Map], Map], unit: 
             slices.append((f"the same row of the {what}", lossless(colorize(np.stack(rows[what]), low, high))))
     score = ", ".join(f"{metric} {row[metric]:.4f}" for metric in METRICS if metric in row)
     scale = (f"{low:.3g}{unit}", color_bar("turbo"), f"{high:.3g}{unit}")
-    return ClipPictures(name, score, strip, scale, slices)
+    return ClipFigures(name, score, strip, scale, slices)

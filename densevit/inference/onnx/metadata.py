@@ -31,8 +31,8 @@ class OnnxExportOptions:
     argmax: bool = False  # ids of classes, where a head gives logits for each pixel
     floats: bool = False  # images are b 3 h w in [0, 1], not bytes b h w 3
     network: bool = False  # only the network, for images that are already resized; these are floats
-    flip: bool = False  # as of `forward` and `Predictor`
-    box: Box | None = None  # as of `forward` and `Predictor`
+    flip: bool = False  # as in `forward` and `Predictor`
+    box: Box | None = None  # as in `forward` and `Predictor`
     # of the network; preprocessing, postprocessing, input and outputs are fp32 in any case
     precision: Literal["fp32", "fp16"] = "fp32"
     camera: CameraNumbers | None = None  # of all images; None makes it an input of a model whose metres depend on it

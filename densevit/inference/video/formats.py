@@ -40,7 +40,7 @@ Encoding = Literal["depth16", "float32"]
 SUFFIX: dict[Encoding, str] = {"depth16": ".mkv", "float32": ".f32"}
 HEADROOM = 4  # of 16 bits, in ranges of the first frame: what relative maps may still grow by
 CLOCK = 90_000  # ticks a second, as is usual in MP4
-SAMPLED = 8  # every n-th frame tells the range of a clip's colours
+SAMPLED = 8  # every n-th frame counts for the range of a clip's colours
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def predict_video(
     Args:
         path: a video file, a folder of frames, or `camera:0`. Files need `densevit[video]`.
         start, end, every: seconds to begin and end at, and every how many frames.
-        stabilize, lookahead, fuse: as of `predict_frames`; a camera is never looked ahead of.
+        stabilize, lookahead, fuse: as in `predict_frames`; a camera has no lookahead.
     """
     source = open_video(path)
     shown: deque[VideoFrame] = deque()

@@ -135,7 +135,7 @@ class Ply(SurfaceWriter):
     ) -> None:
         """
         Args:
-            min_confidence, assume_depth: as of `SurfaceWriter`.
+            min_confidence, assume_depth: as in `SurfaceWriter`.
             normals: nx, ny, nz of plane fits to the depth, too, towards the camera; 0 where there is none.
         """
         super().__init__(min_confidence=min_confidence, assume_depth=assume_depth)
@@ -213,7 +213,7 @@ class MeshWriter(SurfaceWriter):
     ) -> None:
         """
         Args:
-            min_confidence, assume_depth: as of `SurfaceWriter`.
+            min_confidence, assume_depth: as in `SurfaceWriter`.
             edge: the relative jump of depth, beyond the slope of the surface, at which the mesh is cut.
         """
         super().__init__(min_confidence=min_confidence, assume_depth=assume_depth)

@@ -175,7 +175,7 @@ class InverseHead(DepthHead):
 
 @HEADS.register("identity_depth")
 class IdentityDepthHead(DepthHead):
-    """The decoder's map is depth in metres, as of `zoedepth`; a 1x1 convolution if it has several channels."""
+    """The decoder's map is depth in metres, as in `zoedepth`; a 1x1 convolution if it has several channels."""
 
     def __init__(self, channels: int, *, max_depth: Metres | None = None, uncertainty: Uncertainty = None) -> None:
         """

@@ -58,7 +58,7 @@ class MasksHead(Head):
         """Raise ConfigError if the decoder has another number of classes.
 
         Args:
-            classes: the same as of the decoder.
+            classes: those of the decoder.
         """
         super().__init__()
         names = class_names(classes)
@@ -83,7 +83,7 @@ class InstancesHead(Head):
         """Raise ConfigError if there is no such class.
 
         Args:
-            classes: the same as of the decoder.
+            classes: those of the decoder.
         """
         super().__init__()
         names = class_names(classes)
@@ -117,7 +117,7 @@ class PanopticHead(InstancesHead):
     ) -> None:
         """
         Args:
-            classes: the same as of the decoder.
+            classes: those of the decoder.
             threshold: score above which a query counts.
         """
         super().__init__(channels, classes=classes, things=things)

@@ -70,17 +70,17 @@ def check_video(run: Run, data: Any, *, poses: bool) -> None:
             "measure the motion (depth is then not in metres)."
         )
     middle, (h, w) = float(np.median(found)), first.image.shape[:2]
-    told = (
+    summary = (
         f"data.train: the median parallax of {len(found)} pairs of frames, rotation taken out, is {middle:.2f} pixels"
     )
     if middle < LEAST:
         raise DataError(
-            f"{told} at {h}x{w}, where depth needs {LEAST}: the camera stands, or only turns. Film while you walk "
+            f"{summary} at {h}x{w}, where depth needs {LEAST}: the camera stands, or only turns. Film while you walk "
             f"sideways or forwards, or compare frames that are further apart than {stride}: "
             f"data.clip_stride={math.ceil(stride * 2 * LEAST / max(middle, 0.05))}, say."
         )
     if middle > MOST * w and not run.objective["strides"]:
-        log.warning("%s at %dx%d, which is far to search; lower data.clip_stride, or film slower.", told, h, w)
+        log.warning("%s at %dx%d, which is far to search; lower data.clip_stride, or film slower.", summary, h, w)
 
 
 def chosen_frames(data: Dataset, strides: Sequence[int], measurements: PairMeasurements) -> Int64[np.ndarray, " n"]:
@@ -97,11 +97,11 @@ def chosen_frames(data: Dataset, strides: Sequence[int], measurements: PairMeasu
         if useful > most[first]:
             following[first], most[first] = second, useful
     moving, later = int((following >= 0).sum()), ", ".join(map(str, sorted(strides)))
-    told = f"{moving:,} of {len(data):,} frames have {LEAST} pixels of parallax beside the frame {later} later"
+    summary = f"{moving:,} of {len(data):,} frames have {LEAST} pixels of parallax beside the frame {later} later"
     if not moving:
         middle = np.median(np.nan_to_num(found))
-        raise DataError(f"{told}; the median is {middle:.2f}. Film while you walk, or set larger objective.strides.")
-    log.info("%s.", told)
+        raise DataError(f"{summary}; the median is {middle:.2f}. Film while you walk, or set larger objective.strides.")
+    log.info("%s.", summary)
     return following
 
 

@@ -117,12 +117,12 @@ def test_values_and_pictures_are_those_of_python(page: Any, predictor: Predictor
     depth = np.load(saved(page, "#save-values"))
     assert depth.shape == (1, *SIZE) and depth.dtype == np.float32
     assert np.abs(depth[0] - expected["depth"]).max() < 1e-3
-    picture = np.asarray(Image.open(saved(page, "#save-picture")).convert("RGB")).astype(int)
+    picture = np.asarray(Image.open(saved(page, "#save-image")).convert("RGB")).astype(int)
     assert np.abs(picture - colorize(depth[0])).max() <= 8  # one step of the table's 256
     page.select_option("#head", "classes")
     ids = np.load(saved(page, "#save-values"))
     assert (ids == expected["classes"].argmax(0)).mean() > 0.99
-    picture = np.asarray(Image.open(saved(page, "#save-picture")).convert("RGB")).astype(int)
+    picture = np.asarray(Image.open(saved(page, "#save-image")).convert("RGB")).astype(int)
     assert np.abs(picture - overlay(image, ids.astype(int), usual_palette(3))).max() <= 1
     legend = page.inner_text("#legend")
     assert [name in legend for name in ("wall", "floor", "table")] == [i in ids for i in range(3)]

@@ -1,4 +1,4 @@
-// Maps as pictures. The rules are those of densevit.ops.colors.
+// Maps as images. The rules are those of densevit.ops.colors.
 
 const UNKNOWN = [128, 128, 128];
 

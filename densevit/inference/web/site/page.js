@@ -5,7 +5,7 @@ import { colorize, colorizeNormals, overlay, show, spread } from "./colors.js";
 import { exifFocal } from "./exif.js";
 import { Model } from "./model.js";
 import { npy, save } from "./files.js";
-import { decode, draw, fieldAcross, focalLength, PictureError } from "./picture.js";
+import { decode, draw, fieldAcross, focalLength, ImageError } from "./image.js";
 
 const $ = (id) => document.getElementById(id);
 const DEPTH = ["metric", "affine", "disparity"], VALUES = [...DEPTH, "uncertainty"];
@@ -72,15 +72,15 @@ async function take(file) {
   if (!settings) return;
   stopCamera();
   try {
-    if (!file) throw new PictureError("There is no file in what was dropped. Drop an image file, or choose one.");
+    if (!file) throw new ImageError("There is no file in what was dropped. Drop an image file, or choose one.");
     const image = await decode(file);
     const { width, height } = image, focal = await exifFocal(file, width, height);
     next = { name: file.name || "image", exif: focal && possible(fieldAcross(width, focal), 0.5), fit: () => fitted(image) };
     if (document.body.dataset.ready) await predict();
   } catch (error) {
-    if (!(error instanceof PictureError)) console.error(error);
+    if (!(error instanceof ImageError)) console.error(error);
     $("result").hidden = true; // it is of the image before
-    say(error instanceof PictureError ? error.message : `${file.name} could not be read (${error.message}).`, true);
+    say(error instanceof ImageError ? error.message : `${file.name} could not be read (${error.message}).`, true);
   }
 }
 
@@ -139,7 +139,7 @@ function render() {
   $("pair").style.setProperty("--tall", height / width);
   $("source").textContent = `${of[1]} x ${of[0]} pixels${of[1] === width ? "" : `, reduced to ${width} x ${height}`}`;
   const values = VALUES.includes(head.kind), labels = head.kind === "labels";
-  $("map-figure").hidden = $("save-picture").hidden = head.kind === "class";
+  $("map-figure").hidden = $("save-image").hidden = head.kind === "class";
   $("cmap-label").hidden = $("scale").hidden = !values;
   $("opacity-label").hidden = !labels;
   $("legend").replaceChildren();
@@ -311,7 +311,7 @@ $("fov").onchange = () => {
 };
 $("map").onpointermove = $("map").onpointerdown = pointAt;
 $("map").onkeydown = stepBy;
-$("save-picture").onclick = () => $("map").toBlob((blob) => save(blob, `${stem(chosen())}.png`));
+$("save-image").onclick = () => $("map").toBlob((blob) => save(blob, `${stem(chosen())}.png`));
 $("save-values").onclick = () => {
   const head = chosen();
   save(npy(head.data, shown.maps[head.name].dims.slice(1)), `${stem(head)}.npy`);

@@ -86,7 +86,7 @@ class HuggingFace(Family):
 
 @FAMILIES.register("huggingface")
 class DepthAnything(HuggingFace, WritableFamily):
-    """Depth Anything V1 and V2; the config tells the out indices, and whether it predicts metres or inverse depth."""
+    """Depth Anything V1 and V2; the config has the out indices, and whether it predicts metres or inverse depth."""
 
     description = "a folder of transformers' DepthAnythingForDepthEstimation; its config says what it predicts"
     kind = "depth_anything"

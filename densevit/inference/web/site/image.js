@@ -5,35 +5,35 @@ const MAX_SHOWN = 2e6; // pixels of the image that is predicted; a larger one is
 const MAX_BYTES = 200e6;
 
 /** A problem that the visitor can solve; its message is shown as it is. */
-export class PictureError extends Error {}
+export class ImageError extends Error {}
 
-/** Decodes a file, turned as its EXIF orientation says. Throws PictureError. */
+/** Decodes a file, turned as its EXIF orientation says. Throws ImageError. */
 export async function decode(file) {
   const name = file.name || "This image";
-  if (file.size === 0) throw new PictureError(`${name} is empty. Choose a JPEG, PNG, WebP or AVIF image.`);
+  if (file.size === 0) throw new ImageError(`${name} is empty. Choose a JPEG, PNG, WebP or AVIF image.`);
   if (file.size > MAX_BYTES) {
-    throw new PictureError(`${name} has ${Math.round(file.size / 1e6)} MB, over ${MAX_BYTES / 1e6}. Save a smaller copy of it.`);
+    throw new ImageError(`${name} has ${Math.round(file.size / 1e6)} MB, over ${MAX_BYTES / 1e6}. Save a smaller copy of it.`);
   }
   const url = URL.createObjectURL(file);
   try {
     const image = new Image();
     await new Promise((resolve, reject) => {
       image.onload = resolve; // the size is known; pixels are decoded when they are first drawn
-      image.onerror = () => reject(new PictureError(
+      image.onerror = () => reject(new ImageError(
         `${name} is no image that this browser reads${file.type ? ` (${file.type})` : ""}. Choose a JPEG, PNG, WebP or AVIF image.`));
       image.src = url;
     });
     const width = image.naturalWidth, height = image.naturalHeight;
-    if (!width || !height) throw new PictureError(`${name} has no size in pixels. Choose a JPEG, PNG, WebP or AVIF image.`);
+    if (!width || !height) throw new ImageError(`${name} has no size in pixels. Choose a JPEG, PNG, WebP or AVIF image.`);
     if (width * height > MAX_PIXELS) {
-      throw new PictureError(`${name} has ${width} x ${height} pixels, ${Math.round(width * height / 1e6)} megapixels; `
+      throw new ImageError(`${name} has ${width} x ${height} pixels, ${Math.round(width * height / 1e6)} megapixels; `
         + `at most ${MAX_PIXELS / 1e6} are read. Save a smaller copy of it.`);
     }
     try {
       await image.decode();
       return await createImageBitmap(image); // where some browsers find a damaged file only
     } catch {
-      throw new PictureError(`${name} is damaged, or too large for this browser's memory. Choose another image.`);
+      throw new ImageError(`${name} is damaged, or too large for this browser's memory. Choose another image.`);
     }
   } finally {
     URL.revokeObjectURL(url);
