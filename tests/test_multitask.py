@@ -173,6 +173,16 @@ def test_what_does_not_fit_together_is_told_before_training(tmp_path: Path, shel
 
 
 @pytest.mark.slow
+def test_a_run_is_not_resumed_on_classes_in_another_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, classes = small_joint_config(tmp_path), tmp_path / "data/classes.json"
+    assert main(["train", str(config), "steps=1"]) == 0
+    wall, floor, *others = json.loads(classes.read_text())
+    classes.write_text(json.dumps([floor, wall, *others]))
+    assert main(["train", str(config), "steps=2", "--resume"]) == 2
+    told = "step-00000001: head 'labels' has the classes of the data in another order: 0 is 'wall', in the data 'floor'"
+    assert told in capsys.readouterr().err
+
+
 def test_learned_loss_weighting_is_resumed_with_the_weights(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     for name, last, more in (("whole", 8, []), ("parts", 4, []), ("parts", 8, ["--resume"])):

@@ -22,6 +22,7 @@ from densevit.builder.sanity_checks import run_sanity_checks
 from densevit.config import plugins as plugin_files
 from densevit.config.parser import OBJECT, Draft
 from densevit.config.yaml_document import YamlDocument
+from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.engine import distributed, run_folder, skipped_steps
 from densevit.engine.distributed import DistributedContext
@@ -155,6 +156,9 @@ def fit(plan: Plan, world: DistributedContext, resumed: Found | None, lock: Fold
     """Train a plan whose data sets are open, in a folder that is locked."""
     trainer = build_trainer(plan, world)
     if resumed is not None:
+        saved, outputs = checkpoint.read_card(resumed[0]).outputs, trainer.card.outputs
+        for name in saved.keys() & outputs.keys():
+            refuse_reordered(f"{resumed[0]}: head '{name}'", saved[name].classes, outputs[name].classes)
         trainer.checkpointer.load(*resumed)
     run_folder.write_config(plan.run, world)
     trainer.checkpointer.before_save = lock.check
