@@ -84,6 +84,9 @@ def identity(x: Tensor) -> Tensor:
 class Packed(ABC):
     """The forward of a layer with packed weights, and the activation that follows."""
 
+    # What comes and goes with predictions is kept out of `__dict__`, which `model_fingerprint` reads.
+    __slots__ = ("__dict__", "bias", "versions", "weight")
+
     def __init__(self, layer: Any, dtype: torch.dtype, fused: str | None = None) -> None:
         self.layer, self.dtype, self.fused = layer, dtype, fused
         self.weight: Tensor | None = None

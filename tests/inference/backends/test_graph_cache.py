@@ -4,11 +4,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor, make_tensor_value_info
 from torch import Tensor, nn
+from toy_models import fp32, toy_network
 
 from densevit.errors import StorageError
 from densevit.inference.backends import onnx_runtimes
@@ -129,3 +131,11 @@ def test_the_fingerprint_is_equal_for_equal_models_and_knows_buffers_that_are_no
     one.register_buffer("offset", torch.zeros(1), persistent=False)
     other.register_buffer("offset", torch.ones(1), persistent=False)
     assert model_fingerprint(one) != model_fingerprint(other)
+
+
+def test_a_network_that_torch_has_predicted_with_is_converted_as_before() -> None:
+    """oneDNN's packed weights, which no program can read, are made at the first prediction."""
+    predictor = fp32(toy_network())
+    before = model_fingerprint(predictor.model)
+    predictor(np.zeros((56, 56, 3), np.uint8))
+    assert model_fingerprint(predictor.model) == before
