@@ -129,8 +129,7 @@ class ClassTable:
 def refuse_reordered(source: str, names: Sequence[str], classes: Sequence[str]) -> None:
     """Refuse class names that stand elsewhere in the data: classes would be trained, or scored, as each other. `names`:
     those of a head, or of other data; classes: those of the data. Raises ConfigError: naming the first of them."""
-    positions = {name: i for i, name in enumerate(classes)}
-    moved = [i for i, name in enumerate(names) if positions.get(name, i) != i]
+    moved = [i for i, (one, other) in enumerate(zip(names, classes, strict=False)) if one != other and one in classes]
     if moved:
         raise ConfigError(
             f"{source} has the classes of the data in another order: {moved[0]} is '{names[moved[0]]}', in the data "
