@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from numbers import Real
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -20,7 +21,6 @@ from densevit.inference.backends import auto
 from densevit.inference.backends.onnx_runtimes import RuntimeName
 from densevit.inference.camera import CameraNumbers, CameraPolicy, Lens
 from densevit.inference.forward import Network, check_box, forward
-from densevit.inference.hub_mixin import HubMixin
 from densevit.inference.image_input import ImageInput, Map, batches_of
 from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, join_maps, predict_box
 from densevit.model_card import HeadSpec, ModelCard
@@ -30,12 +30,13 @@ from densevit.reporting.figures import PredictedArray
 from densevit.structures import Box
 from densevit.utils.device import Pending, download, gpu_products, read_pending, upload
 from densevit.utils.device import cast_weights as cast_in_place
+from densevit.weights import hub
 
 MAX_SCALE = 8
 CHANGEABLE = ("card", "flip", "scales", "batch_size", "window", "camera", "assumed_fov", "tiling", "runtime")
 
 
-class Predictor(HubMixin):
+class Predictor:
     """A model, its preprocessing and its device: `predictor(image)` returns a map.
 
     A predictor never changes, so threads can share one; `with_options` makes another one on the same model.
@@ -352,6 +353,24 @@ class Predictor(HubMixin):
         # Bytes cross to the device, not floats; the permuted view is channels-last, which convolutions like.
         there = torch.device("cpu") if self.card.resize.round_to_uint8 else self.device
         return upload(torch.from_numpy(images), there).permute(0, 3, 1, 2).float().div_(255)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Save weights and card into a new folder that `densevit.load` reads; one that exists is a CheckpointError."""
+        self.check_savable()
+        hub.save_pretrained(Path(folder), self.model.state_dict(), self.card)
+
+    def push_to_hub(self, repository: str, *, private: bool = False) -> str:
+        """Save to `owner/name` on the Hugging Face hub; return the address that `densevit.load` takes. Raises
+        CheckpointError if the hub is unreachable or refuses."""
+        self.check_savable()
+        return hub.push_to_hub(repository, self.model.state_dict(), self.card, private=private)
+
+    def check_savable(self) -> None:
+        """Raise ConfigError if the weights are not those of a checkpoint."""
+        if self.cast_weights:
+            raise ConfigError("cast_weights: these weights have lost digits; load the checkpoint without, to save it.")
+        if not any(True for _ in self.model.parameters()):
+            raise ConfigError("an ONNX file has no weights to save; take the checkpoint that it was made from.")
 
 
 def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
