@@ -106,7 +106,7 @@ class Recording(FileDataset):
                 raise
             except MALFORMED as error:
                 raise DataError(f"{path}: a damaged recording of layout {layout.name} ({error!s:.300}).") from error
-            frames = [f if f.depth and f.depth in listing else replace(f, depth=None) for f in frames]
+            frames = [f if f.depth and f.depth in listing else replace(f, depth=None, masks=()) for f in frames]
             without += sum(frame.depth is None for frame in frames)
             frames = [frame for frame in frames if frame.depth is not None or not require_depth][::every]
             fallback, source = (None if camera else camera_file(path)) or shared or (None, "")
@@ -115,15 +115,14 @@ class Recording(FileDataset):
             walks = groupby(frames, key=lambda frame: folder_of(frame.name))  # or cameras, side by side
             blocks = [split_blocks([*walk], split, val_fraction) for _, walk in walks]
             samples += [
-                SampleFiles(
-                    f"{prefix}/{frame.name}", frame.image, frame.depth, time=frame.time, pose=frame.pose,
-                    intrinsics=fallback if frame.camera is None else frame.camera,
-                    depth_intrinsics=other if frame.depth_camera is None else frame.depth_camera,
-                    masks=() if frame.depth is None or frame.confidence is None else (frame.confidence,),
+                replace(
+                    frame, name=f"{prefix}/{frame.name}",
+                    intrinsics=fallback if frame.intrinsics is None else frame.intrinsics,
+                    depth_intrinsics=other if frame.depth_intrinsics is None else frame.depth_intrinsics,
                 )
                 for frame in chain.from_iterable(blocks)
             ]  # fmt: skip
-            sources |= {source if frame.camera is None else f"the files of {layout.name}" for frame in frames}
+            sources |= {source if frame.intrinsics is None else f"the files of {layout.name}" for frame in frames}
         if not samples:
             raise DataError(
                 f"{self.root}: no frame of '{split}' has depth; `require_depth: false` takes them without, "

@@ -1,5 +1,8 @@
 """The layouts in which recorders write a sequence of images with depth, poses and cameras.
 
+Frames are named uniquely in their sequence; depth that is listed need not be there. Their one mask is the confidence of
+the depth map: depth of confidence 0, ARKit's low, is not measured.
+
 | layout  | what is in the folder of a sequence                                                                     |
 | tum     | rgb.txt, depth.txt (`TIME FILE` a line), groundtruth.txt: TUM RGB-D and programs that write like it     |
 | frames  | frame-000000.color.png or .jpg, .depth.png, .pose.txt: 7-Scenes, tsdf-fusion                            |
@@ -22,9 +25,9 @@ from jaxtyping import Float64
 
 from densevit.data.index.manifest import CAMERA, read_table
 from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, match_names
-from densevit.data.index.paths import check_inside, glob_visible
+from densevit.data.index.paths import SampleFiles, check_inside, glob_visible
 from densevit.data.io.video import natural_order
-from densevit.data.recordings.cameras import Camera, camera_of_json, read_colmap
+from densevit.data.recordings.cameras import camera_of_json, read_colmap
 from densevit.data.recordings.poses import (
     OPENGL,
     QUATERNION,
@@ -48,29 +51,6 @@ TRAJECTORIES = ("groundtruth.txt", "trajectory.txt", "poses.txt")
 TUM_SCALE, MILLIMETRES = 5000.0, 1000.0
 
 
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """One image of a sequence.
-
-    Attributes:
-        name: unique in the sequence.
-        time: in seconds; None where the recorder wrote none.
-        pose: camera to world; None where it is not known.
-        camera: intrinsics of the image, in pixels.
-        depth_camera: those of the depth map, where it was taken by another camera or at another size.
-        confidence: of the depth map, of its size; depth of confidence 0, ARKit's low, is not measured.
-    """
-
-    name: str
-    image: Path
-    depth: Path | None
-    time: float | None = None
-    pose: Pose | None = None
-    camera: Camera | None = None
-    depth_camera: Matrix | None = None
-    confidence: Path | None = None
-
-
 def associate(first: Sequence[float], second: Sequence[float], max_gap: float) -> list[tuple[int, int]]:
     """Return pairs of positions whose times lie less than `max_gap` apart, by time: the nearest first, none used twice
     (as associate.py of the TUM RGB-D benchmark)."""
@@ -90,7 +70,7 @@ def associate(first: Sequence[float], second: Sequence[float], max_gap: float) -
     return sorted(pairs, key=lambda pair: a[pair[0]])
 
 
-def with_trajectory(frames: list[Frame], path: Path, max_gap: float) -> list[Frame]:
+def with_trajectory(frames: list[SampleFiles], path: Path, max_gap: float) -> list[SampleFiles]:
     """Return the frames with their poses of a trajectory, by time, where there is such a file.
 
     Raises:
@@ -107,13 +87,13 @@ def with_trajectory(frames: list[Frame], path: Path, max_gap: float) -> list[Fra
     return [replace(frame, pose=pose) for frame, pose in zip(frames, poses, strict=True)]
 
 
-def read_tum(folder: Path, max_gap: float) -> list[Frame]:
+def read_tum(folder: Path, max_gap: float) -> list[SampleFiles]:
     images, depths = read_stamps(folder / "rgb.txt"), read_stamps(folder / "depth.txt")
     times, maps = sorted(images), list(depths.values())
     pairs = {times[i]: maps[j] for i, j in associate(times, list(depths), max_gap)}
     if not pairs:
         raise DataError(f"{folder}: no image and depth map within {max_gap} s of each other.")
-    frames = [Frame(images[time].stem, images[time], pairs.get(time), time) for time in times]
+    frames = [SampleFiles(images[time].stem, images[time], pairs.get(time), time=time) for time in times]
     return with_trajectory(frames, folder / "groundtruth.txt", max_gap)
 
 
@@ -136,9 +116,9 @@ def read_stamps(path: Path) -> dict[float, Path]:
     return found
 
 
-def read_frames(folder: Path, max_gap: float = 0) -> list[Frame]:
+def read_frames(folder: Path, max_gap: float = 0) -> list[SampleFiles]:
     return [
-        Frame(
+        SampleFiles(
             base,
             image,
             folder / f"{base}.depth.png",
@@ -149,22 +129,22 @@ def read_frames(folder: Path, max_gap: float = 0) -> list[Frame]:
     ]
 
 
-def read_scannet(folder: Path, max_gap: float) -> list[Frame]:
+def read_scannet(folder: Path, max_gap: float) -> list[SampleFiles]:
     cameras = [_matrix_file(folder / f"intrinsic/intrinsic_{kind}.txt") for kind in ("color", "depth")]
     return [
-        Frame(
+        SampleFiles(
             image.stem,
             image,
             folder / f"depth/{image.stem}.png",
             pose=read_pose_file(file) if (file := folder / f"pose/{image.stem}.txt").is_file() else None,
-            camera=cameras[0],
-            depth_camera=cameras[1],
+            intrinsics=cameras[0],
+            depth_intrinsics=cameras[1],
         )
         for image in files_below(folder / "color", IMAGE_SUFFIXES)
     ]
 
 
-def read_arkit(folder: Path, max_gap: float) -> list[Frame]:
+def read_arkit(folder: Path, max_gap: float) -> list[SampleFiles]:
     frames = []
     for file in sorted(folder.glob("frame_*.json"), key=natural_order):
         image = next((path for s in (".jpg", ".png") if (path := file.with_suffix(s)).is_file()), None)
@@ -174,20 +154,20 @@ def read_arkit(folder: Path, max_gap: float) -> list[Frame]:
         depth, confidence = (folder / f"{kind}_{file.stem.partition('_')[2]}.png" for kind in ("depth", "conf"))
         pose = check_pose(facts.get("cameraPoseARFrame"), str(file))
         frames.append(
-            Frame(
+            SampleFiles(
                 file.stem,
                 image,
                 depth if depth.is_file() else None,
-                facts.get("time"),
-                None if pose is None else pose @ OPENGL,
-                camera_of_json(facts.get("intrinsics"), file),
-                confidence=confidence if confidence.is_file() else None,
+                time=facts.get("time"),
+                pose=None if pose is None else pose @ OPENGL,
+                intrinsics=camera_of_json(facts.get("intrinsics"), file),
+                masks=(confidence,) if confidence.is_file() else (),
             )
         )
     return frames
 
 
-def read_stray(folder: Path, max_gap: float) -> list[Frame]:
+def read_stray(folder: Path, max_gap: float) -> list[SampleFiles]:
     camera = _matrix_file(folder / "camera_matrix.csv")
     rows = [{key.strip(): value for key, value in row.items()} for _, row in read_table(folder / "odometry.csv")]
     columns = dict(zip(("tx", "ty", "tz"), "xyz", strict=True))
@@ -207,12 +187,13 @@ def read_stray(folder: Path, max_gap: float) -> list[Frame]:
             ) from None
         if name in images:
             depth, confidence = (folder / kind / f"{name}.png" for kind in ("depth", "confidence"))
-            frame = Frame(name, images[name], depth, time, pose, own)  # its axes are ours: OdometryEncoder.swift, q_AC
-            frames.append(replace(frame, confidence=confidence) if confidence.is_file() else frame)
+            masks = (confidence,) if confidence.is_file() else ()
+            # Its axes are ours: OdometryEncoder.swift, q_AC.
+            frames.append(SampleFiles(name, images[name], depth, time=time, pose=pose, intrinsics=own, masks=masks))
     return frames
 
 
-def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
+def read_nerf(folder: Path, max_gap: float) -> list[SampleFiles]:
     file = folder / "transforms.json"
     facts = read_object(file)
     frames = []
@@ -225,7 +206,8 @@ def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
         if not image.suffix:
             image = image.with_suffix(".png")
         camera = camera_of_json(own, file) if all(key in own for key in ("fl_x", "fl_y", "cx", "cy")) else None
-        frames.append(Frame(image.stem, image, depth, own.get("timestamp"), pose @ OPENGL, camera))
+        pose, time = pose @ OPENGL, own.get("timestamp")
+        frames.append(SampleFiles(image.stem, image, depth, time=time, pose=pose, intrinsics=camera))
     frames.sort(key=lambda frame: (frame.image.parent, natural_order(frame.image)))
     if len({frame.name for frame in frames}) == len(frames):
         return frames
@@ -233,14 +215,14 @@ def read_nerf(folder: Path, max_gap: float) -> list[Frame]:
     return [replace(f, name=f.image.relative_to(folder).with_suffix("").as_posix()) for f in frames]
 
 
-def read_colmap_folder(folder: Path, max_gap: float) -> list[Frame]:
+def read_colmap_folder(folder: Path, max_gap: float) -> list[SampleFiles]:
     poses = read_colmap(next(folder / model for model in MODELS if (folder / model / "images.txt").is_file()))
     frames = read_folders(folder, max_gap)
     names = {frame.image.relative_to(folder / _present(folder, IMAGE_FOLDERS)).as_posix(): frame for frame in frames}
-    return [replace(frame, pose=poses[n][0], camera=poses[n][1]) for n, frame in names.items() if n in poses]
+    return [replace(frame, pose=poses[n][0], intrinsics=poses[n][1]) for n, frame in names.items() if n in poses]
 
 
-def read_folders(folder: Path, max_gap: float) -> list[Frame]:
+def read_folders(folder: Path, max_gap: float) -> list[SampleFiles]:
     found = []
     for choices, suffixes in ((IMAGE_FOLDERS, IMAGE_SUFFIXES), (DEPTH_FOLDERS, DEPTH_SUFFIXES)):
         base = folder / (_present(folder, choices) or "none")
@@ -252,7 +234,8 @@ def read_folders(folder: Path, max_gap: float) -> list[Frame]:
         names, others = list(images), list(depths)
         pairs = {names[i]: others[j] for i, j in associate(times[0] or [], times[1] or [], max_gap)}
     stamps = dict(zip(images, times[0] or [], strict=False))
-    frames = [Frame(name, path, depths.get(pairs.get(name, "")), stamps.get(name)) for name, path in images.items()]
+    found_depths = {name: depths.get(pairs.get(name, "")) for name in images}
+    frames = [SampleFiles(n, path, found_depths[n], time=stamps.get(n)) for n, path in images.items()]
     for name in TRAJECTORIES:
         frames = with_trajectory(frames, folder / name, max_gap)
     table = read_pose_table(folder / "poses.csv") if (folder / "poses.csv").is_file() else {}
@@ -328,7 +311,7 @@ class Layout:
 
     name: str
     signs: tuple[tuple[str, ...], ...]
-    read: Callable[[Path, float], list[Frame]]
+    read: Callable[[Path, float], list[SampleFiles]]
     depth_scale: float = MILLIMETRES
 
     def fits(self, folder: Path) -> bool:

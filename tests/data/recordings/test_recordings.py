@@ -336,8 +336,8 @@ def test_frames_of_scannet_are_ordered_by_number_and_have_both_cameras(tmp_path:
         (tmp_path / file).rename(tmp_path / file.replace("7", "10"))
     (tmp_path / "intrinsic/intrinsic_depth.txt").write_text(text(np.diag([20.0, 21, 1, 1])))
     last = read_scannet(tmp_path, 0)[-1]
-    assert last.name == "10" and np.array_equal(last.camera, K)
-    assert np.array_equal(last.depth_camera, np.diag([20.0, 21, 1]))
+    assert last.name == "10" and np.array_equal(last.intrinsics, K)
+    assert np.array_equal(last.depth_intrinsics, np.diag([20.0, 21, 1]))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@
 Shotton et al. 2013. The two cameras were not registered: depth is up to some pixels off the colour image.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
-from densevit.data.index.paths import SampleFiles, Subset, find_files, read_names
+from densevit.data.index.paths import Subset, find_files, read_names
 from densevit.data.recordings.layouts import read_frames
 from densevit.ops.geometry import pinhole
 
@@ -49,7 +50,7 @@ class SevenScenes(FileDataset):
             else find_files(self.root, [name, f"*/{name}"], "the official split of a scene.")
         )
         samples = [
-            SampleFiles(f"{file.parent.name}/{folder.name}/{f.name}", f.image, f.depth, pose=f.pose, intrinsics=CAMERA)
+            replace(f, name=f"{file.parent.name}/{folder.name}/{f.name}", intrinsics=CAMERA)
             for file in lists
             for sequence in read_names(file)
             for folder in [file.parent / f"seq-{int(sequence.removeprefix('sequence')):02d}"]

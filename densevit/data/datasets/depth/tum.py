@@ -10,13 +10,14 @@ nearest first, each at most once, no further apart than `max_gap` (as the benchm
 """
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
-from densevit.data.index.paths import SampleFiles, Subset
+from densevit.data.index.paths import Subset
 from densevit.data.recordings.cameras import Camera, distortion_of, model_of_matrix
 from densevit.data.recordings.layouts import read_tum
 from densevit.errors import DataError
@@ -73,14 +74,12 @@ class Tum(FileDataset):
             if camera_name not in CAMERAS:
                 log.warning("%s: which camera it is from is not in its name; say so by camera=freiburg1.", folder)
             self.facts = [*self.facts, f"{path.name}: camera {camera_name or 'unknown: set `camera`'}"]
+            intrinsics = camera_of(camera_name) if undistort else CAMERAS.get(camera_name)
             samples += [
-                SampleFiles(
-                    f"{path.name}/{frame.name}", frame.image, frame.depth, time=frame.time, pose=frame.pose,
-                    intrinsics=camera_of(camera_name) if undistort else CAMERAS.get(camera_name),
-                )
+                replace(frame, name=f"{path.name}/{frame.name}", intrinsics=intrinsics)
                 for frame in read_tum(folder, max_gap)
                 if frame.depth is not None
-            ]  # fmt: skip
+            ]
         super().__init__(samples, subset, f"tum in {self.root}")
 
     def _folders(self, sequences: tuple[str, ...]) -> list[Path]:
