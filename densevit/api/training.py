@@ -140,7 +140,12 @@ def with_batch_size(plan: Plan, world: DistributedContext, resumed: Found | None
     opened = sized(plan, first, data=data, epochs=None, steps=plan.run.steps or 10**6).open()
     with TemporaryDirectory() as folder:
         most, fastest = min(MOST_IMAGES, len(opened.train)), world.device.type == "cpu"
-        size = choose_batch_size(measure, first, most, fastest=fastest)
+        try:
+            size = choose_batch_size(measure, first, most, fastest=fastest)
+        except ConfigError as error:
+            if not isinstance(error.__cause__, ValueError):
+                raise
+            size = choose_batch_size(measure, 2 * first, most, fastest=fastest)  # one image is too few for batch norm
     print(f"batch_size  {size}, {'the fewest at full speed' if fastest else 'the most that fit'}", flush=True)
     return sized(plan, size)
 

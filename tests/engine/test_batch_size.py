@@ -74,3 +74,12 @@ def test_the_first_size_has_all_that_a_micro_batch_needs(
     words += ["batch_size=auto", "grad_accum_steps=2", "steps=1"]
     assert main(["train", str(config), *words]) == 0
     assert sizes == [size] and Run(tmp_path / "run").config["batch_size"] == size
+
+
+def test_batch_norm_gets_two_images_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """UPerNet pools to one value a channel, of which batch norm has no variance."""
+    monkeypatch.setattr(training, "MOST_IMAGES", 1)
+    upernet = ["model.encoder.out_indices=1", "model.decoder={type: upernet, channels: 8}"]
+    words = ["batch_size=auto", "grad_accum_steps=2", "steps=1"]
+    assert main(["train", str(small_config(tmp_path)), *upernet, *words]) == 0
+    assert Run(tmp_path / "run").config["batch_size"] == 4
