@@ -3,7 +3,7 @@
 l layers, gh x gw patches of the padded input, h x w pixels of the network's input before padding.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,10 @@ class Attention:
 
 
 class RolloutAccumulator:
-    """Receives the attention weights of one layer after another and keeps the query's rows."""
+    """Receives the attention weights of one layer after another and keeps the query's rows.
+
+    Rollout is the product of (A + I) / 2 over the layers, of which A is the mean of the heads (Abnar & Zuidema 2020).
+    """
 
     def __init__(self, prefix_tokens: int, rows: slice, grid: tuple[int, int]) -> None:
         """
@@ -63,7 +66,7 @@ class RolloutAccumulator:
 
     def add(self, weights: Float[Tensor, "1 heads n n"]) -> None:
         weights = weights.float()
-        mixed = rollout([weights])
+        mixed = (weights.mean(1) + torch.eye(weights.shape[-1], device=weights.device)) / 2  # rows sum to one
         self.flow = mixed if self.flow is None else mixed @ self.flow
         self.weights.append(self.query_row(weights))
         self.rollout.append(self.query_row(self.flow[:, None])[0])
@@ -294,15 +297,3 @@ def dropout_hook(dropout: nn.Module, visit: Visitor) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-def rollout(weights: Iterable[Float[Tensor, "b heads n n"]]) -> Float[Tensor, "b n n"]:
-    """Return the attention rollout (Abnar & Zuidema 2020): the product of (A + I) / 2 over the layers, of which A is
-    the mean of the heads; rows sum to one. `weights`: of all layers, from the first on; taken one at a time."""
-    flow: Tensor | None = None
-    for layer in weights:
-        mixed = layer.mean(dim=1)
-        mixed = (mixed + torch.eye(mixed.shape[-1], dtype=mixed.dtype, device=mixed.device)) / 2
-        flow = mixed if flow is None else mixed @ flow
-    assert flow is not None
-    return flow
