@@ -165,7 +165,8 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     for name in names:
         if name not in card.outputs:
             raise ConfigError(f"--heads: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")
-    # Masks of queries are segments only with the classes of these queries.
+    # Masks of queries are segments only with the classes of these queries; uncertainty is calibrated with its depth.
+    names = tuple(dict.fromkeys([*names, *(name.partition("/")[0] for name in names)]))
     classes = (other for other, spec in card.outputs.items() if spec.kind == "query_classes")
     names = tuple(dict.fromkeys([*names, *(other for other in classes if other.partition("/")[0] in names)]))
     card = replace(card, outputs={name: card.outputs[name] for name in names})

@@ -118,7 +118,8 @@ def export_web(
 def shown(card: ModelCard, heads: tuple[str, ...]) -> ModelCard:
     """Return the card with the heads that a page shows: those that are given, or all that it can show. Raises
     ConfigError if there is none, or one of those gives segments or a focal length."""
-    kinds = {name: spec.output_kind for name, spec in card.outputs.items() if not heads or name in heads}
+    named = {*heads, *(name.partition("/")[0] for name in heads)}  # uncertainty comes with its depth
+    kinds = {name: spec.output_kind for name, spec in card.outputs.items() if not heads or name in named}
     fit = [name for name, kind in kinds.items() if kind.averaged and not kind.estimates_camera]
     if other := [name for name in kinds if name not in fit and (heads or not fit)]:
         raise ConfigError(f"--heads: {other[0]} gives {kinds[other[0]].meaning}, which a web page does not show.")

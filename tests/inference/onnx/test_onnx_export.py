@@ -16,6 +16,7 @@ from PIL import Image
 from toy_models import fp32, toy_network
 
 import densevit
+from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
 from densevit.inference.onnx import export, graph, verify
 from densevit.inference.onnx.export import check_output, export_onnx
@@ -200,15 +201,26 @@ def test_a_predictor_that_is_exported_stays_as_it_is(tmp_path: Path, caplog: pyt
     assert "export: flip of the Predictor: no part of what is written." in caplog.text
 
 
-def test_segments_bring_the_classes_of_their_queries() -> None:
+def test_segments_bring_the_classes_of_their_queries_and_uncertainty_its_depth() -> None:
     kinds = {"depth": "metric", "depth/uncertainty": "uncertainty", "a": "panoptic", "a/classes": "query_classes"}
     card = ModelCard(outputs={name: HeadSpec(kind=kind) for name, kind in kinds.items()}, multiple=14)
     for heads, outputs in (
         (("a",), ["a", "a/classes"]),
         (("depth",), ["depth"]),
         (("a/classes", "a"), ["a/classes", "a"]),
+        (("depth/uncertainty",), ["depth/uncertainty", "depth"]),
     ):
         assert list(export.check_options(card, OnnxExportOptions(size=SIZE, heads=heads))[0].outputs) == outputs
+
+
+def test_uncertainty_that_is_exported_alone_is_of_the_calibrated_depth() -> None:
+    model, card = toy_network({"depth": {"type": "metric", "uncertainty": "laplace"}})
+    depth = replace(card.outputs["depth"], calibration=Calibration(form="affine", a=1.3, b=0.7))
+    card = replace(card, outputs={**card.outputs, "depth": depth})
+    heads, options = export.check_options(card, OnnxExportOptions(size=SIZE, heads=("depth/uncertainty",)))
+    found = export.Pipeline(model, heads, options)(torch.from_numpy(noise(1)))["depth/uncertainty"]
+    expected = fp32((model, card)).predict_arrays(noise(1))["depth/uncertainty"]
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-5)
 
 
 def test_the_network_alone_of_a_sliding_window_takes_one_window() -> None:

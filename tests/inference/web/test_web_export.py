@@ -102,6 +102,8 @@ def test_segments_and_focal_lengths_are_left_out_of_the_page_and_refused_where_t
     assert list(shown(everything, ()).outputs) == list(shown(everything, ("depth",)).outputs) == ["depth"]
     with pytest.raises(ConfigError, match="--heads: f gives the focal length, which a web page does not show"):
         shown(everything, ("depth", "f"))
+    unsure = replace(everything, outputs={"d": HeadSpec(kind="metric"), "d/uncertainty": HeadSpec(kind="uncertainty")})
+    assert list(shown(unsure, ("d/uncertainty",)).outputs) == ["d", "d/uncertainty"]
     segments = replace(everything, outputs={"things": everything.outputs["things"]})
     with pytest.raises(ConfigError, match="--heads: things gives panoptic segments, which a web page does not show"):
         shown(segments, ())
