@@ -86,7 +86,7 @@ class PseudoLabels(Dataset):
                 raise DataError(f"{path}: depth of kind {depth.kind!r}.")
             self.kind = cast(DepthKind, depth.kind)
             near, far = depth.range or (None, None)
-            self.depth_range = (near, far) if near and far else (1e-3, 1e3)
+            self.depth_range = (max(near or 0.0, 1e-3), far or 1e3)
         if labels := self.maps.get("labels"):
             self.classes, self.palette = labels.classes, labels.palette
         rows = self._list_images("shard" if manifest.shard_size else "image")[:limit]

@@ -348,7 +348,7 @@ def manifest(name: str, teacher: Teacher, sources: Mapping[str, str]) -> dict[st
             kind: {
                 "head": head,
                 "kind": card.outputs[head].kind,
-                "range": card.outputs[head].range,
+                "range": card.outputs[head].metres,
                 "classes": list(card.outputs[head].classes),
                 "palette": [list(colour) for colour in card.outputs[head].palette],
             }

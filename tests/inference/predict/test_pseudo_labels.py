@@ -2,7 +2,9 @@
 
 import errno
 import json
+import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from densevit import api
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
 from densevit.data.datasets.pseudo_labels import PseudoLabels
+from densevit.depth_corrections import Calibration
 from densevit.errors import DataError
-from densevit.inference.predict.pseudo_labels import Teacher, mean_and_agreement
+from densevit.inference.predict.pseudo_labels import Teacher, manifest, mean_and_agreement
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.utils import atomic_io
@@ -102,6 +105,22 @@ def test_folders_and_shards_hold_the_mean_of_image_and_mirror_image(teacher: Pat
         assert one.depth_kind == "metric"
     with tarfile.open(labelled[1] / "shard-000001.tar") as tar:
         assert tar.getnames() == [f"00{i}{end}" for i in (4, 5) for end in (".jpg", ".depth.npz", ".labels.npz")]
+
+
+def test_depth_ends_where_the_teacher_does_unless_its_metres_were_scaled(
+    teacher: Path, labelled: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(labelled[1], tmp_path, dirs_exist_ok=True)
+    recorded = json.loads((tmp_path / "manifest.json").read_text())
+    for bounds, expected in (((0.0, 20.0), (1e-3, 20.0)), ((2.0, 20.0), (2.0, 20.0)), (None, (1e-3, 1e3))):
+        recorded["maps"]["depth"]["range"] = bounds
+        (tmp_path / "manifest.json").write_text(json.dumps(recorded))
+        assert open_dataset({"type": "pseudo_labels", "root": str(tmp_path)}).depth_range == expected
+    plain = api.load(teacher / "run")
+    depth = replace(plain.card.outputs["depth"], calibration=Calibration(form="scale", a=3.0))
+    scaled = plain.with_options(card=replace(plain.card, outputs={"depth": depth}))
+    ranges = [manifest("", Teacher(p), {"depth": "depth"})["maps"]["depth"]["range"] for p in (plain, scaled)]
+    assert ranges[0] is not None and ranges[1] is None
 
 
 def test_unsure_pixels_count_as_unknown(labelled: tuple[Path, Path]) -> None:
