@@ -1,5 +1,7 @@
 """Exceptions, grouped by who can fix them. Each carries the exit code that `densevit` ends with."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -28,6 +30,15 @@ class ConfigError(DensevitError):
 
 class DataError(DensevitError):
     """A file of a data set is missing, unreadable or not what its data set promises."""
+
+
+@contextmanager
+def located(where: object) -> Iterator[None]:
+    """Begin a DataError of the block with where it comes from."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
 
 
 class CheckpointError(DensevitError):

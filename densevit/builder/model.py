@@ -12,7 +12,7 @@ import densevit.weights.families  # noqa: F401 (both imports register components
 from densevit.config.parser import OBJECT, describe_object
 from densevit.config.validation import ModelSpec
 from densevit.data.datasets.pairs import as_dataset
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError, located
 from densevit.model_card import HeadSpec, ModelCard, Palette
 from densevit.models.conditioning.base import ConditionedParts, Conditioning
 from densevit.models.decoders.base import Decoder
@@ -176,8 +176,6 @@ def _with_palette(output: HeadSpec, palette: Palette) -> HeadSpec:
 def as_component(key_path: str, value: Any) -> ComponentSpec[Any]:
     """Return the object as a component of a plan; building it returns the object. `key_path`: its key in the config,
     one of `densevit.config.parser.PLACES`. Raises ConfigError, DataError if it is of no kind that may stand there."""
-    try:
+    with located(key_path):
         built = as_encoder(value) if key_path == "model.encoder" else as_dataset(value)
-    except DataError as error:
-        raise DataError(f"{key_path}: {error}") from None
     return ComponentSpec(OBJECT, lambda **_: built, {"name": describe_object(value)})

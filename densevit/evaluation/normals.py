@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Float32, Int64
 
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError, DataError, located
 from densevit.evaluation.bootstrap import no_interval_reason
 from densevit.evaluation.scores import Cards, Scores, register_metrics, split_scored_and_skipped
 from densevit.registry import did_you_mean
@@ -198,10 +198,8 @@ def evaluate(items: Iterable[tuple[str, Normals, Normals | None]], protocol: Nor
             if truth is None:
                 yield name, {}
                 continue
-            try:
+            with located(name):
                 errors = angular_errors(prediction, truth)
-            except DataError as error:
-                raise DataError(f"{name}: {error}") from None
             pooled.add(errors)
             yield name, summarise(errors) if len(errors) else {}
 

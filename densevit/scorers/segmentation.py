@@ -13,7 +13,7 @@ from densevit.data.labels.class_table import ClassTable, refuse_reordered
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.prefetch import ordered_parallel_map, prefetch, prefetch_samples
 from densevit.data.predictions import GivenLabels, SavedLabels
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError, DataError, located
 from densevit.evaluation.segmentation.metrics import Ids
 from densevit.evaluation.segmentation.scores import Counts, SegScores, count, summarise
 from densevit.inference.predictor import Predictor
@@ -110,10 +110,8 @@ def draw(predict: Predict, palette: Palette, scores: SegScores, index: int, labe
 def _count(name: str, ids: AnySize, labels: AnySize | None, *, classes: int, boundary: bool) -> tuple[str, Counts]:
     """Raise DataError: the maps do not fit each other; with the name."""
     labels = np.full(ids.shape, IGNORE) if labels is None else labels
-    try:
+    with located(name):
         return name, count(ids, labels, classes, boundary=boundary)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
 
 
 def require_same_classes(head: str, spec: HeadSpec, data: Dataset) -> None:

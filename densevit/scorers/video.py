@@ -17,7 +17,7 @@ from densevit.data.index.paths import tell_apart
 from densevit.data.io.video import LiveCamera, VideoSource, open_video
 from densevit.data.loading.clips import videos
 from densevit.data.predictions import DepthMaps
-from densevit.errors import DataError
+from densevit.errors import DataError, located
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
 from densevit.evaluation.video.scores import ClipFigures, VideoScores, draw
@@ -151,10 +151,8 @@ class ClipScorer:
                         depth=sample.depth, valid=sample.valid, intrinsics=self.intrinsics(sample), pose=sample.pose,
                     )  # fmt: skip
 
-            try:
+            with located(name):
                 row = score_clip(predicted, self.protocol, self.align, kind)
-            except DataError as error:
-                raise DataError(f"{name}: {error}") from None
             self.rows.append((name, row))
             if self.figures:
                 move = fit_clip(predicted, self.protocol, self.align, kind) if self.has_truth else lambda values: values

@@ -29,7 +29,7 @@ from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import CameraModel, PinholeView
 from densevit.data.recordings.poses import read_words
 from densevit.data.transforms.affine import Transform
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError, DataError, located
 from densevit.model_card import Palette
 from densevit.ops.geometry import field_of_view
 from densevit.ops.segments import Objects, Segments
@@ -413,10 +413,8 @@ def view_of(files: SampleFiles, size: Size) -> PinholeView | None:
     of such images."""
     if not isinstance(files.intrinsics, CameraModel):
         return None
-    try:
+    with located(files.image):
         return files.intrinsics.undistorted(size)
-    except DataError as error:
-        raise DataError(f"{files.image}: {error}") from None
 
 
 def lens_facts(files: Sequence[SampleFiles]) -> list[str]:

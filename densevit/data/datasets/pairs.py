@@ -14,7 +14,7 @@ from densevit.data.index.paths import SampleFiles
 from densevit.data.io.readers import as_rgb, read_depth
 from densevit.data.io.samples import make_sample, read_label_map, valid_depth
 from densevit.data.labels.class_lists import table_of_names
-from densevit.errors import DataError
+from densevit.errors import DataError, located
 from densevit.model_card import Palette
 from densevit.ops.geometry import is_camera
 from densevit.registry import did_you_mean
@@ -68,7 +68,8 @@ class Pairs(Dataset):
     def read(self, index: int) -> Sample:
         name = self.names[index]
         fields = as_mapping(self.items[index], f"sample {index}")
-        image = self._image(fields["image"], name)
+        with located(f"image of '{name}'"):
+            image = as_rgb(fields["image"])
         depth, labels = fields.get("depth"), fields.get("labels")
         files = SampleFiles(
             name,
@@ -85,12 +86,6 @@ class Pairs(Dataset):
         )
         label = fields.get("label")
         return sample if label is None else Sample(**{**vars(sample), "label": int(label)})
-
-    def _image(self, value: Any, name: str) -> Any:
-        try:
-            return as_rgb(value)
-        except DataError as error:
-            raise DataError(f"image of '{name}': {error}") from None
 
     def _depth(self, value: Any, name: str) -> Any:
         if isinstance(value, str | Path):

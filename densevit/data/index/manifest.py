@@ -17,7 +17,7 @@ from jaxtyping import Float64
 
 from densevit.data.index.paths import PATHS, SampleFiles, confine
 from densevit.data.recordings.poses import QUATERNION, Pose, pose_of_cells
-from densevit.errors import DataError
+from densevit.errors import DataError, located
 from densevit.ops.geometry import is_camera, pinhole
 from densevit.registry import did_you_mean
 from densevit.utils.json_files import parse_json
@@ -31,10 +31,8 @@ def read_manifest(path: Path, root: Path, *, allow_outside: bool) -> list[Sample
     image, a path that leads out, a number that is none."""
     rows = []
     for number, cells in read_table(path):
-        try:
+        with located(f"{path}:{number}"):
             rows.append(_row(cells, root, allow_outside))
-        except DataError as error:
-            raise DataError(f"{path}:{number}: {error}") from None
     if not rows:
         raise DataError(f"{path}: no samples in it.")
     return rows

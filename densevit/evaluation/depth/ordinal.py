@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from densevit.errors import DataError
+from densevit.errors import DataError, located
 from densevit.evaluation.bootstrap import intervals, scenes_of
 from densevit.reporting.tables import Interval
 from densevit.utils.atomic_io import make_folder, write_text
@@ -103,10 +103,8 @@ def ordinal_scores(
     rows: list[tuple[str, dict[str, float]]] = []
     image_of: dict[str, str] = {}
     for image, listed in pairs.items():
-        try:
+        with located(image):
             right = ordered(read(image), listed, disparity=disparity)
-        except DataError as error:
-            raise DataError(f"{image}: {error}") from None
         for i, value in enumerate(right):
             rows.append((f"{image}#{i}", {"accuracy": float(value)}))
             image_of[f"{image}#{i}"] = image

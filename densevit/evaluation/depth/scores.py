@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from markupsafe import Markup
 
-from densevit.errors import DataError
+from densevit.errors import DataError, located
 from densevit.evaluation.bootstrap import no_interval_reason, scenes_of
 from densevit.evaluation.depth.metrics import METRICS, formula
 from densevit.evaluation.depth.protocol import COUNTS, Protocol
@@ -311,10 +311,8 @@ def score_item(item: Item, protocols: Sequence[Protocol], metrics: Sequence[str]
     name, *maps = item
     if maps[1] is None:  # a data set may have images without depth among others
         return name, [{} for _ in protocols]
-    try:
+    with located(name):
         return name, [protocol.score(*maps, metrics=metrics) for protocol in protocols]
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
 
 
 def collect(scores: Iterable[ImageRows], protocols: Sequence[Protocol]) -> list[DepthScores]:

@@ -10,7 +10,7 @@ from densevit.data.index.manifest import CAMERA, camera_of, read_table
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.readers import image_size
 from densevit.data.recordings.cameras import is_camera_object
-from densevit.errors import DataError
+from densevit.errors import DataError, located
 from densevit.inference.camera import CameraPolicy, Intrinsics, Lens, focal_of_matrix, lens_warning
 from densevit.inference.predict.inputs import Item, absolute
 from densevit.ops.geometry import field_of_view
@@ -95,10 +95,8 @@ def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
     cameras: dict[str | Path, tuple[str, Intrinsics | Lens]] = {}
     for origin, cells in camera_rows(path):
         filled = {key: str(value).strip() for key, value in cells.items() if value is not None and str(value).strip()}
-        try:
+        with located(origin):
             camera = camera_of_row(filled)
-        except DataError as error:
-            raise DataError(f"{origin}: {error}") from None
         key = filled.get("image") or filled.get("name")
         if camera is None or not key:
             columns = f"{', '.join(CAMERA)}, or focal, or fov"

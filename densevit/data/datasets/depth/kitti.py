@@ -21,7 +21,7 @@ from jaxtyping import Float64
 from densevit.data.datasets.base import DATASETS, FileDataset, Root, resolve_root
 from densevit.data.index.paths import Listing, MissingItem, SampleFiles, Subset, glob_visible, record_missing
 from densevit.data.index.published_splits import read_list
-from densevit.errors import DataError
+from densevit.errors import DataError, located
 from densevit.ops.crops import KB, kb_box
 from densevit.ops.geometry import pinhole
 from densevit.structures import Box, Size
@@ -107,10 +107,8 @@ class Kitti(FileDataset):
     def crop_box(self, files: SampleFiles, size: Size) -> Box | None:
         if self.crop == "none":
             return None
-        try:
+        with located(files.image):
             return kb_box(size)
-        except DataError as error:
-            raise DataError(f"{files.image}: {error}") from None
 
     def scene(self, index: int) -> str:
         return next((folder for folder in self.names[index].split("/") if folder.endswith("_sync")), "")
