@@ -16,8 +16,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -55,13 +54,8 @@ class Encoded:
     name: str
     data: bytes
 
-    @contextmanager
-    def file(self) -> Iterator[Path]:
-        with bytes_as_path(self.data) as path:
-            try:
-                yield path
-            except DataError as error:
-                raise DataError(str(error).replace(str(path), self.name)) from None
+    def file(self) -> AbstractContextManager[Path]:
+        return bytes_as_path(self.data, Path(self.name))
 
 
 class Row(Item):

@@ -8,7 +8,6 @@ Images and maps are columns of encoded files, or of numbers h w. Needs `pip inst
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -20,6 +19,7 @@ from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, Invalid
 from densevit.data.index.paths import SampleFiles
+from densevit.data.io.images import read_bytes
 from densevit.data.io.readers import read_depth, read_image, stored_to_metres
 from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.io.tar import bytes_as_path
@@ -100,15 +100,12 @@ class HuggingFace(Dataset):
         if not isinstance(cell, dict):
             return self._of_array(kind, np.asarray(cell), source)
         content = cell.get("bytes")
-        with nullcontext(Path(cell["path"])) if content is None else bytes_as_path(content) as path:
-            try:
-                if kind == "image":
-                    return read_image(path)
-                if kind == "depth":
-                    return read_depth(path, self.scale, invalid=self.invalid)
-                return read_label_map(path, self.table)
-            except DataError as error:
-                raise DataError(str(error).replace(str(path), str(source))) from None
+        with bytes_as_path(read_bytes(Path(cell["path"])) if content is None else content, source) as path:
+            if kind == "image":
+                return read_image(path)
+            if kind == "depth":
+                return read_depth(path, self.scale, invalid=self.invalid)
+            return read_label_map(path, self.table)
 
     def _of_array(
         self, kind: str, values: np.ndarray, source: Path

@@ -8,7 +8,7 @@ import io
 import os
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -45,15 +45,10 @@ class Member:
             raise DataError(f"{self.path}: the archive ends in the middle of it.")
         return data
 
-    @contextmanager
-    def file(self) -> Iterator[Path]:
+    def file(self) -> AbstractContextManager[Path]:
         """Give a path that decoders can open, with the member's bytes behind it; their errors name the member. Raises
         DataError: see `read`; and what the block raises."""
-        with bytes_as_path(self.read()) as path:
-            try:
-                yield path
-            except DataError as error:
-                raise DataError(str(error).replace(str(path), str(self.path))) from None
+        return bytes_as_path(self.read(), self.path)
 
 
 def list_members(archive: Path) -> list[Member]:
@@ -113,17 +108,15 @@ def _compressed(archive: Path) -> bool:
 
 
 @contextmanager
-def bytes_as_path(data: bytes) -> Iterator[Path]:
-    """Give the bytes behind a path: in memory where the system can, else in a temporary file."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("member")
+def bytes_as_path(data: bytes, source: Path) -> Iterator[Path]:
+    """Give the bytes behind a path: in memory where the system can, else in a temporary file. Errors of the block name
+    `source` in its place."""
+    in_memory = hasattr(os, "memfd_create")
+    with open(os.memfd_create("member"), "wb") if in_memory else NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        path = Path(f"/proc/self/fd/{file.fileno()}" if in_memory else file.name)
         try:
-            os.write(descriptor, data)
-            yield Path(f"/proc/self/fd/{descriptor}")
-        finally:
-            os.close(descriptor)
-    else:
-        with NamedTemporaryFile() as file:
-            file.write(data)
-            file.flush()
-            yield Path(file.name)
+            yield path
+        except DataError as error:
+            raise DataError(str(error).replace(str(path), str(source))) from None
