@@ -9,11 +9,13 @@ import numpy as np
 import onnxruntime
 import pytest
 from PIL import Image
+from PIL.ExifTags import IFD, Base
 from small import small_config
 
 import densevit
 from densevit.builder.checkpoint import restore
 from densevit.data.datasets.base import Dataset
+from densevit.data.io.exif import exif_fov
 from densevit.errors import ConfigError
 from densevit.inference.predictor import Predictor
 from densevit.ops.segments import InstancePrediction, PanopticPrediction
@@ -138,6 +140,13 @@ def test_objects_are_written_with_their_metres(predictor: Predictor, tmp_path: P
     masks = [found.segments == row + 1 for row in np.flatnonzero(found.is_thing)]
     assert [float(row["depth_m"]) for row in rows] == pytest.approx([np.median(depth[m]) for m in masks], abs=1e-3)
     assert all(float(row["width_m"]) > 0 and row["low_m"] == "" for row in rows) and rows
+    exif = Image.Exif()
+    exif.get_ifd(IFD.Exif)[Base.FocalLengthIn35mmFilm] = 26
+    Image.fromarray(image).save(photo := tmp_path / "photo.png", exif=exif)
+    for output, camera in (("exif", {}), ("given", {"fov": exif_fov(photo)})):
+        densevit.predict(predictor, photo, tmp_path / output, formats=["objects"], **camera)
+    by_exif, given = ((tmp_path / output / "objects.csv").read_text() for output in ("exif", "given"))
+    assert by_exif == given
 
 
 @pytest.mark.slow

@@ -204,7 +204,8 @@ class ImageExporter(Exporter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.needs_camera and not self.predictor.card.needs_camera:  # see `resolve_cameras`
+        uses_camera = self.needs_camera or any(writer.uses_camera for writer in self.plan.writers.values())
+        if uses_camera and not self.predictor.card.needs_camera:  # see `resolve_cameras`
             self.plan = replace(self.plan, items=with_exif(self.plan.items))
         predictor, plan = self.predictor, self.plan
         self.limit: dict[str, int] = {} if self.max_pixels is None else {"max_pixels": self.max_pixels}

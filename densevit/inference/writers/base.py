@@ -71,6 +71,7 @@ class MapWriter:
 
     beside: ClassVar[tuple[Kind, ...]] = ()  # the head that it reads, too, where the model has one of these
     needs_beside: ClassVar[bool] = False  # whether the model must have one of these
+    uses_camera: ClassVar[bool] = False  # whether it says more of an image whose camera is known
 
     @property
     def needs_intrinsics(self) -> bool:

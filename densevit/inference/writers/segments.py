@@ -263,6 +263,7 @@ class ObjectTable(ObjectWriter):
 
     suffix = ".objects.json"
     beside = ("metric",)
+    uses_camera = True
 
     def write(self, path: Path, frame: PredictedMap) -> int:
         rows = [
