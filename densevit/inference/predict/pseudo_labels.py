@@ -77,11 +77,14 @@ class Teacher(Predictor):
     ) -> Pending:
         views: list[tuple[bool, Pending]] = []
         inputs = self.with_cameras(images, inputs, camera)
+        h, w = images.shape[1:3]
+        y0, y1, x0, x1 = box or (self.window and self.window(h, w)) or (0, h, 0, w)
         for scale, mirrored in self.views:
             one = self.with_options(flip=False, scales=(scale,))
             seen = np.ascontiguousarray(images[:, :, ::-1]) if mirrored else images
-            view_inputs = mirror_inputs(inputs, images.shape[2]) if mirrored else inputs
-            views.append((mirrored, Predictor.start(one, seen, box=box, inputs=view_inputs)))
+            view_inputs = mirror_inputs(inputs, w) if mirrored else inputs
+            seen_box = (y0, y1, w - x1, w - x0) if mirrored else (y0, y1, x0, x1)
+            views.append((mirrored, Predictor.start(one, seen, box=seen_box, inputs=view_inputs)))
         return Pending(lambda: self.merged(views), all(view.is_complete for _, view in views))
 
     def merged(self, views: list[tuple[bool, Pending]]) -> dict[str, Map]:

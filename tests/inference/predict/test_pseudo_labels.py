@@ -13,6 +13,7 @@ import pytest
 import torch
 from shell import Shell
 from small_scenes import small_joint_config
+from toy_models import MeanColour
 
 from densevit import api
 from densevit.cli.main import main
@@ -88,6 +89,15 @@ def test_the_mirror_image_of_a_teacher_has_the_mirrored_camera() -> None:
     teacher = Teacher(Predictor(PrincipalPoint(), card, device="cpu", precision="fp32", flip=True))
     maps = teacher.predict_arrays(np.zeros((1, 6, 11, 3), np.uint8), camera=(9.0, 9.0, 2.0, 3.0))
     assert maps["depth"][0, 0] == pytest.approx((3 + 9) / 2)  # 2 pixels from the left of 11 are 8 in the mirror image
+
+
+def test_the_mirror_image_of_a_teacher_has_the_mirrored_window() -> None:
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
+    image = np.random.default_rng(0).integers(0, 256, (1, 6, 11, 3), dtype=np.uint8)
+    plain = Predictor(MeanColour(), card, device="cpu", precision="fp32", flip=True, window=lambda h, w: (0, h, 0, 3))
+    expected, found = plain.predict_arrays(image)["depth"], Teacher(plain).predict_arrays(image)["depth"][:, :1]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.isfinite(found).sum() == 6 * 3
 
 
 def test_folders_and_shards_hold_the_mean_of_image_and_mirror_image(teacher: Path, labelled: tuple[Path, Path]) -> None:
