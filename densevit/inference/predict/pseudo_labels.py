@@ -241,8 +241,13 @@ class LabelPlan(OutputPlan):
                         ledgers[plan.folder].add(target, inside[item.name])
 
     def end(self) -> None:
-        """Write the list of the images that are labelled: what the data set reads."""
+        """Write the list of the images that are labelled: what the data set reads. Remove shards that are not planned,
+        of more images than there are now."""
         rows = self.ledger().read()
+        planned = {path.name for path, _ in self.shards()}
+        for path in self.folder.glob("shard-*.tar"):
+            if path.name in rows and path.name not in planned:
+                remove(path)
         try:
             images: list[dict[str, str]] = [
                 {"name": item.name, "image": os.path.relpath(item.source, self.folder)}

@@ -224,6 +224,18 @@ def test_a_teacher_of_another_task_is_refused(teacher: Path, tmp_path: Path, she
     assert "the ground truth of 'pseudo_labels' fits no task: it has labels; depth from metric" in told
 
 
+def test_shards_of_more_images_than_there_are_now_are_removed(
+    teacher: Path, labelled: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(labelled[1], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "shard-of-another-program.tar").touch()
+    images = [str(teacher / f"data/images/00{i}.jpg") for i in range(4)]
+    words = ["--output", str(tmp_path), "--precision", "fp32", "--shard-size", "4", "--resume"]
+    assert main(["pseudo-label", str(teacher / "run"), *images, *words]) == 0
+    names = sorted(path.name for path in tmp_path.glob("*.tar"))
+    assert names == ["shard-000000.tar", "shard-of-another-program.tar"]
+
+
 def test_depth_that_the_losses_cannot_learn_from_is_refused(
     teacher: Path, labelled: tuple[Path, Path], tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
