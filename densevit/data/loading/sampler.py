@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
@@ -11,19 +10,6 @@ from densevit.errors import ConfigError
 
 SampleKey = tuple[int, int]
 """(epoch, index) of a sample; it also seeds the sample's augmentation."""
-
-
-@runtime_checkable
-class DrawOrder(Protocol):
-    """Which sample stands at each position of an endless stream: a function of the position alone."""
-
-    def key(self, position: int) -> SampleKey: ...
-
-    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
-        """Return the key that replaces one `steps` further on, where that sample is unreadable."""
-
-    def counts(self, position: int) -> Sequence[int]:
-        """Return how many of the samples before a position come from each data set of a mixture; empty without one."""
 
 
 class EpochOrder:
@@ -41,34 +27,16 @@ class EpochOrder:
         return epoch, int(permutation(self.seed, epoch, self.length, self.stream)[offset])
 
     def substitute(self, key: SampleKey, steps: int) -> SampleKey:
-        """Return the key `steps` further on in the same epoch's permutation, which wraps around."""
+        """Return the key that replaces one whose sample is unreadable: `steps` further on in the same epoch's
+        permutation, which wraps around."""
         epoch, index = key
         order = permutation(self.seed, epoch, self.length, self.stream)
         offset = int(np.flatnonzero(order == index)[0])
         return epoch, int(order[(offset + steps) % self.length])
 
     def counts(self, position: int) -> Sequence[int]:
+        """Return how many of the samples before a position come from each data set of a mixture; none without one."""
         return ()
-
-
-class ClipOrder:
-    """An order of clips as one of frames: the frames of a clip are consecutive positions, and have its key."""
-
-    def __init__(self, clips: DrawOrder, length: int) -> None:
-        """
-        Args:
-            length: frames of a clip.
-        """
-        self.clips, self.length = clips, length
-
-    def key(self, position: int) -> SampleKey:
-        return self.clips.key(position // self.length)
-
-    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
-        return self.clips.substitute(key, steps)
-
-    def counts(self, position: int) -> Sequence[int]:
-        return [self.length * count for count in self.clips.counts(position // self.length)]
 
 
 CHUNK = 1024  # groups whose draws are computed together
@@ -139,6 +107,30 @@ class MixtureOrder:
                 before[rows] = np.arange(rows.size)
             self._chunk = chunk, draws, before
         return self._chunk[1], self._chunk[2]
+
+
+class ClipOrder:
+    """An order of clips as one of frames: the frames of a clip are consecutive positions, and have its key."""
+
+    def __init__(self, clips: EpochOrder | MixtureOrder, length: int) -> None:
+        """
+        Args:
+            length: frames of a clip.
+        """
+        self.clips, self.length = clips, length
+
+    def key(self, position: int) -> SampleKey:
+        return self.clips.key(position // self.length)
+
+    def substitute(self, key: SampleKey, steps: int) -> SampleKey:
+        return self.clips.substitute(key, steps)
+
+    def counts(self, position: int) -> Sequence[int]:
+        return [self.length * count for count in self.clips.counts(position // self.length)]
+
+
+DrawOrder = EpochOrder | MixtureOrder | ClipOrder
+"""Which sample stands at each position of an endless stream: a function of the position alone."""
 
 
 class InfiniteBatchSampler:

@@ -1,9 +1,8 @@
 """Draws the measured points that `model.conditioning.points` learns from out of an image's depth."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Bool
@@ -19,12 +18,6 @@ Pattern = Literal["random", "grid", "lidar"]
 Count = Annotated[int, Field(gt=0)]
 
 CHANNELS = (8, 16, 32, 64)  # lines of the usual LiDARs
-
-
-class Draw(Protocol):
-    """The pixels where a sensor would measure about `count` points."""
-
-    def __call__(self, valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator) -> np.ndarray: ...
 
 
 def random_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Generator) -> np.ndarray:
@@ -60,7 +53,8 @@ def lidar_pixels(valid: Bool[np.ndarray, "h w"], count: int, rng: np.random.Gene
     return np.asarray(mask & valid)
 
 
-PATTERNS: Mapping[str, Draw] = {"random": random_pixels, "grid": grid_pixels, "lidar": lidar_pixels}
+PATTERNS = {"random": random_pixels, "grid": grid_pixels, "lidar": lidar_pixels}
+"""The pixels where a sensor would measure about `count` points."""
 
 
 @TRANSFORMS.register("sparse_depth")
