@@ -140,13 +140,19 @@ def test_objects_are_written_with_their_metres(predictor: Predictor, tmp_path: P
     masks = [found.segments == row + 1 for row in np.flatnonzero(found.is_thing)]
     assert [float(row["depth_m"]) for row in rows] == pytest.approx([np.median(depth[m]) for m in masks], abs=1e-3)
     assert all(float(row["width_m"]) > 0 and row["low_m"] == "" for row in rows) and rows
-    exif = Image.Exif()
+    exif, photo = Image.Exif(), tmp_path / "photo.jpg"
     exif.get_ifd(IFD.Exif)[Base.FocalLengthIn35mmFilm] = 26
-    Image.fromarray(image).save(photo := tmp_path / "photo.png", exif=exif)
+    Image.fromarray(image).save(photo, exif=exif)
+    tables: dict[str, str] = {}
     for output, camera in (("exif", {}), ("given", {"fov": exif_fov(photo)})):
         densevit.predict(predictor, photo, tmp_path / output, formats=["objects"], **camera)
-    by_exif, given = ((tmp_path / output / "objects.csv").read_text() for output in ("exif", "given"))
-    assert by_exif == given
+        tables[output] = (tmp_path / output / "objects.csv").read_text()
+    assert tables["exif"] == tables["given"] and exif_fov(photo) is not None
+    exif.get_ifd(IFD.Exif).update({Base.ExifImageWidth: 400, Base.ExifImageHeight: 100})  # it was cropped
+    Image.fromarray(image).save(photo, exif=exif)
+    densevit.predict(predictor, photo, tmp_path / "cropped", formats=["objects"])
+    rows = list(csv.DictReader((tmp_path / "cropped/objects.csv").read_text().splitlines()))
+    assert all(row["depth_m"] and not row["width_m"] for row in rows) and rows
 
 
 @pytest.mark.slow

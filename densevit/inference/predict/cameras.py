@@ -173,17 +173,22 @@ def checked(item: Item, row: str = "") -> Item:
     return item
 
 
-def with_exif(items: Sequence[Item]) -> list[Item]:
+def with_exif(items: Sequence[Item], *, needed: bool = True) -> list[Item]:
     """Return the items; those without a camera take the focal length of their EXIF, where it tells. Raises DataError if
-    EXIF cannot be true of the image."""
-    return [item if item.intrinsics is not None else from_exif(item) for item in items]
+    EXIF cannot be true of the image, whose camera is needed."""
+    return [item if item.intrinsics is not None else from_exif(item, needed) for item in items]
 
 
-def from_exif(item: Item) -> Item:
+def from_exif(item: Item, needed: bool) -> Item:
     if size_of(item) is None:
         return item
-    with item.file() as path:
-        focal = exif_focal(path)
+    try:
+        with item.file() as path:
+            focal = exif_focal(path)
+    except DataError:
+        if needed:
+            raise
+        return item
     return item if focal is None else replace(item, intrinsics=Lens(focal=focal), camera_source="EXIF")
 
 

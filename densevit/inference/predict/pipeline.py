@@ -206,7 +206,7 @@ class ImageExporter(Exporter):
         super().__post_init__()
         uses_camera = self.needs_camera or any(writer.uses_camera for writer in self.plan.writers.values())
         if uses_camera and not self.predictor.card.needs_camera:  # see `resolve_cameras`
-            self.plan = replace(self.plan, items=with_exif(self.plan.items))
+            self.plan = replace(self.plan, items=with_exif(self.plan.items, needed=self.needs_camera))
         predictor, plan = self.predictor, self.plan
         self.limit: dict[str, int] = {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
         self.groups = share_of(plan.items, predictor.batch_size, self.processes)
