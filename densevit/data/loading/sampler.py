@@ -1,6 +1,7 @@
 """An infinite batch sampler whose order is a function of the seed; a position in it is one integer."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -133,6 +134,7 @@ DrawOrder = EpochOrder | MixtureOrder | ClipOrder
 """Which sample stands at each position of an endless stream: a function of the position alone."""
 
 
+@dataclass(frozen=True, eq=False)
 class InfiniteBatchSampler:
     """Endless micro-batches of sample keys for one rank.
 
@@ -140,37 +142,36 @@ class InfiniteBatchSampler:
     and ranks. An optimiser step takes the next `batch_size` positions; its micro-batches, and the ranks within each,
     take theirs in turn. So a run resumes from the number of samples seen, also on another number of ranks.
 
-    Args:
-        length: samples in the data set.
-        batch_size: samples an optimiser step sees, over all ranks and accumulated micro-batches.
-        grad_accum_steps: micro-batches per optimiser step on each rank.
-        start: samples seen before, over all ranks.
-        order: another one than that of epochs.
-
     Raises:
         ConfigError: `batch_size` does not divide evenly, or there is nothing to draw from.
     """
 
-    def __init__(
-        self,
-        length: int,
-        *,
-        seed: int,
-        batch_size: int,
-        grad_accum_steps: int = 1,
-        rank: int = 0,
-        world_size: int = 1,
-        start: int = 0,
-        order: DrawOrder | None = None,
-    ) -> None:
-        _check(length, seed, batch_size, grad_accum_steps, world_size, start)
-        assert 0 <= rank < world_size
-        self.order: DrawOrder = order or EpochOrder(length, seed)
-        self.batch_size = batch_size
-        self.grad_accum_steps = grad_accum_steps
-        self.rank = rank
-        self.world_size = world_size
-        self.start = start
+    length: int  # samples in the data set
+    _: KW_ONLY
+    seed: int
+    batch_size: int  # samples an optimiser step sees, over all ranks and accumulated micro-batches
+    grad_accum_steps: int = 1  # micro-batches per optimiser step on each rank
+    rank: int = 0
+    world_size: int = 1
+    start: int = 0  # samples seen before, over all ranks
+    order: DrawOrder | None = None  # another one than that of epochs
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ConfigError("the training set is empty: there is nothing to draw from.")
+        if self.seed < 0 or self.start < 0:
+            raise ConfigError(f"seed and start are 0 or more, got seed {self.seed} and start {self.start}.")
+        if self.grad_accum_steps < 1:
+            raise ConfigError(f"grad_accum_steps: at least 1, got {self.grad_accum_steps}.")
+        splits = self.grad_accum_steps * self.world_size
+        if self.batch_size < 1 or self.batch_size % splits:
+            below, above = self.batch_size // splits * splits, (max(self.batch_size, 0) // splits + 1) * splits
+            fit = f"{below} or {above}" if below > 0 else f"{above}"
+            raise ConfigError(
+                f"batch_size: {self.batch_size} samples cannot be shared evenly by {self.world_size} ranks x "
+                f"{self.grad_accum_steps} accumulated micro-batches. {fit} would fit."
+            )
+        assert 0 <= self.rank < self.world_size
 
     @property
     def micro_batch_size(self) -> int:
@@ -178,10 +179,10 @@ class InfiniteBatchSampler:
         return self.batch_size // (self.grad_accum_steps * self.world_size)
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
-        size = self.micro_batch_size
+        order, size = self.order or EpochOrder(self.length, self.seed), self.micro_batch_size
         first = self.start + self.rank * size
         while True:
-            yield [self.order.key(position) for position in range(first, first + size)]
+            yield [order.key(position) for position in range(first, first + size)]
             first += self.world_size * size
 
 
@@ -193,20 +194,3 @@ def permutation(seed: int, epoch: int, length: int, stream: tuple[int, ...] = ()
     order = np.random.default_rng(sequence).permutation(length)
     order.flags.writeable = False
     return order
-
-
-def _check(length: int, seed: int, batch_size: int, grad_accum_steps: int, world_size: int, start: int) -> None:
-    if length < 1:
-        raise ConfigError("the training set is empty: there is nothing to draw from.")
-    if seed < 0 or start < 0:
-        raise ConfigError(f"seed and start are 0 or more, got seed {seed} and start {start}.")
-    if grad_accum_steps < 1:
-        raise ConfigError(f"grad_accum_steps: at least 1, got {grad_accum_steps}.")
-    splits = grad_accum_steps * world_size
-    if batch_size < 1 or batch_size % splits:
-        below, above = batch_size // splits * splits, (max(batch_size, 0) // splits + 1) * splits
-        fit = f"{below} or {above}" if below > 0 else f"{above}"
-        raise ConfigError(
-            f"batch_size: {batch_size} samples cannot be shared evenly by {world_size} ranks x {grad_accum_steps} "
-            f"accumulated micro-batches. {fit} would fit."
-        )
