@@ -109,13 +109,18 @@ def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Pa
         np.testing.assert_allclose(file["probabilities"].astype(float).sum(0), 1, atol=2e-3)
 
 
-def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path) -> None:
+def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path, capsys) -> None:
     words = ["--output", str(tmp_path / "maps"), "--precision", "fp32", "--formats", "labels"]
     assert main(["predict", str(run / "run"), str(run / "data/images"), *words]) == 0
     saved = ["--predictions", tmp_path / "maps", "--suffix", ".labels.png"]
     assert evaluate(run, "segmentation", *saved, "--output", tmp_path / "saved") == 0
     assert evaluate(run, "segmentation", run / "run", "--output", tmp_path / "model") == 0
     assert metrics(tmp_path / "saved") == metrics(tmp_path / "model")
+    classes = tmp_path / "classes.json"
+    classes.write_text('{"1": "floor", "2": "wall", "3": "box"}')
+    assert evaluate(run, "segmentation", *saved, "--data-options", f"classes={classes}") == 2
+    told = "maps/classes.json has the classes of the data in another order: 0 is 'wall', in the data 'floor'"
+    assert told in capsys.readouterr().err
 
 
 def test_other_classes_orders_and_heads_are_not_scored(

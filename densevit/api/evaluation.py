@@ -16,6 +16,8 @@ from densevit.api.checkpoint import card_before_loading, load_plugins
 from densevit.api.data_arguments import open_data, recorded_protocol, recorded_run, training_warning
 from densevit.config.parser import describe_object
 from densevit.data.datasets.base import Dataset
+from densevit.data.labels.class_lists import read_classes
+from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.predictions import DepthMaps, GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
 from densevit.data.segment_predictions import SavedSegments, SegmentTask, task_of_file
 from densevit.errors import ConfigError
@@ -25,7 +27,9 @@ from densevit.evaluation.normals import find_protocol
 from densevit.evaluation.video.clip import USUAL, VIDEO_DEPTH_ANYTHING, VideoProtocol
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.choose_runtime import choose_runtime
+from densevit.inference.predict.output_plan import SETTINGS
 from densevit.inference.predictor import Predictor
+from densevit.inference.writers.labels import CLASSES
 from densevit.model_card import ModelCard
 from densevit.scorers.base import Evaluation
 from densevit.scorers.baselines import FEWEST, recorded_baselines
@@ -265,7 +269,9 @@ def score_segmentation(
     if not data.classes:
         raise ConfigError(f"data '{data_name}' names no classes, so there is nothing to score.")
     if isinstance(subject, str | Path):
-        table = find_label_table(label_encoding, data)
+        table, own = find_label_table(label_encoding, data), Path(subject) / CLASSES
+        if table is None and (Path(subject) / SETTINGS).is_file() and own.is_file():  # both written by `predict`
+            refuse_reordered(str(own), read_classes(own).names, data.classes)
         subject = SavedLabels(Path(subject), data.names, table=table, **files_of(**files))
     elif not isinstance(subject, Predictor):
         subject, workers = GivenLabels(data, subject), 0
