@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from densevit.builder.adapter import HINT, complete
-from densevit.builder.model import as_component, build_card, build_model, outputs_of
+from densevit.builder.model import as_component, build_card, build_model, outputs_of, to_float_tuple
 from densevit.config import plugins, schema
 from densevit.config.parser import OBJECT
 from densevit.config.validation import ModelSpec
@@ -165,6 +166,12 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
         said, given = kinds_of(opened.card.outputs), kinds_of(outputs_of(model))
         if not said or said.items() - given.items():
             raise CheckpointError(f"{opened.path}: damaged; its card says {said}, and its model gives {given}.")
+        for name, stated in (("mean", opened.card.mean), ("std", opened.card.std)):
+            taken = to_float_tuple(getattr(model.encoder, name))
+            if len(taken) != len(stated) or not np.allclose(taken, stated, rtol=1e-2):  # of half precision, it may be
+                raise CheckpointError(
+                    f"{opened.path}: damaged; its card says that the {name} of images is {stated}, its weights {taken}."
+                )
         return model, opened.card
     return model, build_card(
         model,
@@ -178,9 +185,12 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
 
 
 def kinds_of(outputs: Mapping[str, HeadSpec]) -> dict[str, str]:
-    """Map each output to its kind, with the number of its classes."""
+    """Map each output to its kind, with the number of its classes, its range and its focal length."""
     return {
-        name: f"{spec.kind} of {len(spec.classes)} classes" if spec.classes else spec.kind
+        name: spec.kind
+        + (f" of {len(spec.classes)} classes" if spec.classes else "")
+        + (f" from {spec.range[0]:g} to {spec.range[1]:g}" if spec.range else "")
+        + (f" for a focal length of {spec.focal:g}" if spec.focal else "")
         for name, spec in outputs.items()
     }
 

@@ -43,11 +43,27 @@ def test_a_bad_card_is_one_error(card: str, tmp_path: Path) -> None:
         restore(tmp_path / "model.safetensors")
 
 
-@pytest.mark.parametrize("outputs", [{}, {"depth": {**TREE["outputs"]["depth"], "kind": "disparity"}}])
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {},
+        *({"depth": {**TREE["outputs"]["depth"], **change}} for change in (
+            {"kind": "disparity"}, {"range": [0.5, 20.0]}, {"range": None}, {"focal": 100.0},
+        )),
+    ],
+)  # fmt: skip
 def test_a_card_of_other_outputs_than_its_model_has_is_refused(outputs: Any, tmp_path: Path) -> None:
     card = {"densevit": json.dumps({**TREE, "outputs": outputs})}
     safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", card)
-    with pytest.raises(CheckpointError, match=r"its card says .*, and its model gives \{'depth': 'metric'\}"):
+    with pytest.raises(CheckpointError, match=r"its card says .*, and its model gives \{'depth': 'metric from .*'\}"):
+        restore(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_a_card_of_other_images_than_its_model_takes_is_refused(name: str, tmp_path: Path) -> None:
+    card = {"densevit": json.dumps({**TREE, name: [0.5, 0.5, 0.5]})}
+    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", card)
+    with pytest.raises(CheckpointError, match=rf"its card says that the {name} of images is \(0.5, 0.5, 0.5\)"):
         restore(tmp_path / "model.safetensors")
 
 
