@@ -7,6 +7,7 @@
 Images and maps are columns of encoded files, or of numbers h w. Needs `pip install 'densevit[huggingface]'`.
 """
 
+import reprlib
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import islice
@@ -98,7 +99,12 @@ class HuggingFace(Dataset):
     def _decode(self, kind: str, cell: Any, source: Path) -> Any:
         """Raise DataError naming the cell."""
         if not isinstance(cell, dict):
-            return self._of_array(kind, np.asarray(cell), source)
+            try:
+                return self._of_array(kind, np.asarray(cell), source)
+            except DataError:
+                raise
+            except (TypeError, ValueError):  # rows of several lengths, texts
+                raise DataError(f"{source}: neither an encoded image nor numbers h w: {reprlib.repr(cell)}.") from None
         content = cell.get("bytes")
         with bytes_as_path(read_bytes(Path(cell["path"])) if content is None else content, source) as path:
             if kind == "image":

@@ -277,12 +277,15 @@ def test_hugging_face_numbers_that_mean_not_measured(tmp_path: Path) -> None:
         assert sample.valid is not None and sample.valid.flatten().tolist() == valid
 
 
-def test_hugging_face_labels_with_fractions_are_refused() -> None:
+def test_hugging_face_labels_that_are_no_whole_numbers_h_w_are_refused() -> None:
     data = HuggingFace.__new__(HuggingFace)  # the library is not needed to decode a cell
     assert data._of_array("labels", np.array([[0.0, 2.0]]), Path("saved[0].labels")).tolist() == [[0, 2]]
     for value in (0.7, np.nan):
         with pytest.raises(DataError, match=r"saved\[0\]\.labels: float64 with fractions"):
             data._of_array("labels", np.array([[0.0, value]]), Path("saved[0].labels"))
+    for cell in ([[0], [0, 1]], [["wall"]]):
+        with pytest.raises(DataError, match=r"saved\[0\]\.labels: neither an encoded image nor numbers h w: \[\["):
+            data._decode("labels", cell, Path("saved[0].labels"))
 
 
 def test_a_saved_hugging_face_data_set_gives_the_split_that_is_asked_for(tmp_path: Path) -> None:
