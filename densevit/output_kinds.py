@@ -20,6 +20,7 @@ from torch import Tensor
 from densevit.structures import IGNORE
 
 TINY = 2.0**-126  # the smallest normal float32: probabilities are kept above it
+LEAST_SCALE = 9.1e-4  # exp(-7), the least that heads predict (LOG_SCALE in models/heads/base.py)
 
 
 class OutputKind:
@@ -120,6 +121,9 @@ class UncertaintyKind(OutputKind):
     """The scale of the error of a depth head."""
 
     auxiliary = True
+
+    def finished(self, y: "Tensor") -> "Tensor":
+        return y.clamp_min(LEAST_SCALE)  # which bicubic resizing overshoots, even below 0
 
 
 class FocalKind(OutputKind):

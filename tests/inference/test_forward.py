@@ -1,5 +1,7 @@
 """forward: numbers by hand on a model whose answer is the red channel, or the column it sees."""
 
+import math
+
 import pytest
 import torch
 from jaxtyping import Float
@@ -152,6 +154,18 @@ def test_mirrored_normals_change_the_sign_of_x_and_all_have_length_1() -> None:
         y = forward(Leaning(), image, resized, 1, heads=NORMALS, **options)["normals"]  # type: ignore[arg-type]
         lengths = y.norm(dim=1)
         assert torch.allclose(lengths[lengths.isfinite()], torch.ones(()), atol=1e-6)
+
+
+def test_bicubic_resizing_leaves_no_uncertainty_below_the_least_that_heads_predict() -> None:
+    class Stepped(nn.Module):
+        def forward(self, image: Tensor) -> dict[str, Tensor]:
+            step = torch.tensor([1e-3, 1e-3, 1.0, 1.0]).expand(1, 1, 4, 4)
+            return {"depth": torch.ones_like(step), "depth/uncertainty": step}
+
+    rule = PreprocessConfig(output_interpolation="bicubic")
+    heads = {"depth": HeadSpec(kind="metric"), "depth/uncertainty": HeadSpec(kind="uncertainty", unit="")}
+    scale = forward(Stepped(), torch.rand(1, 3, 32, 32), rule, 1, heads=heads)["depth/uncertainty"]
+    assert math.exp(-7) >= float(scale.min()) > 9e-4
 
 
 def test_bicubic_resizing_leaves_no_declared_range() -> None:
