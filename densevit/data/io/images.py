@@ -222,6 +222,9 @@ class Raster:
         self._warn_of_frames()
         if self.format == "PNG" and self.mode in GRAY16:
             return self.apply_orientation(self._gray16())
+        # Pillow 13 swaps the bytes of what libtiff decompressed from big-endian numbers, which libtiff has swapped.
+        if self.format == "TIFF" and self.mode in ("F", "I") and self.data[:2] == b"MM":
+            return self._decode(cv2.IMREAD_UNCHANGED)
         return self.apply_orientation(np.asarray(self._load()))
 
     def apply_orientation(self, pixels: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
@@ -242,16 +245,20 @@ class Raster:
             return False
 
     def _opencv(self) -> UInt8[np.ndarray, "h w 3"]:
-        self._check_end()
         # CMYK in BGR first: what OpenCV before 5 makes of it in RGB is not what it makes in BGR.
         order = cv2.IMREAD_COLOR if self.mode == "CMYK" else cv2.IMREAD_COLOR_RGB
+        pixels = self._decode(order | cv2.IMREAD_IGNORE_ORIENTATION)
+        return np.asarray(pixels[..., ::-1] if self.mode == "CMYK" else pixels, np.uint8)
+
+    def _decode(self, flags: int) -> Shaped[np.ndarray, "..."]:
+        self._check_end()
         try:
-            pixels = cv2.imdecode(np.frombuffer(self.data, np.uint8), order | cv2.IMREAD_IGNORE_ORIENTATION)
+            pixels = cv2.imdecode(np.frombuffer(self.data, np.uint8), flags)
         except cv2.error as error:
             raise DataError(f"{self.path}: the {self.format} cannot be decoded ({_short(error)}).") from error
         if pixels is None:
             raise DataError(f"{self.path}: the {self.format} is damaged or truncated.")
-        return np.asarray(pixels[..., ::-1] if self.mode == "CMYK" else pixels, np.uint8)
+        return np.asarray(pixels)
 
     def _gray16(self) -> UInt16[np.ndarray, "h w"]:
         self._check_end()

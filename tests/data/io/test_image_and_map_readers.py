@@ -188,6 +188,31 @@ NO_DEPTH = [
 ]
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", [">i2", ">i4", ">f4"])
+def test_big_endian_tiffs_are_read_compressed_or_not(tmp_path: Path, dtype: str, packed: bool) -> None:
+    """TIFF 6.0: ten tags of size, bits, compression (8: deflate), gray, offset, rows, bytes and type of the numbers."""
+    stored = np.arange(1, 21).reshape(4, 5).astype(dtype)
+    data = zlib.compress(stored.tobytes()) if packed else stored.tobytes()
+    bits, kind = 8 * stored.itemsize, 3 if stored.dtype.kind == "f" else 2
+    tags = {
+        256: 5,
+        257: 4,
+        258: bits,
+        259: 8 if packed else 1,
+        262: 1,
+        273: 8,
+        277: 1,
+        278: 4,
+        279: len(data),
+        339: kind,
+    }
+    entries = b"".join(struct.pack(">HHII", tag, 4, 1, value) for tag, value in tags.items())
+    content = b"MM\0*" + struct.pack(">I", 8 + len(data)) + data + struct.pack(">H", len(tags)) + entries + bytes(4)
+    (tmp_path / "d.tif").write_bytes(content)
+    np.testing.assert_array_equal(read_depth(tmp_path / "d.tif", 2), stored / 2)
+
+
 def test_what_is_no_depth_is_refused_with_the_reason(tmp_path: Path) -> None:
     for name, data, reason in NO_DEPTH:
         (tmp_path / name).write_bytes(data)
