@@ -68,6 +68,8 @@ def _pfm(path: Path, max_size: int) -> Float[np.ndarray, "h w"]:
             raise DataError(f"{path}: a colour PFM (three channels); depth is one channel, 'Pf'.")
         w, h = int(width), int(height)
         _check_size(path, w * h, max_size)
+        file.seek(-1, 1)
+        file.seek(0 if file.read(2) == b"\r\n" else -1, 1)  # the header may have the line ends of Windows
         data = file.read(4 * w * h)
     if len(data) < 4 * w * h or w < 1 or h < 1:
         raise DataError(f"{path}: the PFM is truncated ({len(data):,} of {4 * w * h:,} bytes).")

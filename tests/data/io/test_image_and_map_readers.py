@@ -213,6 +213,14 @@ def test_big_endian_tiffs_are_read_compressed_or_not(tmp_path: Path, dtype: str,
     np.testing.assert_array_equal(read_depth(tmp_path / "d.tif", 2), stored / 2)
 
 
+def test_the_header_of_a_pfm_may_have_the_line_ends_of_windows(tmp_path: Path) -> None:
+    content = encode_pfm(small_depth())
+    header = content[: -small_depth().nbytes]
+    for name, ends in (("unix.pfm", b"\n"), ("windows.pfm", b"\r\n")):
+        (tmp_path / name).write_bytes(header.replace(b"\n", ends) + content[len(header) :])
+        np.testing.assert_array_equal(read_depth(tmp_path / name), small_depth())
+
+
 def test_what_is_no_depth_is_refused_with_the_reason(tmp_path: Path) -> None:
     for name, data, reason in NO_DEPTH:
         (tmp_path / name).write_bytes(data)
