@@ -68,6 +68,9 @@ def test_calibrated_intervals_are_in_the_card_and_in_the_scores(
     (tmp_path / "p.csv").write_text("u,v,depth\n" + "".join(f"{u},{u // 2},{2 + u / 40}\n" for u in range(0, 80, 5)))
     fitted = [*words, str(tmp_path / "fitted"), "--points", str(tmp_path / "p.csv")]  # depth that has other errors
     assert "for maps without --points" in shell.refused(*fitted)
+    tiled = [*words, str(tmp_path / "tiled"), "--tile-size", "32"]
+    assert "tiles: for depth only, not for depth/uncertainty" in shell.refused(*tiled)
+    assert not (tmp_path / "tiled").exists()
 
 
 def test_intervals_that_were_not_calibrated_are_not_written(run: Path, tmp_path: Path, shell: Shell) -> None:

@@ -141,7 +141,8 @@ class Exporter(ABC):
                 )
             if writer.needs_camera(spec) and not self.predictor.card.camera_head:
                 plan.check_cameras(format)
-        self.predictor.check_tileable(self.sources.values())
+        unsure = [uncertainty_of(self.sources[name]) for name, one in plan.writers.items() if one.needs_uncertainty]
+        self.predictor.check_tileable([*self.sources.values(), *unsure])
         plan.check(self.existing)
         self.processes.on_main(self.write_shared_files)
 
