@@ -61,7 +61,8 @@ COLMAP = {
 
 
 def distortion_of(model: str, values: Sequence[float] | Mapping[str, float], where: object) -> Distortion | None:
-    """Return the distortion of a model; None where all coefficients are 0.
+    """Return the distortion of a model; None where all coefficients are 0, unless it is a fisheye's, which bends then,
+    too.
 
     Args:
         values: by name, or a list in OpenCV's order (k1, k2, p1, p2, k3 to k6; of a fisheye k1 to k4).
@@ -75,7 +76,7 @@ def distortion_of(model: str, values: Sequence[float] | Mapping[str, float], whe
     if not isinstance(values, Mapping):
         values = {order[i] if i < len(order) else f"coefficient {i + 1}": x for i, x in enumerate(values)}
     known = {key: float(value) for key, value in values.items() if value}
-    if not known:
+    if not known and not (fisheye and values):
         return None
     further = sorted(known.keys() - {*order})
     if not fisheye and name not in RATIONAL:

@@ -42,7 +42,7 @@ class Distortion:
         terms = {f"k{i}": k for i, k in enumerate(self.radial, 1)} | dict(
             zip(("p1", "p2"), self.tangential, strict=True)
         )
-        return f"{self.model} ({', '.join(f'{key} {value:g}' for key, value in terms.items() if value)})"
+        return f"{self.model} ({', '.join(f'{key} {value:g}' for key, value in terms.items() if value) or 'all 0'})"
 
     @cached_property
     def _polynomials(self) -> tuple[Polynomial, Polynomial]:

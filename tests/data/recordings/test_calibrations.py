@@ -84,6 +84,7 @@ def test_calibrations_are_read(text: str, tmp_path: Path) -> None:
          Distortion("OPENCV_FISHEYE", (0.1, 0.0, 0.0, 0.2), fisheye=True)),
         ({"fisheye_model": 1, "distortion_coefficients": [0.1, 0, 0, 0.2]},  # OpenCV's calibration sample
          Distortion("fisheye", (0.1, 0.0, 0.0, 0.2), fisheye=True)),
+        ({"D": [0, 0, 0, 0], "distortion_model": "equidistant"}, Distortion("equidistant", (0.0,), fisheye=True)),
         ({"is_fisheye": True, "k1": 0.1, "k2": -0.02}, Distortion("fisheye", (0.1, -0.02), fisheye=True)),
         ({"D": [1, 2, 3, 4, 5, 6, 7, 8], "distortion_model": "rational_polynomial"},
          Distortion("rational_polynomial", (1, 2, 5, 6, 7, 8), (3, 4))),
