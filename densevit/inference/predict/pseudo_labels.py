@@ -66,6 +66,8 @@ class Teacher(Predictor):
     def __init__(self, predictor: Predictor) -> None:
         views = [(scale, mirrored) for scale in predictor.scales for mirrored in (False, True)[: 1 + predictor.flip]]
         vars(self).update(vars(predictor), views=views)
+        if predictor.flip:  # the mirrored view would be the same as the other where each is the mean of both
+            vars(self)["card"] = replace(self.card, resize=replace(self.card.resize, flip=False))
 
     def start(
         self,

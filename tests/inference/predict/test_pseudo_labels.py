@@ -24,6 +24,7 @@ from densevit.errors import DataError
 from densevit.inference.predict.pseudo_labels import Teacher, manifest, mean_and_agreement
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
+from densevit.preprocess_config import PreprocessConfig
 from densevit.utils import atomic_io
 from densevit.weights.checkpoint import read_card
 
@@ -98,6 +99,21 @@ def test_the_mirror_image_of_a_teacher_has_the_mirrored_window() -> None:
     expected, found = plain.predict_arrays(image)["depth"], Teacher(plain).predict_arrays(image)["depth"][:, :1]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert np.isfinite(found).sum() == 6 * 3
+
+
+def test_views_are_single_where_the_model_itself_averages_with_the_mirror_image() -> None:
+    """As ZoeDepth does. Columns 1 2 3 4 and, mirrored back, 4 3 2 1."""
+
+    class Column(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"depth": 1 + torch.arange(image.shape[-1]).expand_as(image[:, :1]).float()}
+
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1, resize=PreprocessConfig(flip=True))
+    teacher = Teacher(Predictor(Column(), card, device="cpu", precision="fp32", flip=True))
+    depth, confidence = teacher.predict_arrays(np.zeros((1, 1, 4, 3), np.uint8))["depth"][0, :, 0]
+    np.testing.assert_allclose(depth, 2.5)
+    deviations = [np.abs(np.log([a, 5 - a]) - np.log(2.5)).mean() for a in (1, 2, 3, 4)]
+    np.testing.assert_allclose(confidence, np.exp(-np.array(deviations) / 0.1), rtol=1e-5)
 
 
 def test_folders_and_shards_hold_the_mean_of_image_and_mirror_image(teacher: Path, labelled: tuple[Path, Path]) -> None:
