@@ -45,6 +45,8 @@ RADIAL = (
     *("", "plumb_bob", "rational_polynomial", "radtan", "brown_conrady", "modified_brown_conrady", "pinhole", "none"),
     *("opencv", "full_opencv", "simple_pinhole", "simple_radial", "radial", "perspective"),
 )
+# nerfstudio's cameras that are no pinholes whatever their coefficients, by how the names begin
+UNREAD = ("equirectangular", "omnidirectional", "vr180", "orthophoto", "fisheye624")
 RATIONAL = ("rational_polynomial", "full_opencv", "")  # k4 of others belongs to another formula
 COLMAP = {
     "SIMPLE_PINHOLE": "f cx cy",
@@ -76,7 +78,7 @@ def distortion_of(model: str, values: Sequence[float] | Mapping[str, float], whe
     if not isinstance(values, Mapping):
         values = {order[i] if i < len(order) else f"coefficient {i + 1}": x for i, x in enumerate(values)}
     known = {key: float(value) for key, value in values.items() if value}
-    if not known and not (fisheye and values):
+    if not known and not (fisheye and values) and not name.startswith(UNREAD):
         return None
     further = sorted(known.keys() - {*order})
     if not fisheye and name not in RATIONAL:

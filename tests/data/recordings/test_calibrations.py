@@ -93,6 +93,7 @@ def test_calibrations_are_read(text: str, tmp_path: Path) -> None:
         ({"k1": 0.1, "k4": 0.2, "camera_model": "OPENCV"}, "OPENCV .*'k4'.* not read. It may be plumb_bob"),
         ({"k1": 0.1, "p1": 0.2, "distortion_model": "equidistant"}, "'p1'"),
         ({"D": [float("nan")] * 4}, "nan"),
+        ({"camera_model": "EQUIRECTANGULAR"}, "EQUIRECTANGULAR"),
     ],
 )  # fmt: skip
 def test_coefficients_are_read_by_their_model_or_refused(facts: dict[str, Any], lens: Any) -> None:
