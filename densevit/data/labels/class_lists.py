@@ -73,7 +73,7 @@ def read_classes(path: Path) -> ClassTable:
     """Return a user's list of classes. Raises DataError if it is missing or of none of the forms above; naming the
     entry."""
     text = read_text(path, "the list of classes")
-    entries = _of_json(path, text) if path.suffix.lower() == ".json" else _of_text(text)
+    entries = _of_json(path, text) if path.suffix.lower() == ".json" else _of_text(path, text)
     _refuse_beyond(path, entries)
     return ClassTable(with_ignored(entries, str(path)), str(path))
 
@@ -163,13 +163,15 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
-def _of_text(text: str) -> list[Entry]:
+def _of_text(path: Path, text: str) -> list[Entry]:
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
-    coloured = [COLOURED.fullmatch(line) for line in lines]
+    coloured, numbered = ([form.fullmatch(line) for line in lines] for form in (COLOURED, NUMBERED))
     if lines and all(coloured):
         return [Entry(i, hit[1], (int(hit[2]), int(hit[3]), int(hit[4]))) for i, hit in enumerate(coloured) if hit]
-    numbered = [NUMBERED.fullmatch(line) for line in lines]
+    for hits, what in ((coloured, "a colour"), (numbered, "an id")):
+        if any(hits) and not all(hits):
+            raise DataError(f"{path}: {lines[hits.index(None)]!r} lacks {what}, which other lines have.")
     if lines and all(numbered):
         return [Entry(int(hit[1]), hit[2]) for hit in numbered if hit]
     return _in_order(lines)

@@ -169,6 +169,8 @@ BAD_LISTS = [
     ("json", '{"70000": "wall", "1": "floor"}', "'wall' has id 70000"),
     ("txt", "1: wall\n99999999999: floor", f"'floor' has id 99999999999{TOO_LARGE}"),
     ("txt", "road:999,0,0::", f"colour .999{TOO_LARGE}"),
+    ("txt", "name\n0: wall\n1: floor", "'name' lacks an id, which other lines have"),
+    ("txt", "road:1,2,3::\ncar", "'car' lacks a colour, which other lines have"),
 ]
 
 
