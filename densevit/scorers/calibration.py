@@ -76,12 +76,14 @@ class CalibrationResult:
 
 
 def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured]:
-    """Yield the predictions at measured pixels, `PIXELS` of each image."""
+    """Yield the predictions at measured pixels within the data set's range, `PIXELS` of each image."""
+    near, far = data.depth_range
     for item in prefetch_samples(data):
         if item.depth is None or item.valid is None or item.depth_kind != "metric" or not item.valid.any():
             continue
         prediction = predictor(input_of(predictor, item), head=head)
-        pixels = np.flatnonzero(item.valid & np.isfinite(prediction) & (prediction > 0))
+        counted = item.valid & (item.depth > near) & (item.depth < far)
+        pixels = np.flatnonzero(counted & np.isfinite(prediction) & (prediction > 0))
         pixels = np.random.default_rng(0).permutation(pixels)[:PIXELS]
         if len(pixels):
             depth, truth = (values.ravel()[pixels].astype(np.float64) for values in (prediction, item.depth))

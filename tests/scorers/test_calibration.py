@@ -11,17 +11,19 @@ import pytest
 import torch
 from shell import Shell
 from small import small_config
+from toy_models import fp32, toy_network
 
 import densevit
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
+from densevit.data.datasets.pairs import Pairs
 from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError
 from densevit.inference.forward import forward
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.calibration import calibrate, error_scale, fit_calibration, laplace_interval
 from densevit.preprocess_config import PreprocessConfig
-from densevit.scorers.calibration import Measured, calibrated_card, choose_calibration, stacked
+from densevit.scorers.calibration import Measured, calibrated_card, choose_calibration, measure, stacked
 
 
 def measured(wrong: object, count: int = 12, noise: float = 0.02) -> list[Measured]:
@@ -68,6 +70,14 @@ def test_one_that_does_not_help_is_refused_with_its_numbers() -> None:
         calibrated_card(card, "depth", found, "here")
     with pytest.raises(DataError, match="5 images have measured depth; cross-validation needs 6"):
         choose_calibration(measured(lambda d: d, count=5))
+
+
+def test_depth_beyond_the_range_of_the_data_set_corrects_nothing() -> None:
+    predictor = fp32(toy_network())
+    image, depth = np.full((28, 28, 3), 90, np.uint8), np.full((28, 28), 3.0, np.float32)
+    depth[:20] = 655.35  # a sensor's sign of no answer
+    (found,) = measure(predictor, Pairs([{"image": image, "depth": depth}]), "depth")
+    assert len(found.truth) == 8 * 28 and (found.truth == 3).all()
 
 
 def draws(predict: Callable[[np.random.Generator, np.ndarray], np.ndarray], count: int = 24) -> list[Measured]:
