@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import IOBase
 from pathlib import Path
-from typing import TypeGuard, Union
+from typing import Any, TypeGuard, Union
 
 import numpy as np
 from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
@@ -209,9 +209,10 @@ def _two_dimensional(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.
 
 def _gray_step(raster: Raster) -> int:
     """Return what Pillow multiplied with: it stretches 2- and 4-bit gray to 0..255, whereas ids must stay."""
-    if raster.format != "PNG" or raster.mode != "L":
+    if raster.mode != "L" or raster.format not in ("PNG", "TIFF"):
         return 1
-    bits = raster.data[24]  # IHDR's bit depth
+    header: Any = raster.header
+    bits = raster.data[24] if raster.format == "PNG" else header.tag_v2.get(258, (8,))[0]  # IHDR, BitsPerSample
     return int(255 // (2**bits - 1))
 
 

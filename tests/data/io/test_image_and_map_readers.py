@@ -188,28 +188,20 @@ NO_DEPTH = [
 ]
 
 
+def tiff(data: bytes, bits: int, more: dict[int, int]) -> bytes:
+    """A gray TIFF 6.0, 4 x 5 unless `more` says other; 259 is its compression (8: deflate), 339 its type of numbers."""
+    tags = {256: 5, 257: 4, 258: bits, 259: 1, 262: 1, 273: 8, 277: 1, 278: 4, 279: len(data), **more}
+    entries = b"".join(struct.pack(">HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"MM\0*" + struct.pack(">I", 8 + len(data)) + data + struct.pack(">H", len(tags)) + entries + bytes(4)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("dtype", [">i2", ">i4", ">f4"])
 def test_big_endian_tiffs_are_read_compressed_or_not(tmp_path: Path, dtype: str, packed: bool) -> None:
-    """TIFF 6.0: ten tags of size, bits, compression (8: deflate), gray, offset, rows, bytes and type of the numbers."""
     stored = np.arange(1, 21).reshape(4, 5).astype(dtype)
     data = zlib.compress(stored.tobytes()) if packed else stored.tobytes()
-    bits, kind = 8 * stored.itemsize, 3 if stored.dtype.kind == "f" else 2
-    tags = {
-        256: 5,
-        257: 4,
-        258: bits,
-        259: 8 if packed else 1,
-        262: 1,
-        273: 8,
-        277: 1,
-        278: 4,
-        279: len(data),
-        339: kind,
-    }
-    entries = b"".join(struct.pack(">HHII", tag, 4, 1, value) for tag, value in tags.items())
-    content = b"MM\0*" + struct.pack(">I", 8 + len(data)) + data + struct.pack(">H", len(tags)) + entries + bytes(4)
-    (tmp_path / "d.tif").write_bytes(content)
+    kind = 3 if stored.dtype.kind == "f" else 2
+    (tmp_path / "d.tif").write_bytes(tiff(data, 8 * stored.itemsize, {259: 8 if packed else 1, 339: kind}))
     np.testing.assert_array_equal(read_depth(tmp_path / "d.tif", 2), stored / 2)
 
 
@@ -289,7 +281,9 @@ def test_gray_of_few_bits_is_not_stretched(tmp_path: Path, bits: int) -> None:
     raw = b"".join(b"\0" + np.packbits(row).tobytes() for row in digits)  # each row after its filter type, none
     header = struct.pack(">IIBBBBB", 8, 2, bits, 0, 0, 0, 0)
     (tmp_path / "l.png").write_bytes(png(header, (b"IDAT", zlib.compress(raw))))
-    np.testing.assert_array_equal(read_labels(tmp_path / "l.png"), ids)
+    (tmp_path / "l.tif").write_bytes(tiff(np.packbits(digits).tobytes(), bits, {256: 8, 257: 2, 278: 2}))
+    for name in ("l.png", "l.tif"):
+        np.testing.assert_array_equal(read_labels(tmp_path / name), ids)
 
 
 def test_labels_that_are_colours_or_floats_are_refused(tmp_path: Path) -> None:
