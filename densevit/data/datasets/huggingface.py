@@ -100,7 +100,8 @@ class HuggingFace(Dataset):
         """Raise DataError naming the cell."""
         if not isinstance(cell, dict):
             try:
-                return self._of_array(kind, np.asarray(cell), source)
+                values = np.asarray(cell)
+                return self._of_array(kind, values.astype(np.float64) if values.dtype == object else values, source)
             except DataError:
                 raise
             except (TypeError, ValueError):  # rows of several lengths, texts

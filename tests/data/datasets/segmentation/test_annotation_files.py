@@ -277,6 +277,12 @@ def test_hugging_face_numbers_that_mean_not_measured(tmp_path: Path) -> None:
         assert sample.valid is not None and sample.valid.flatten().tolist() == valid
 
 
+def test_null_in_a_hugging_face_column_of_depth_means_not_measured() -> None:
+    data = HuggingFace.__new__(HuggingFace)
+    data.scale, data.invalid = None, ()
+    assert data._decode("depth", [[1.5, None]], Path("saved[0].depth")).tolist() == [[1.5, 0.0]]
+
+
 def test_hugging_face_labels_that_are_no_whole_numbers_h_w_are_refused() -> None:
     data = HuggingFace.__new__(HuggingFace)  # the library is not needed to decode a cell
     assert data._of_array("labels", np.array([[0.0, 2.0]]), Path("saved[0].labels")).tolist() == [[0, 2]]
