@@ -87,7 +87,7 @@ def evaluate(
             uncertainty.
         points: depth: give the model this number of random points of each image's ground truth, always the same ones;
             all other pixels are scored.
-        flip: average with the mirrored image's prediction; default: as the protocol does.
+        flip: average with the mirrored image's prediction; default: as the protocol or the `Predictor` does.
         boundary: segmentation: boundary IoU, too.
         pairs: ordinal: DA-2K's annotations.json: which of two points is closer.
         images: ordinal: folder of the images that `pairs` names; default: its own folder.

@@ -81,7 +81,7 @@ def evaluate_depth(
         protocols: see `select_protocols`. A model sees the crop of the first one.
         metrics: sets of metrics beside the nine standard ones.
         head: of a model that has several depth heads.
-        flip: average with the prediction for the mirrored image; None does as each protocol says.
+        flip: average with the prediction for the mirrored image; None does as the predictor and each protocol say.
         workers: processes that read and score saved maps; the scores do not depend on it.
         gt_cache: a folder that keeps decoded ground truth for further evaluations of saved maps.
         points: of each image's ground truth, drawn at random, always the same ones: given to the model as its input, or
@@ -91,7 +91,7 @@ def evaluate_depth(
         if points is not None:
             raise ConfigError("--points: given to a model; saved maps have none.")
         return _evaluate_saved(predictions, data, protocols, metrics, workers, gt_cache, progress)
-    flips = [protocol.flip if flip is None else flip for protocol in protocols]
+    flips = [predictions.flip or protocol.flip if flip is None else flip for protocol in protocols]
     predictors = {flipped: predictions.with_options(flip=flipped) for flipped in dict.fromkeys(flips)}
     predictor = predictors[flips[0]]
     seconds: list[float] = []

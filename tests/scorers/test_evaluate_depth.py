@@ -52,6 +52,7 @@ def test_each_of_several_protocols_is_scored_with_its_own_flip(run: Path, predic
     alone = [evaluate_depth(predictor, data, [protocol]).results[0] for protocol in (plain, mirrored)]
     assert [found.mean for found in both.results] == [found.mean for found in alone]
     assert both.results[0].mean != both.results[1].mean
+    assert evaluate_depth(predictor.with_options(flip=True), data, [plain]).scores == both.results[1].mean
     both.report(tmp_path)
     written = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("plain", "mirrored")]
     assert [tree["source"]["inference"]["flip"] for tree in written] == [False, True]
