@@ -97,12 +97,11 @@ def evaluate(
     if opened is not None and task in ("segmentation", "classification"):
         opened = opened.without_depth()
     subject = model if predictions is None else predictions
-    shared = {} if task in ("depth", None) or settings["flip"] is None else {"flip": settings["flip"]}
-    if isinstance(subject, Predictor):
-        subject = subject.with_options(**shared, **({} if batch_size is None else {"batch_size": batch_size}))
+    if isinstance(subject, Predictor) and batch_size is not None:
+        subject = subject.with_options(batch_size=batch_size)
     if path is not None:
         sizes = {"batch_size": batch_size or (32 if task == "classification" else 1)}
-        subject = api.load(path, **{"precision": precision, **sizes, **shared, **options})
+        subject = api.load(path, **{"precision": precision, **sizes, **options})
         if opened is not None:
             subject = choose_for_data(subject, opened)
         if settings["protocol"] is None and data is None and task in ("depth", None):
@@ -111,6 +110,8 @@ def evaluate(
     if task is None:
         task = task_of(subject.card, settings["head"]) if isinstance(subject, Predictor) else "depth"
         refuse_others(task, changed)
+    if isinstance(subject, Predictor) and task != "depth" and settings["flip"] is not None:
+        subject = subject.with_options(flip=settings["flip"])
     named = (
         describe_object(subject) if path is None and not isinstance(predictions, str | Path) else str(path or subject)
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toy_models import save_network, toy_network
 from toy_room_model import write_toy
 
 import densevit
@@ -57,6 +58,20 @@ def test_a_model_is_scored_by_its_name_as_when_it_is_loaded(tmp_path: Path, monk
     named = densevit.evaluate("densevit:rooms", pairs, device="cpu")
     loaded = densevit.load("densevit:rooms", device="cpu", precision="fp32")
     assert named.scores == densevit.evaluate(loaded, pairs).scores
+
+
+def test_flip_holds_where_only_the_loaded_model_tells_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of published weights and of ONNX files."""
+    folder = save_network(tmp_path / "model", toy_network({"labels": {"type": "segmentation", "classes": ("a", "b")}}))
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (2, 28, 28, 3), dtype=np.uint8), rng.integers(0, 2, (2, 28, 28))
+    items = [{"image": image, "labels": ids} for image, ids in zip(images, labels, strict=True)]
+    data = densevit.Pairs(items, classes=["a", "b"])
+    expected = densevit.evaluate(folder, data, task="segmentation", flip=True)
+    monkeypatch.setattr("densevit.api.evaluation.card_before_loading", lambda model: None)
+    found = densevit.evaluate(folder, data, flip=True)
+    assert found.scores == expected.scores and found.inference[0]["flip"]
+    assert found.scores != densevit.evaluate(folder, data).scores
 
 
 def maps(small_run: Path) -> dict[str, np.ndarray]:
