@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Literal
 from densevit.errors import DataError
 from densevit.evaluation.bootstrap import Bootstrap, intervals, scenes_of
 from densevit.reporting.figures import Figure
-from densevit.reporting.html_page import EVALUATION, interval_text, write_page
+from densevit.reporting.html_page import EVALUATION, interval_text, versions, write_page
 from densevit.reporting.tables import Interval, finite, interval_lines, rows_csv
 from densevit.structures import Row
 from densevit.utils.atomic_io import make_folder, write_bytes, write_text
-from densevit.version import versions
 
 Direction = Literal["min", "max"]
 

@@ -1,11 +1,13 @@
 """HTML reports, by Jinja2, and their charts as inline SVG. A page is one file: images lie in it, nothing is fetched."""
 
 import math
+import platform
 import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from importlib.metadata import version
 from itertools import accumulate, count
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from markupsafe import Markup
 
 from densevit.reporting.tables import Interval
 from densevit.utils.atomic_io import write_text
-from densevit.version import versions
+from densevit.version import __version__
 
 EVALUATION: Mapping[str, object] = {
     "warning": "", "samples": (), "note": "", "columns": (), "metrics": (), "further": "", "times": {}, "protocol": "",
@@ -45,6 +47,12 @@ def with_contents(page: str) -> str:
     links = "".join(f'<a href="#section-{i}">{title}</a>' for i, title in enumerate(titles))
     page = re.sub("<h2>", lambda _: f'<span id="section-{next(numbers)}"></span><h2>', page)
     return page.replace("</code></p>\n", f"</code></p>\n<nav>{links}</nav>\n", 1)
+
+
+def versions() -> dict[str, str]:
+    """Return what computed the numbers of a report."""
+    others = {name: version(name) for name in ("torch", "numpy")}
+    return {"densevit": __version__, "python": platform.python_version(), **others}
 
 
 def command_line() -> str:
