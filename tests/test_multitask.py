@@ -188,6 +188,7 @@ def test_a_run_is_not_resumed_on_classes_in_another_order(tmp_path: Path, capsys
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_learned_loss_weighting_is_resumed_with_the_weights(tmp_path: Path) -> None:
     config = small_joint_config(tmp_path)
     for name, last, more in (("whole", 8, []), ("parts", 4, []), ("parts", 8, ["--resume"])):

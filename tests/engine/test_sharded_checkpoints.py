@@ -133,6 +133,7 @@ def test_a_kill_while_a_shard_is_written_loses_nothing_that_was_saved(
     assert max(float((ours[name] - value).abs().max()) for name, value in theirs.items()) < 2e-6
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_in_the_background_ends_the_run_and_keeps_what_was_saved(
     saved: Path, tmp_path: Path, fork_server: ForkServer
 ) -> None:

@@ -220,7 +220,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "examples"), [("card", 60), *(pytest.param(kind, 500, marks=pytest.mark.slow) for kind in CASES)]
+    ("kind", "examples"), [("card", 15), *(pytest.param(kind, 500, marks=pytest.mark.slow) for kind in CASES)]
 )
 def test_damaged_json_loads_or_is_one_error_of_its_file(kind: str, examples: int, folder: Path) -> None:
     tree, read = CASES[kind]

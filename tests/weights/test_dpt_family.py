@@ -54,7 +54,12 @@ def test_a_hybrid_cannot_say_whether_it_is_relative_or_of_kitti_or_nyu(tmp_path:
 
 @pytest.mark.parametrize(
     ("golden", "family"),
-    [("dpt_vit", "dpt"), ("midas_beit", "midas"), ("zoedepth_nk", "zoedepth-nk"), ("smp_cat", "smp-dpt")],
+    [
+        ("dpt_vit", "dpt"),
+        ("midas_beit", "midas"),
+        pytest.param("zoedepth_nk", "zoedepth-nk", marks=pytest.mark.slow),
+        ("smp_cat", "smp-dpt"),
+    ],
 )
 def test_whatever_is_missing_the_error_is_about_the_file(golden: str, family: str) -> None:
     options = {"encoder": "test_vit"} if family == "smp-dpt" else {}
