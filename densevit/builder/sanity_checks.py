@@ -73,9 +73,6 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
         for suffix, source in selected_sources(plan.val, spec.sources):
             protocol = PROTOCOLS[source.protocol or spec.protocol]
             for size, sample in ground_truth_sizes(source.data, on_corrupt=on_corrupt).items():
-                try:
+                with plan.located(f"tasks.{name}.protocol: '{sample}' of data.val{suffix}"):
                     protocol.check_size(*size)
-                except DataError as error:
-                    location = plan.locate(f"tasks.{name}.protocol: '{sample}' of data.val{suffix}")
-                    raise DataError(f"{location}: {error}") from None
     return warnings + check_train_val_overlap(plan.train, plan.val)

@@ -8,15 +8,16 @@ import torch
 from small_scenes import small_scenes
 
 from densevit.config.schema import Source
-from densevit.data.datasets.base import Dataset, open_dataset
+from densevit.data.datasets.base import open_dataset
 from densevit.data.datasets.mix import shares_of
+from densevit.data.datasets.pairs import Pairs
 from densevit.data.labels.joined_classes import join_by_name, join_by_table
 from densevit.data.loading.dataloader import TrainLoader
 from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
 from densevit.losses.ssi import ssi
 from densevit.ops.align import disparity_as_depth
-from densevit.structures import IGNORE, Sample
+from densevit.structures import IGNORE
 
 
 @pytest.fixture(scope="module")
@@ -97,16 +98,12 @@ def test_transforms_of_a_source_come_before_those_of_all_and_touch_no_other(root
     assert sizes == {"a": (30, 80), "b": (60, 80)}
 
 
-class Names(Dataset):
-    def __init__(self, *classes: str) -> None:
-        self.classes = classes
-
-    def read(self, index: int) -> Sample:
-        raise NotImplementedError
+def named(*classes: str) -> Pairs:
+    return Pairs([{"image": np.zeros((2, 2, 3), np.uint8)}], classes=classes)
 
 
 def test_classes_are_joined_by_name_whatever_case_and_spaces() -> None:
-    joined = join_by_name({"a": Names("Wall", "floor_mat"), "b": Names("sky", "wall", "Floor mat")})
+    joined = join_by_name({"a": named("Wall", "floor_mat"), "b": named("sky", "wall", "Floor mat")})
     assert joined.names == ("Wall", "floor_mat", "sky")
     ids = np.array([[0, 1, 2, IGNORE]])
     assert joined.map_ids("a", ids).tolist() == [[0, 1, IGNORE, IGNORE]]
@@ -116,7 +113,7 @@ def test_classes_are_joined_by_name_whatever_case_and_spaces() -> None:
 def test_a_table_joins_classes_and_ignores_what_it_leaves_out(tmp_path: Path) -> None:
     table = tmp_path / "classes.csv"
     table.write_text("class,a,b\nperson,rider|person,people\nroad,road,\n")
-    lists = {"a": Names("road", "rider", "person", "sky"), "b": Names("people", "wall")}
+    lists = {"a": named("road", "rider", "person", "sky"), "b": named("people", "wall")}
     joined = join_by_table(table, lists)
     assert joined.names == ("person", "road")
     assert joined.map_ids("a", np.array([[0, 1, 2, 3]])).tolist() == [[1, 0, 0, IGNORE]]
@@ -137,4 +134,4 @@ def test_a_table_that_does_not_fit_is_refused(tmp_path: Path, text: str, message
     table = tmp_path / "classes.csv"
     table.write_text(text)
     with pytest.raises(DataError, match=message):
-        join_by_table(table, {"a": Names("road"), "b": Names("people")})
+        join_by_table(table, {"a": named("road"), "b": named("people")})
