@@ -58,6 +58,7 @@ class Page:
         with gradio.Blocks(title="densevit", analytics_enabled=False, delete_cache=(600, 3600)) as self.blocks:
             self.visit = gradio.State(None, time_to_live=3600)
             self.opened = gradio.State(None, time_to_live=3600)  # path of the last file, also of a refused one
+            self.uploaded = gradio.State([], time_to_live=3600)  # paths in the list of files
             self.ui = Layout(models)
             self.connect()
 
@@ -82,8 +83,8 @@ class Page:
         def example(index: int, *given: Any) -> Updates:
             return self.open(str(EXAMPLES[index]), *given)
 
-        def upload(paths: list[str] | None, *given: Any) -> Updates:
-            first = paths[0] if paths else None
+        def upload(paths: list[str] | None, before: list[str], *given: Any) -> Updates:
+            first = next((path for path in paths or [] if path not in before), paths[-1] if paths else None)
             return {**self.open(first, *given), **self.listed(paths, first)}
 
         def shoot(path: str | None, *given: Any) -> Updates:
@@ -97,15 +98,15 @@ class Page:
 
         opening = [self.opened, *ui.figures, *ui.clouds, *offered]
         for event, opened, given in (
-            (ui.file.upload, upload, [ui.file]),
+            (ui.file.upload, upload, [ui.file, self.uploaded]),
             (ui.shown.input, show, [ui.file, ui.shown, self.opened]),
             (ui.webcam.input, shoot, [ui.webcam]),
             (ui.examples.click, example, [ui.examples]),
         ):
-            done = on(event, opened, [*given, *chosen], [ui.shown, *opening])
+            done = on(event, opened, [*given, *chosen], [ui.shown, self.uploaded, *opening])
             on(done.then, self.cloud, chosen, ui.clouds)
         for removed in (ui.file.delete, ui.file.clear):
-            on(removed, self.listed, [ui.file, self.opened], [ui.shown])
+            on(removed, self.listed, [ui.file, self.opened], [ui.shown, self.uploaded])
         first = on(self.blocks.load, partial(example, 0), chosen, opening)
         on(first.then, self.cloud, chosen, ui.clouds)
         on(ui.again.click, self.predict, chosen, [*ui.figures, *offered])
@@ -156,7 +157,7 @@ class Page:
         choices = [(Path(path).name, index) for index, path in enumerate(paths)]
         shown = paths.index(opened) if opened in paths else None
         visible = len(paths) > 1 or (len(paths) == 1 and shown is None)
-        return {self.ui.shown: gradio.update(choices=choices, value=shown, visible=visible)}
+        return {self.ui.shown: gradio.update(choices=choices, value=shown, visible=visible), self.uploaded: paths}
 
     def cleared(self, why: str, before: Visit | None) -> Updates:
         import gradio

@@ -168,6 +168,9 @@ def test_of_several_files_each_is_shown_and_a_video_under_the_name_of_an_image_i
     drop(page, [folder / "photo.png", tmp_path / "second.png", tmp_path / "clip.jpg"], "photo.png, 80 x 64 pixels")
     for name, said in (("second.png", "second.png, 96 x 64 pixels"), ("clip.jpg", "clip.mp4: model .* s")):
         choose(page, name, said)
+    Image.new("RGB", (64, 64), "teal").save(tmp_path / "added.png")
+    page.set_input_files("#file input[type=file]", tmp_path / "added.png")
+    playwright.expect(page.locator("#status")).to_contain_text("added.png, 64 x 64 pixels")
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
     playwright.expect(page.locator("#shown")).to_be_hidden()
 
