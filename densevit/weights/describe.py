@@ -114,6 +114,8 @@ def _ours(facts: Description) -> Iterator[str]:
     for name, licence in card.teachers.items():
         yield _row("teacher", f"{name}, licence {licence}")
     yield _row("trained on", card.trained_on or "not recorded")
+    if card.fov:
+        yield _row("fov", f"{card.fov[0]:g} to {card.fov[1]:g} degrees horizontally, of the training images")
     if card.limitations:
         yield _row("limitations", card.limitations)
     if "step" in facts:
@@ -160,6 +162,7 @@ def _size(facts: Description) -> str:
 def _meaning(output: HeadSpec) -> str:
     what = f"{output.kind}{f' in {output.unit}' if output.unit else ' without unit'}"
     span = f", {output.range[0]:g} to {output.range[1]:g}" if output.range else ""
+    span += f" for a focal length of {output.focal:g} pixels of the network's input" if output.focal else ""
     classes = f", {len(output.classes)} classes" if output.classes else ""
     calibration = output.calibration
     return what + span + classes + (f", calibrated: {describe_calibration(calibration)}" if calibration else "")

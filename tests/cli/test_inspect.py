@@ -31,6 +31,10 @@ OURS = [
     "densevit, 0.02 M parameters", "metric in m, 0.001 to 10", "fixed 32x48", "readout ignore",
     "scores:           abs_rel 0.1", "config:           not recorded",
 ]  # fmt: skip
+ROOMS = [
+    "densevit, 3.60 M parameters", "metric in m, 0.05 to 40 for a focal length of 200 pixels",
+    "fov:              47.49 to", "Apache-2.0",
+]  # fmt: skip
 THIRD_PARTY = [
     "239 tensors", "depth-anything-v1: Depth Anything V1", "give --family NAME", "pretrained.pos_embed [1, 1370, 64]",
 ]  # fmt: skip
@@ -45,7 +49,7 @@ def test_files_of_ours_of_others_and_of_nobody_are_described(
     for path, code, told in (
         (OLD, 0, OURS),
         (third_party, 0, THIRD_PARTY),
-        ("densevit:rooms", 0, ["densevit, 3.60 M parameters", "metric in m, 0.05 to 40", "Apache-2.0"]),
+        ("densevit:rooms", 0, ROOMS),
         ("hf:someone/gone", 2, ["hf:someone/gone: not in the cache of this machine"]),
         (tmp_path / "a.pth", 0, ["of no family known here", "a.weight [2, 3]"]),
         (tmp_path / "gone", 2, ["no checkpoint at"]),
