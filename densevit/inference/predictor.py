@@ -235,8 +235,9 @@ class Predictor:
     @torch.inference_mode()
     def classes(self, image: ImageLike | ImageInput, head: str | None = None) -> Int64[np.ndarray, "h w"]:
         """Return the class of each pixel of one image; IGNORE where the logits are not all finite. Raises ConfigError
-        if no head classifies pixels, or several do and `head` names none."""
+        if no head classifies pixels, or several do and `head` names none; and for tiles."""
         name = self.card.label_head(head, "classes")
+        self.check_tileable([name])
         image = self.read(image)
         images = image.image[None]
         logits = self.predict_batch(images, inputs=self.with_cameras(images, image.inputs, image.camera))[name]

@@ -48,6 +48,7 @@ def classification_head(predictor: Predictor, name: str | None) -> str:
 
 def _rows(predictor: Predictor, head: str, data: Dataset) -> Iterator[tuple[str, Row]]:
     """Yield the name and row of every image, in the order of the data."""
+    predictor.check_tileable([head])
     pending: deque[Sample] = deque()
 
     def images() -> Iterator[Any]:

@@ -105,6 +105,11 @@ def test_images_without_a_class_are_counted_and_left_out(run: Path) -> None:
     assert json.loads((run / "some/metrics.json").read_text())["counts"]["skipped"] == 12
 
 
+def test_tiles_are_refused(run: Path, shell: Shell) -> None:
+    command = ["eval", run / "run", *of_colours(run, "val"), "--device", "cpu"]
+    assert "tiles: for depth only, not for colour (class)" in shell.refused(*command, "--tile-size", 64)
+
+
 def test_python_gives_one_row_of_logits(run: Path) -> None:
     from densevit import load
 

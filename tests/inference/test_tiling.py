@@ -145,6 +145,8 @@ def test_classes_of_pixels_are_refused_before_anything_is_written(tmp_path: Path
     tiled, image = predictor(70), scene(60, 90)
     with pytest.raises(ConfigError, match=r"tiles: for depth only, not for labels \(labels\)"):
         tiled(image, head="labels")
+    with pytest.raises(ConfigError, match=r"tiles: for depth only, not for labels \(labels\)"):
+        tiled.classes(image)
     assert tiled(image).shape == (60, 90)
     Image.fromarray(image).save(tmp_path / "a.png")
     outputs = {"png16": Png16(), "labels": Labels()}
