@@ -83,11 +83,14 @@ def other_decoder(mine: Spec, other: Spec | None) -> str:
 
 
 def other_head(mine: Spec, other: Spec | None) -> str:
-    """Return why a head is new, by type and activation."""
+    """Return why a head is new, by type, activation and the order of its classes."""
     if other is None:
         return "the file has none of this name"
     differing = (key for key in ("type", "activation") if key in other and mine.get(key) != other[key])
-    return next((f"{mine.get(key)} where the file has {other[key]}" for key in differing), "")
+    names, theirs = (spec["classes"] if isinstance(spec.get("classes"), list | tuple) else () for spec in (mine, other))
+    moved = (name for name, old in zip(names, theirs, strict=False) if name != old and name in theirs)
+    reasons = [f"{mine.get(key)} where the file has {other[key]}" for key in differing]
+    return next(iter([*reasons, *(f"class '{name}' is at another place in the file" for name in moved)]), "")
 
 
 def other_input(mine: Spec, other: Spec | None) -> str:

@@ -19,6 +19,7 @@ from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint
+from densevit.weights.finetune import other_head
 from densevit.weights.readers import read_tensors
 
 METRIC = {"type": "metric", "activation": "log", "max_depth": 10, "align_corners": True}
@@ -76,6 +77,16 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
         assert read == [relative] and plan.init is not None and plan.init.opened is None
         training.build_trainer(plan, world)  # another model of the same plan asks for them again
     assert len(read) == 2
+
+
+def test_a_head_whose_classes_have_another_order_is_new() -> None:
+    def head(*names: str) -> dict[str, Any]:
+        return {"type": "segmentation", "classes": names}
+
+    assert other_head(head("wall", "floor"), head("floor", "wall")) == "class 'wall' is at another place in the file"
+    assert other_head(head("wall", "floor"), head("wall", "table")) == ""
+    assert other_head(head("crane", "crane"), head("crane", "crane")) == ""
+    assert other_head({"type": "segmentation", "classes": 2}, head("floor", "wall")) == ""
 
 
 @pytest.mark.slow
