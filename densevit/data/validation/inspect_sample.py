@@ -34,7 +34,7 @@ MAPS = {"depth": "depth map", "labels": "label map"}
 
 
 def inspect_sample(dataset: Dataset, index: int, cache: StatsCache) -> InspectedSample:
-    """Check a sample, or takes its statistics from the cache if the same bytes were checked under the same options."""
+    """Check a sample, or take its statistics from the cache if the same bytes were checked under the same options."""
     paths = dataset.files(index)
     checksums: dict[str, str] = {}
     problems: list[Problem] = []
