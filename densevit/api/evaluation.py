@@ -120,6 +120,7 @@ def evaluate(
         "task": task,
         **({"data": str(spec["type"])} if spec else {}),
         **{key: str(spec[key]) for key in ("root", "split") if spec.get(key)},
+        "data_options": {key: str(value) for key, value in spec.items() if key not in ("type", "root", "split")},
         **{key: str(value) for key, value in {**changed, **options}.items() if key not in NOT_RECORDED},
         **({"device": str(subject.device), "runtime": subject.runtime} if isinstance(subject, Predictor) else {}),
     }

@@ -19,6 +19,7 @@ from densevit.evaluation.bootstrap import DRAWS, FEWEST, Bootstrap, bootstrap_me
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.scores import ranges_in_order
 from densevit.evaluation.scores import Direction, find_metric
+from densevit.evaluation.segmentation.metrics import TRUE
 from densevit.evaluation.segmentation.scores import COUNTS_FILE, statistics
 from densevit.reporting.html_page import write_page
 from densevit.reporting.tables import Interval, name_of_cell
@@ -91,7 +92,8 @@ class Comparison:
 
 def compare(a: Path, b: Path, metrics: tuple[str, ...] = ()) -> Comparison:
     """Compare two folders that `eval --output` wrote. `metrics`: to look at; none means all that both have. Raises
-    DataError if a file is missing or damaged, tasks, protocols or classes differ, no image in common, no such metric.
+    DataError if a file is missing or damaged, tasks, protocols, classes or ground truth differ, no image in common, no
+    such metric.
     """
     kinds = scored_by(a), scored_by(b)
     if kinds[0] != kinds[1]:
@@ -116,7 +118,7 @@ Differences = tuple[set[str], set[str], list[Difference]]
 def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     """Return the differences of means over images."""
     rows_a, rows_b = read_rows(a), read_rows(b)
-    both = _common(a, b, rows_a.keys(), rows_b.keys())
+    both = _common(a, b, *({name: row.get("pixels") for name, row in rows.items()} for rows in (rows_a, rows_b)))
     shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
     common = [m for m in ranges_in_order(shared) if m not in COUNTS and find_metric("depth", m).better]
     selected = _selected(metrics, common) if metrics else [m for m in common if not _holds_all(m, rows_a, rows_b, both)]
@@ -148,7 +150,8 @@ def _segmentation(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     (counts_a, classes_a), (counts_b, classes_b) = read_counts(a), read_counts(b)
     if classes_a != classes_b:
         raise DataError(f"{a} and {b} have different classes: {len(classes_a)} and {len(classes_b)}, or other names.")
-    both = _common(a, b, counts_a.keys(), counts_b.keys())
+    areas = ({name: count[0, TRUE].tolist() for name, count in counts.items()} for counts in (counts_a, counts_b))
+    both = _common(a, b, *areas)
     parts = min(next(iter(counts.values())).shape[0] for counts in (counts_a, counts_b))  # 1 without boundaries
     stacked = np.stack([[counts[name][:parts] for counts in (counts_a, counts_b)] for name in both])
 
@@ -200,10 +203,20 @@ def _difference(
     )
 
 
-def _common(a: Path, b: Path, names_a: Any, names_b: Any) -> list[str]:
-    both = sorted(names_a & names_b)
+def _common(a: Path, b: Path, truth_a: Mapping[str, Any], truth_b: Mapping[str, Any]) -> list[str]:
+    """Return the names that both have. Raises DataError: none, or names that stand for other images.
+
+    Args:
+        truth_a, truth_b: how many pixels of ground truth each image has.
+    """
+    both = sorted(truth_a.keys() & truth_b.keys())
     if not both:
         raise DataError(f"{a} and {b} have no scored image in common.")
+    if other := [name for name in both if truth_a[name] != truth_b[name]]:
+        raise DataError(
+            f"{a} and {b} were scored on other data: {len(other):,} of {len(both):,} images have the same name and "
+            f"other ground truth, {other[0]} first."
+        )
     return both
 
 

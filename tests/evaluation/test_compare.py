@@ -193,6 +193,22 @@ def test_images_that_only_one_has_are_left_out_and_told(tmp_path: Path) -> None:
     assert found.images == 30 and len(found.only_a) == 10 and "10 images" in table(found)
 
 
+def test_images_of_one_name_and_other_ground_truth_are_not_compared(tmp_path: Path) -> None:
+    """Frames of two recordings are often numbered alike."""
+    rows = (scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.1))
+    cells = (rows[1] / "per_image.csv").read_text()
+    (rows[1] / "per_image.csv").write_text(cells.replace(",192,", ",191,", 1))
+    with pytest.raises(DataError, match=r"other data: 1 of 40 images .* room0/000 first"):
+        compare(*rows)
+    a, b = segmented(tmp_path / "c", 0.2), segmented(tmp_path / "d", 0.1)
+    with np.load(b / "counts.npz") as file:
+        arrays = dict(file)
+    arrays["counts"][3, 0, 1, 0] += 1
+    np.savez(b / "counts.npz", **arrays)
+    with pytest.raises(DataError, match="1 of 12 images .* town3/3 first"):
+        compare(a, b)
+
+
 def test_missing_and_damaged_folders_metrics_and_two_protocols_are_told(tmp_path: Path) -> None:
     a = scored(tmp_path / "a", 0.2)
     (tmp_path / "classes").mkdir()

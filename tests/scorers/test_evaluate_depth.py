@@ -232,3 +232,4 @@ def test_an_evaluation_records_the_device_and_precision_that_auto_took(run: Path
     assert main([*words, "--precision", "auto", "--device", "auto"]) == 0
     source = json.loads((tmp_path / "out/metrics.json").read_text())["source"]
     assert (source["inference"]["precision"], source["device"]) == ("bf16", "cpu")
+    assert source["data_options"] == {"depth_scale": "1000"}
