@@ -141,7 +141,8 @@ class PanopticPng(CocoWriter):
 
 @DEPTH_FORMATS.register("coco")
 class CocoResults(CocoWriter):
-    """COCO's results, masks as run lengths: a JSON for each image, and instances.json for all of them."""
+    """COCO's results, masks as run lengths: a JSON for each image, and instances.json for all of them. They have no
+    boxes, by which COCO's tools would tell small masks from large ones."""
 
     suffix = ".instances.json"
 
@@ -149,7 +150,7 @@ class CocoResults(CocoWriter):
         image = self.image_id(path.name.removesuffix(self.suffix))
         rows = [
             {"image_id": image, "category_id": self.category(frame.spec.classes[label], label),
-             "segmentation": encode_mask(mask), "score": round(score, 6), "bbox": box_of(mask)["bbox"]}
+             "segmentation": encode_mask(mask), "score": round(score, 6)}
             for _, mask, label, score in objects_of(frame, 0.0)
         ]  # fmt: skip
         write_text(path, json.dumps(rows))
