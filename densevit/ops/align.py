@@ -66,7 +66,7 @@ def least_absolute(prediction: Pixels, target: Pixels, weights: Pixels) -> tuple
     scale: the sign of its derivative changes once, and bisection finds where. Raises DataError: no pixel to fit.
     """
     x, y, w = _finite(prediction, target, weights)
-    centre = float(x.mean())
+    centre = float(np.median(x))  # one of a constant, which its mean may miss by rounding
     x = x - centre  # the same line, better conditioned
     middle, _ = least_squares(x, y)
     reach = max(abs(middle), 1e-6)

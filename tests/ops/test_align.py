@@ -107,9 +107,12 @@ def test_least_absolute_errors_ignore_a_few_wild_pixels() -> None:
     assert least_absolute(X, y, np.ones(500)) == pytest.approx((2, 1), rel=1e-9)
 
 
-def test_least_absolute_errors_of_a_constant_prediction_do_not_hang() -> None:
-    scale, shift = least_absolute(np.full(9, 2.0), np.arange(9.0), np.ones(9))
-    assert scale * 2 + shift == pytest.approx(4)
+@pytest.mark.parametrize("value", [2.0, 0.1])  # the mean of 13 times 0.1 is not 0.1
+def test_a_constant_prediction_becomes_the_weighted_median(value: float) -> None:
+    target = np.sqrt(np.arange(1.0, 14))
+    scale, shift = least_absolute(np.full(13, value), target, 1 / target)
+    assert abs(scale) < 1
+    assert scale * value + shift == pytest.approx(5**0.5, rel=1e-12)
 
 
 def test_medians_of_even_counts() -> None:
