@@ -106,6 +106,7 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
         picked = pixels(frame, depth, protocol)
         if picked is not None:
             p, d = picked
+            p = np.where(np.isnan(p), protocol.range[0], p).clip(*protocol.range)  # no depth: the nearest, as of images
             scores = depth_metrics(p, d)
             rows.append({name: scores[name] for name in ("abs_rel", "d1", "rmse")})
             scales.append(float(np.log(np.median(d / p))))
@@ -153,7 +154,8 @@ def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -
         picked = pixels(frame, frame.prediction, protocol)
         if picked is None:
             continue
-        p, d = compared(picked[0]), picked[1]
+        usable = np.isfinite(picked[0]) & ((picked[0] > 0) | (compared is unchanged))
+        p, d = compared(picked[0][usable]), picked[1][usable]
         if align == "scale":
             positive = p > 0
             logs[0] += float(np.log(d[positive] / p[positive]).sum())
@@ -187,7 +189,7 @@ def pixels(
     y0, y1, x0, x1 = protocol.box(*frame.depth.shape)
     d, p = frame.depth[y0:y1, x0:x1], prediction[y0:y1, x0:x1]
     near, far = protocol.range
-    counted = frame.valid[y0:y1, x0:x1] & (d > near) & (d < far) & np.isfinite(p)
+    counted = frame.valid[y0:y1, x0:x1] & (d > near) & (d < far)
     if not counted.any():
         return None
     return p[counted].astype(np.float64), d[counted].astype(np.float64)

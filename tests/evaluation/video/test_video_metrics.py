@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,6 +126,28 @@ def test_metres_and_disparity_are_aligned_by_what_reads_them() -> None:
     assert score_clip(lambda: clip(0.02, 0.0), VideoProtocol(), "scale", "disparity")["abs_rel"] < 1e-4
     assert score_clip(lambda: clip(0.02, 0.0), VideoProtocol(), "affine", "disparity")["abs_rel"] < 1e-4
     assert score_clip(metres, VideoProtocol(), "disparity", "metric")["abs_rel"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("align", "kind", "hole", "end"),
+    [
+        ("disparity", "disparity", np.nan, 0.5),
+        ("affine", "disparity", 0, 80.0),
+        ("disparity", "metric", 0, 0.5),
+        ("none", "metric", np.nan, 0.5),
+    ],
+)
+def test_pixels_without_a_prediction_are_not_fitted_and_scored_as_an_end_of_the_range(
+    align: Any, kind: str, hole: float, end: float
+) -> None:
+    def holed() -> Iterator[ClipFrame]:
+        for one in clip(0.02 if kind == "disparity" else 1, 0.0):
+            prediction = one.prediction if kind == "disparity" else 1 / one.prediction
+            yield replace(one, prediction=np.where(np.arange(SIZE[1]) % 2, prediction, np.float32(hole)))
+
+    row = score_clip(holed, VideoProtocol(range=(0.5, 80.0)), align, kind)
+    depth = np.concatenate([one.depth for one in clip(1, 0) if one.depth is not None])
+    assert row["abs_rel"] == pytest.approx((np.abs(depth - end) / depth).mean() / 2, rel=1e-3)
 
 
 def test_a_clip_of_one_frame_has_no_consistency() -> None:
