@@ -195,5 +195,7 @@ def test_pairs_take_labels_names_and_cameras() -> None:
     assert sample.depth[1, 0] == 2 and not sample.valid[0].any()
     with pytest.raises(DataError, match="sizes differ"):
         densevit.Pairs([(image, np.ones((5, 6)))]).read(0)
+    with pytest.raises(DataError, match="sizes differ"):
+        densevit.Pairs([(image, np.ones((0, 6)))]).read(0)
     with pytest.raises(DataError, match="several named a"):
         densevit.Pairs([{"image": image, "name": "a"}] * 2)

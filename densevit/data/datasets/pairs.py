@@ -11,8 +11,8 @@ from jaxtyping import Float64, Int64
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import SampleFiles
-from densevit.data.io.readers import as_rgb, read_depth
-from densevit.data.io.samples import make_sample, read_label_map, valid_depth
+from densevit.data.io.readers import as_rgb, read_depth, stored_to_metres
+from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError, located
 from densevit.model_card import Palette
@@ -21,6 +21,7 @@ from densevit.registry import did_you_mean
 from densevit.structures import Sample
 
 PARTS = ("name", "image", "depth", "labels", "label", "intrinsics")
+NOT_MEASURED = (65535,)  # as stored; the default of data sets of files
 
 
 class Pairs(Dataset):
@@ -31,7 +32,7 @@ class Pairs(Dataset):
 
     Keys of a mapping, of which `image` is needed:
         image: a path, a PIL image, or uint8 h w 3 in RGB.
-        depth: a path, or floats h w in metres; 0, negative and not finite are not valid.
+        depth: a path, or floats h w in metres; 0, negative, not finite and a stored 65535 are not valid.
         labels: a path, or integers h w, positions in `classes`; 255 is ignored.
         label: the class of the whole image, a position in `classes`.
         intrinsics: 3 x 3 in pixels.
@@ -89,7 +90,7 @@ class Pairs(Dataset):
 
     def _depth(self, value: Any, name: str) -> Any:
         if isinstance(value, str | Path):
-            return read_depth(value, self.depth_scale)
+            return read_depth(value, self.depth_scale, invalid=NOT_MEASURED)
         depth = np.asarray(value)
         if depth.ndim == 3 and 1 in (depth.shape[0], depth.shape[2]):
             depth = depth.squeeze(0 if depth.shape[0] == 1 else 2)
@@ -100,7 +101,7 @@ class Pairs(Dataset):
             )
         if depth.ndim != 2:
             raise DataError(f"depth of '{name}': an array of shape {depth.shape}; it is h w.")
-        return valid_depth(depth / np.float32(self.depth_scale or 1))
+        return stored_to_metres(depth.copy(), self.depth_scale, NOT_MEASURED)
 
     def _labels(self, value: Any, name: str) -> Int64[np.ndarray, "h w"]:
         if isinstance(value, str | Path):

@@ -183,7 +183,7 @@ def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bo
     with np.errstate(over="ignore"):
         exact = stored if scale is None else stored.astype(np.float64) / scale
         metres = np.require(exact, np.float32, "W")  # what Pillow hands out is not to be written to
-    if not (metres.min() > 0 and metres.max() < np.inf):  # neither holds of NaN
+    if not (metres.min(initial=1) > 0 and metres.max(initial=1) < np.inf):  # neither holds of NaN
         metres[~((metres > 0) & ((metres < np.inf) | infinite))] = 0
     return metres
 

@@ -17,6 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.folder import hash_fraction
+from densevit.data.datasets.pairs import Pairs
 from densevit.data.io.readers import DepthCache
 from densevit.data.io.writers import encode, encode_depth
 from densevit.errors import ConfigError, DataError
@@ -71,6 +72,11 @@ def test_65535_is_not_measured_whatever_the_scale(tmp_path: Path, scale: float) 
     (tmp_path / "depths/a.png").write_bytes(encode(".png", stored))
     valid = open_folder(tmp_path, depth_scale=scale).read(0).valid
     np.testing.assert_array_equal(valid, (stored > 0) & (stored < 65535))
+    image = tmp_path / "images/a.png"
+    for depth in (tmp_path / "depths/a.png", stored, stored.astype(np.float32)):  # from Python, too
+        sample = Pairs([(image, depth)], depth_scale=scale).read(0)
+        np.testing.assert_array_equal(sample.valid, valid)
+    assert stored[0, 0] == 65535
 
 
 def test_65535_is_not_measured_where_the_file_says_its_scale(tmp_path: Path) -> None:
