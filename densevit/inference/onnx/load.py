@@ -88,8 +88,8 @@ def load_onnx(
 ) -> Predictor:
     """Return a predictor that gives what the file gives, for images of the size that it is for. Raises CheckpointError:
     missing, or no file of `export`. Raises ConfigError: made with `--argmax` or with a focal length as an input; int8
-    is asked for and the file is not; scales; bf16 or fp16 for a file for any size; tiles for one with a focal length;
-    see also `resolve_device_and_precision`.
+    is asked for and the file is not; scales; `flip` of a file that has it; bf16 or fp16 for a file for any size; tiles
+    for one with a focal length; see also `resolve_device_and_precision`.
 
     Args:
         runtime: openvino or onnxruntime; any other word takes OpenVINO, or ONNX Runtime where that is not installed.
@@ -105,6 +105,10 @@ def load_onnx(
         raise ConfigError(f"--scales: {path} itself resizes images, all to one scale; take the checkpoint.")
     graph = open_graph(path)
     about = metadata_of(graph)
+    if options.get("flip") and about.get("flip"):  # the views of a teacher would be the same
+        raise ConfigError(
+            f"--flip: {path} itself averages with the mirror image; leave it out, of pseudo-label by --no-flip."
+        )
     stored = about.get("precision", "fp32")
     if int8 and not stored.startswith("int8"):
         raise ConfigError(

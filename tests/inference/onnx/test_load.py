@@ -180,6 +180,16 @@ def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path, s
     assert manifest["teacher"]["name"] == "any.onnx" and manifest["maps"]["labels"]["kind"] == "labels"
 
 
+@pytest.mark.parametrize(("resized", "flip"), [(False, True), (True, False)])
+def test_the_mirror_image_is_not_averaged_with_twice(tmp_path: Path, resized: bool, flip: bool) -> None:
+    model, card = network()
+    card = replace(card, resize=replace(card.resize, flip=resized))
+    export_onnx(model, card, path := tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, heads=("depth",), flip=flip))
+    with pytest.raises(ConfigError, match=r"--flip: .*a\.onnx itself averages with the mirror image; leave it out"):
+        densevit.load(path, flip=True)
+    densevit.load(path)
+
+
 def test_int8_of_a_checkpoint_names_the_command_that_makes_the_file() -> None:
     with pytest.raises(ConfigError, match="export CHECKPOINT --precision int8 --max-drop"):
         densevit.load("no-such-checkpoint", precision="int8", runtime="openvino")
