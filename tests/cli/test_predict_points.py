@@ -95,7 +95,8 @@ def test_one_table_serves_several_images_by_path_or_name(photos: Path, shell: Sh
 
 def test_a_folder_holds_lidar_maps_and_clouds(photos: Path, shell: Shell) -> None:
     u, v, depth = some()
-    lidar = np.zeros((H, W), np.uint16)
+    lidar = np.full((H, W), 65535, np.uint16)  # not measured, as 0 is
+    lidar[::2] = 0
     lidar[v, u] = np.round(depth * 5000)
     (photos / "points").mkdir()
     cv2.imwrite(str(photos / "points/a.png"), lidar)

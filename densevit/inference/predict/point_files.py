@@ -107,7 +107,7 @@ def image_of(cells: Mapping[str, Any], table: Path) -> Path | str | None:
 
 
 def from_map(path: Path, size: Size, scale: float | None) -> MeasuredPoints:
-    depth = read_depth(path, scale)
+    depth = read_depth(path, scale, invalid=(65535,))  # not measured, as in data sets
     if depth.shape != size:
         raise DataError(f"{path}: is {depth.shape[0]}x{depth.shape[1]}, and its image {size[0]}x{size[1]}.")
     v, u = np.nonzero(depth)
