@@ -77,8 +77,8 @@ def evaluate(
         predictions: score these instead of a model: a folder of maps, or a JSON of segments in COCO's format (panoptic,
             or a list of results); in Python also name -> map, or maps in the order of the data. Depth is float h w,
             classes are whole numbers h w.
-        task: what to score, where several fit; default: what the head gives; for predictions depth, unless the data has
-            classes and no depth.
+        task: what to score, where several fit; default: what the head gives; for predictions and functions depth,
+            unless the data has classes and no depth.
         head: head of a model that has several for the task.
         output: write metrics.json, tables as CSV and report.html to this folder.
         align: depth, video: fit predictions to each ground truth: lstsq, median, ...; of videos once per clip: none,

@@ -87,7 +87,7 @@ def evaluate(
     if without_data and data is not None:
         raise ConfigError(f"--data: {'--pairs' if task == 'ordinal' else '--videos'} are scored in its place.")
     opened, spec = (None, {}) if without_data else open_data(path, data, root, split, data_options)
-    if task is None and predictions is not None:
+    if task is None and not isinstance(model, str | Path | Predictor):  # predictions, or a function
         assert opened is not None
         if str(predictions).endswith(".json"):
             task = task_of_file(Path(predictions))

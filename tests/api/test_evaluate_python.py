@@ -108,6 +108,8 @@ def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
     wrong = labels.copy()
     wrong[0, :2] = 1 - wrong[0, :2]  # 18 of 216 pixels
     found = densevit.evaluate(predictions=wrong, data=pairs)
+    given = iter(wrong)
+    assert densevit.evaluate(lambda image: next(given), pairs).scores == found.scores
     assert found.scores["pixel_accuracy"] == pytest.approx(1 - 18 / 216)
     assert set(found.per_class) == {"sky", "road"}
     with pytest.raises(DataError, match="class ids are whole numbers"):
