@@ -38,7 +38,7 @@ def test_a_checkpoint_scores_as_by_the_command(small_run: Path, tmp_path: Path) 
     assert mine["source"].pop("warning").startswith("6 of these 6 images trained the model")
     assert mine.pop("source") == {
         "checkpoint": str(small_run / "run"), "task": "depth", "data": "folder", "root": str(small_run / "data"),
-        "metrics": "['distance']", "device": "cpu", "runtime": "torch",
+        "data_options": {"depth_scale": "1000"}, "metrics": "['distance']", "device": "cpu", "runtime": "torch",
     }  # fmt: skip
     assert mine == theirs
     assert (tmp_path / "python/per_image.csv").read_bytes() == (tmp_path / "command/per_image.csv").read_bytes()
