@@ -39,6 +39,14 @@ def test_a_folder_says_all_that_is_needed(tmp_path: Path) -> None:
     assert seeded.gap("smp_add", seeded.load(folder(tmp_path))) <= 1e-4
 
 
+def test_a_folder_says_that_its_grid_is_no_square(tmp_path: Path) -> None:
+    where = folder(tmp_path)  # 12 x 12 cells, or 8 x 18
+    (where / "config.json").write_text(json.dumps({**CONFIG, "img_size": [128, 288]}))
+    predict = densevit.load(where, device="cpu")
+    assert predict.card.resize.size == (128, 288)
+    assert predict.card.model["encoder"]["image_size"] == [128, 288]
+
+
 def test_a_mask_of_one_class_becomes_two(tmp_path: Path) -> None:
     head = {
         f"segmentation_head.head.4.{part}": torch.ones(shape)

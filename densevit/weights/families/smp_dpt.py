@@ -14,6 +14,7 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError
 from densevit.preprocess_config import PreprocessConfig
+from densevit.structures import Size
 from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
 from densevit.weights.key_mapping import KeyMapping, Rule, num_blocks
 
@@ -102,8 +103,8 @@ class SmpDPT(Family):
         out_indices = resolve_out_indices(self.out_indices or raw.config.get("encoder_output_indices"), blocks)
         beyond = [f"encoder.model.blocks.{i}.*" for i in range(out_indices[-1] + 1, blocks)]
         tensors = two_logits(KeyMapping(RULES, (*UNUSED, *beyond)).to_densevit(raw.tensors))
-        side = grid_side(raw)
-        size = self.size or (side * PATCH, side * PATCH) if side else self.size
+        image_size = encoder_size(raw)
+        size = self.size or image_size
         return ConvertedCheckpoint(
             model={
                 "encoder": {
@@ -111,7 +112,7 @@ class SmpDPT(Family):
                     "name": self.name(raw),
                     "out_indices": out_indices,
                     "norm": False,
-                    "image_size": side * PATCH if side else None,
+                    "image_size": image_size,
                     "arguments": {key: value for key, value in raw.config.items() if key not in ITS_OWN},
                 },
                 "decoder": {
@@ -177,13 +178,20 @@ def resolve_out_indices(indices: Sequence[int] | None, blocks: int) -> list[int]
     return [index % blocks for index in indices] if indices else [int(blocks / 4 * i) - 1 for i in range(1, 5)]
 
 
-def grid_side(raw: RawCheckpoint) -> int:
-    """Return the side of the grid of position embeddings in cells; 0 for encoders without."""
+def encoder_size(raw: RawCheckpoint) -> Size | None:
+    """Return the size of images of the grid of position embeddings, a square unless the config has another; None for
+    encoders without."""
     positions = raw.tensors.get("encoder.model.pos_embed")
     table = raw.tensors.get(f"encoder.model.blocks.0.attn.{TABLE}")
     if positions is not None:
-        return isqrt(positions.shape[1])  # a few of them belong to class and registers
-    return (isqrt(table.shape[0]) + 1) // 2 if table is not None else 0
+        cells = isqrt(positions.shape[1])  # a few of them belong to class and registers
+    elif table is not None:
+        cells = (isqrt(table.shape[0]) + 1) // 2
+    else:
+        return None
+    sides = raw.config.get("img_size") or cells * PATCH
+    h, w = (sides, sides) if isinstance(sides, int) else sides
+    return h // PATCH * PATCH, w // PATCH * PATCH
 
 
 def two_logits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
