@@ -111,6 +111,8 @@ def test_yolo_images_of_one_name_in_two_folders_have_their_own_outlines(tmp_path
         ("0 0.5 0.5 0.2 0.2", TRAIN, "a.txt:1: a box"),
         (f"{LARGE}\n2 0 0 1 0 1 1", TRAIN, "a.txt:2: class 2; there are 0 to 1"),
         ("0 0 0 30 0 30 20", TRAIN, "shares of width and height"),
+        ("0 -0.2 0 1 0 1 1", TRAIN, "0 to 1, got -0.2"),
+        ("0 nan 0 1 0 1 1", TRAIN, "0 to 1, got nan"),
         ("0 0 0 1 0 1", TRAIN, "an outline is class x y"),
         ("cat 0 0 1 0 1 1", TRAIN, "not all of it is numbers"),
         (LARGE, "train: images/train\n", "names: a list of class names"),
