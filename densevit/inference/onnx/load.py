@@ -167,7 +167,7 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> ImageInput:
     if image.name != INPUT or not kinds.keys() >= set(names):
         raise ConfigError(
             f"{path}: takes {', '.join([image.name, *names])}; a file that takes {camera} cannot stand for a "
-            f"checkpoint: export it with --{camera} PIXELS."
+            f"checkpoint: export it with --{camera} PIXELS (and --image-size HEIGHT,WIDTH)."
         )
     if any(y.type.tensor_type.elem_type != onnx.TensorProto.FLOAT for y in graph.graph.output):
         raise ConfigError(f"{path}: gives ids of classes; export it without --argmax.")

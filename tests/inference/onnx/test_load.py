@@ -204,7 +204,7 @@ def test_files_that_cannot_stand_for_a_checkpoint_are_refused(files: Path, tmp_p
         densevit.load(tmp_path / "ids.onnx")
     graph.graph.input.add().name = "focal"
     onnx.save(graph, tmp_path / "focal.onnx")
-    with pytest.raises(ConfigError, match=r"takes image, focal; .*--focal PIXELS"):
+    with pytest.raises(ConfigError, match=r"takes image, focal; .*--focal PIXELS \(and --image-size HEIGHT,WIDTH\)"):
         densevit.load(tmp_path / "focal.onnx")
     graph.producer_name = "pytorch"
     onnx.save(graph, tmp_path / "other.onnx")
