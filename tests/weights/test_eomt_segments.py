@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from test_mask_families import model, theirs
 
 import densevit
 from densevit.builder.convert import convert
+from densevit.errors import CheckpointError
 from densevit.ops.segments import InstancePrediction, PanopticPrediction, merge_panoptic
 
 SIDE, CLASSES, QUERIES = 64, 7, 12
@@ -50,6 +51,17 @@ def published(network: Any, size: dict[str, Any], image: np.ndarray = IMAGE, **o
     inputs = processor(images=image, return_tensors="pt")
     with torch.no_grad():
         return processor, network(inputs["pixel_values"], patch_offsets=inputs.get("patch_offsets"))
+
+
+@pytest.fixture
+def folder_of_densevit(tmp_path: Path) -> Path:
+    """A folder as transformers has them, written without it."""
+    encoder = {"image_size": SIDE, "registers": 4, "no_embed_class": True, "layer_scale": 1.0}
+    whole = model(encoder, {"type": "eomt", "queries": QUERIES, "blocks": 2})
+    state = theirs(whole, ("encoder.vit.", "network.encoder.backbone."), ("decoder.", "network."))
+    torch.save(state | {"network.attn_mask_probs": torch.zeros(2)}, tmp_path / "eomt.bin")
+    convert(str(tmp_path / "eomt.bin"), tmp_path / "theirs", "huggingface-eomt", kind="panoptic")
+    return tmp_path / "theirs"
 
 
 @pytest.fixture
@@ -109,6 +121,40 @@ def test_classes_of_pixels_are_those_of_transformers(panoptic: tuple[Any, Path])
     processor, outputs = published(network, size, image, do_split_image=True)
     (wanted,) = processor.post_process_semantic_segmentation(outputs, [image.shape[:2]], size=size)
     assert (predictor.classes(image) != wanted.numpy()).mean() < 1e-3
+
+
+def test_a_folder_says_how_bytes_become_numbers_and_the_epsilon(folder_of_densevit: Path) -> None:
+    other = {**PANOPTIC, "rescale_factor": 1 / 127.5, "image_mean": [1.0, 0.9, 0.8], "image_std": [1.0, 1.0, 0.5]}
+    (folder_of_densevit / "preprocessor_config.json").write_text(json.dumps(other))
+    change_config(folder_of_densevit, layer_norm_eps=1e-5)
+    card = densevit.load(folder_of_densevit, device="cpu").card
+    assert card.mean == pytest.approx((0.5, 0.45, 0.4)) and card.std == pytest.approx((0.5, 0.5, 0.25))
+    assert card.model["encoder"]["eps"] == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("config", "processor", "probability", "message"),
+    [
+        ({"hidden_act": "relu"}, {}, 0, "has hidden_act 'relu'; what is read here is 'gelu'"),
+        ({}, {"resample": 3}, 0, "has resample 3; what is read here is 2"),
+        ({}, {"size": {"shortest_edge": 640, "longest_edge": None}}, 0, "size shortest_edge 640; .* here is 64"),
+        ({}, {}, 0.5, "masks the attention of its last blocks"),
+    ],
+)
+def test_folders_that_would_predict_something_else_are_refused(
+    folder_of_densevit: Path, config: dict[str, Any], processor: dict[str, Any], probability: float, message: str
+) -> None:
+    change_config(folder_of_densevit, **config)
+    (folder_of_densevit / "preprocessor_config.json").write_text(json.dumps({**PANOPTIC, **processor}))
+    weights = folder_of_densevit / "model.safetensors"
+    save_file(load_file(weights) | {"attn_mask_probs": torch.full((2,), probability)}, weights)
+    with pytest.raises(CheckpointError, match=message):
+        densevit.load(folder_of_densevit, device="cpu")
+
+
+def change_config(path: Path, **options: Any) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **options}))
 
 
 @pytest.mark.parametrize("kind", ["panoptic", "instances", "labels"])

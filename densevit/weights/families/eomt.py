@@ -13,11 +13,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.ops.matrices import fuse_qkv, split_qkv
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import FAMILIES, IMAGENET, ConvertedCheckpoint, RawCheckpoint, WritableFamily
-from densevit.weights.families.huggingface.config import class_names
+from densevit.weights.families.huggingface.config import class_names, normalisation
 from densevit.weights.key_mapping import STEM, KeyMapping, Rule, vit_options
 
 Kind = Literal["labels", "panoptic", "instances"]
@@ -25,6 +26,12 @@ COCO_PANOPTIC, COCO_THINGS = 133, 80
 PANOPTIC_QUERIES = 200  # of the published panoptic and instance models; semantic ones have 100
 NO_OBJECT = 0.1
 BLOCK, OURS = "layers.{i}.", f"{STEM}blocks.{{i}}."  # of transformers and here
+# Of a folder's config and processor: what they leave out, and values that our components have no option for.
+PROCESSOR: Mapping[str, Any] = {
+    "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": IMAGENET["mean"],
+    "image_std": IMAGENET["std"],
+}  # fmt: skip
+FIXED: Mapping[str, Any] = {"hidden_act": "gelu", "do_resize": True, "resample": 2}
 HEADS: Mapping[str, str] = {"labels": "mask_logits", "panoptic": "panoptic", "instances": "instances"}
 
 
@@ -170,6 +177,24 @@ class TransformersEoMT(EoMTFamily):
     def recognises(cls, raw: RawCheckpoint) -> bool:
         return raw.config.get("model_type") == "eomt"
 
+    def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
+        """Raise CheckpointError: options that our components do not have, or attention that is masked in inference."""
+        checkpoint = super().read(raw)
+        size = {f"size {key}": side for key, side in (raw.preprocessor.get("size") or {}).items() if side}
+        stated = {**raw.config, **raw.preprocessor, **size}
+        fitting = {**FIXED, **dict.fromkeys(size, checkpoint.model["encoder"]["image_size"])}
+        for key, fit in fitting.items():
+            if stated.get(key, fit) != fit:
+                raise CheckpointError(
+                    f"{raw.path}: its config has {key} {stated[key]!r}; what is read here is {fit!r}."
+                )
+        if raw.has(self.probabilities) and raw.tensors[self.probabilities].any():
+            raise CheckpointError(
+                f"{raw.path}: masks the attention of its last blocks, as in the middle of a training; the "
+                f"{self.probabilities} of a finished one are 0."
+            )
+        return checkpoint
+
     def renamed(self, raw: RawCheckpoint) -> dict[str, Tensor]:
         raw.need("query.weight", "class_predictor.weight", "embeddings.position_embeddings.weight")
         tensors = fuse_qkv(super().renamed(raw))
@@ -220,6 +245,7 @@ def encoder_options(tensors: Mapping[str, Tensor], raw: RawCheckpoint) -> dict[s
     if heads := raw.config.get("num_attention_heads"):
         options["heads"] = heads
     options |= {"out_indices": (options["depth"] - 1,), "norm": True, "pos_embed_interpolation": "antialias"}
+    options |= {"eps": raw.config.get("layer_norm_eps", 1e-6), **normalisation({**PROCESSOR, **raw.preprocessor})}
     return (
         options
         | ({} if registers is None else {"registers": registers.shape[1]})
