@@ -160,11 +160,18 @@ class Segments(NamedTuple):
         ones = np.ones(len(self.classes), np.float32)
         return PanopticPrediction(self.ids, self.classes, ones, np.isin(self.classes, list(things)))
 
-    def mapped(self, classes: Int64[np.ndarray, " n"]) -> "Segments":
-        """Return the segments with other classes; those of class IGNORE become void."""
-        keep = classes != IGNORE
-        numbers = np.where([False, *keep], np.cumsum([0, *keep]), 0).astype(np.int32)
-        return Segments(numbers[self.ids], classes[keep], self.crowd[keep])
+    def mapped(self, classes: Int64[np.ndarray, " n"], things: Collection[int]) -> "Segments":
+        """Return the segments with other classes; those of class IGNORE become void, those of one class of stuff one
+        segment. `things`: the classes of single objects; empty: all."""
+        kept: dict[tuple[int, int | None], int] = {}  # class, and which object -> the first segment
+        numbers = np.zeros(len(classes) + 1, np.int32)
+        for row, (label, crowd) in enumerate(zip(classes.tolist(), self.crowd.tolist(), strict=True)):
+            if label != IGNORE:
+                key = label, row if crowd or not things or label in things else None
+                kept.setdefault(key, row)
+                numbers[row + 1] = 1 + list(kept).index(key)
+        rows = list(kept.values())
+        return Segments(numbers[self.ids], classes[rows], self.crowd[rows])
 
 
 class Objects(NamedTuple):

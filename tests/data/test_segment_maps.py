@@ -57,9 +57,20 @@ def test_cutmix_numbers_the_pasted_segments_after_the_others() -> None:
 def test_joined_classes_map_segments_and_drop_those_without_a_class() -> None:
     lookup = np.full(IGNORE + 1, IGNORE)
     lookup[7] = 2
-    mapped = JoinedClasses(("a", "b", "c"), (), {"one": lookup}).map_sample("one", SAMPLE)
+    mapped = JoinedClasses(("a", "b", "c"), (), {"one": lookup}).map_sample("one", SAMPLE, [2])
     assert mapped.segment_classes is not None and mapped.segment_classes.tolist() == [2, 2]
     np.testing.assert_array_equal(mapped.segments, np.where(IDS > 1, IDS - 1, 0))
+
+
+def test_two_classes_of_stuff_that_are_joined_are_one_segment_and_objects_stay_apart() -> None:
+    lookup = np.full(IGNORE + 1, 1)
+    joined = JoinedClasses(("wall", "ground"), (), {"one": lookup})
+    sample = replace(SAMPLE, segment_crowd=np.zeros(3, np.bool_))
+    stuff, objects = (joined.map_sample("one", sample, things) for things in ([0], [0, 1]))
+    assert stuff.segment_classes is not None and stuff.segment_classes.tolist() == [1]
+    np.testing.assert_array_equal(stuff.segments, np.minimum(IDS, 1))
+    assert objects.segment_classes is not None and objects.segment_classes.tolist() == [1, 1, 1]
+    np.testing.assert_array_equal(objects.segments, IDS)
 
 
 def test_rooms_have_a_segment_for_each_thing_and_one_for_each_class_of_stuff(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class Mix(Dataset):
         source, row = self.locate(index)
         sample = source.data.read(row)
         named = replace(sample, name=f"{source.name}/{sample.name}", source=source.name)
-        return self.joined.map_sample(source.name, with_truths(named, source.truths))
+        return self.joined.map_sample(source.name, with_truths(named, source.truths), self.things)
 
     def without_depth(self) -> "Mix":
         other = copy(self)

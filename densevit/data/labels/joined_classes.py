@@ -5,7 +5,7 @@ the table leaves out count nowhere (IGNORE).
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,7 +36,8 @@ class JoinedClasses:
             return ids
         return np.asarray(lookup[np.minimum(ids, lookup.size - 1)])
 
-    def map_sample(self, source: str, sample: Sample) -> Sample:
+    def map_sample(self, source: str, sample: Sample, things: Collection[int]) -> Sample:
+        """Return the sample with joint ids. `things`: the joint classes of single objects."""
         if source not in self.lookups:
             return sample
         labels = None if sample.labels is None else self.map_ids(source, sample.labels)
@@ -48,7 +49,7 @@ class JoinedClasses:
         segments = segments_of(sample)
         if segments is None:
             return sample
-        return with_segments(sample, segments.mapped(self.lookups[source][segments.classes]))
+        return with_segments(sample, segments.mapped(self.lookups[source][segments.classes], things))
 
 
 def normalised(name: str) -> str:
