@@ -24,6 +24,11 @@ def read_raw(path: Path) -> RawCheckpoint:
         return unwrap_module(RawCheckpoint(path, read_tensors(path)))
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder.")
+    if (path / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{path}: holds an adapter of peft, which changes the weights; save the model with it merged "
+            "(`merge_and_unload().save_pretrained`) into another folder."
+        )
     weights = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
     if weights is None and (pair := pair_in_folder(path)):
         return RawCheckpoint(path, read_pair(pair))

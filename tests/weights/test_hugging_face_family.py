@@ -132,6 +132,13 @@ def test_dpt_for_classes_refuses_sizes_whose_logits_would_be_larger_than_the_pic
         densevit.load(path)
 
 
+def test_an_adapter_beside_the_weights_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    path = folder("hugging_face", tmp_path, DEPTH_ANYTHING, RESIZED)
+    (path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8}))
+    with pytest.raises(CheckpointError, match="holds an adapter of peft, which changes the weights; save .* merged"):
+        densevit.load(path, device="cpu")
+
+
 def test_an_architecture_that_is_not_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="of no known family; its config.json says 'zoedepth'"):
         densevit.load(folder("hugging_face", tmp_path, {"model_type": "zoedepth"}, RESIZED))
