@@ -16,7 +16,7 @@ from densevit.data.io.readers import DepthCache, image_size
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.prefetch import ordered_parallel_map, prefetch_samples
 from densevit.data.predictions import DepthMaps, SavedMaps
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, located
 from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.depth.published_protocols import Protocol, applicable, find_protocol
@@ -199,10 +199,12 @@ def _evaluate_saved(
 
 def _at_depth_size(items: Iterable[tuple[Any, ...]], protocol: Protocol) -> Iterator[Maps]:
     """Yield the predictions at the size of their ground truth, for the check of their unit."""
-    for _, prediction, depth, valid, _ in items:
+    for name, prediction, depth, valid, _ in items:
         if depth is not None:
             h, w = depth.shape
-            frame, _ = paste_or_resize(prediction, (h, w), protocol.input_box(h, w) or (0, h, 0, w), protocol.resize)
+            window = protocol.input_box(h, w) or (0, h, 0, w)
+            with located(name):
+                frame, _ = paste_or_resize(prediction, (h, w), window, protocol.resize)
             yield frame, depth, valid
 
 

@@ -17,7 +17,7 @@ import densevit
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
 from densevit.data.predictions import GivenMaps
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import Tiling
@@ -150,6 +150,13 @@ def test_saved_maps_are_scored_by_field_of_view_where_that_is_asked_for() -> Non
     data = densevit.Pairs([{"image": np.zeros((48, 64, 3), np.uint8), "depth": depth, "intrinsics": camera}])
     scores = densevit.evaluate(predictions=[1.5 * depth], data=data, metrics=["fov"]).scores
     assert scores["abs_rel@90-105deg"] == pytest.approx(0.5)
+
+
+def test_a_saved_map_of_another_shape_is_told_with_its_name() -> None:
+    depth = np.full((24, 32), 2.0, np.float32)
+    data = densevit.Pairs([{"image": np.zeros((24, 32, 3), np.uint8), "depth": depth, "name": name} for name in "ab"])
+    with pytest.raises(DataError, match="^b: the prediction is 32x24 where 24x32 fits: is it transposed"):
+        densevit.evaluate(predictions=[depth, depth.T], data=data)
 
 
 def test_depth_of_a_mixture_that_is_no_metres_is_not_scored_as_metres(run: Path, predictor: Predictor) -> None:
