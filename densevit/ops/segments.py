@@ -173,6 +173,12 @@ class Segments(NamedTuple):
         rows = list(kept.values())
         return Segments(numbers[self.ids], classes[rows], self.crowd[rows])
 
+    def one_of_each_stuff(self, things: Collection[int]) -> "Segments":
+        """Return the segments with those of one class of stuff as one. `things`: the classes of single objects; empty:
+        all."""
+        stuff = self.classes[~(self.crowd | np.isin(self.classes, list(things)))]
+        return self.mapped(self.classes, things) if len(set(stuff.tolist())) < len(stuff) else self
+
 
 class Objects(NamedTuple):
     """Objects of an image, which may overlap; n h w pixels."""

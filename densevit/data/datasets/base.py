@@ -329,7 +329,7 @@ class FileDataset(Dataset):
             image,
             depth=depth,
             labels=labels,
-            segments=segments,
+            segments=None if segments is None else segments.one_of_each_stuff(self.things),
             normals=self.decode_normals(files),
             intrinsics=intrinsics,
             pose=self.decode_pose(files),

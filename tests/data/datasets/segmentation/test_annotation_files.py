@@ -217,6 +217,19 @@ def test_coco_objects_overlap_have_the_area_of_the_file_and_are_no_stuff(tmp_pat
     assert found is not None and found.classes.tolist() == [0]
 
 
+def test_outlines_of_one_class_of_stuff_are_one_segment(tmp_path: Path) -> None:
+    outlines = [[[10, 5, 30, 5, 30, 25, 10, 25]], [[40, 5, 50, 5, 50, 25, 40, 25]]]
+    root = coco(tmp_path, [{**SQUARE, "segmentation": outline} for outline in outlines], "a_val2017")
+    path = root / "annotations/a_val2017.json"
+    listed = path.read_text()
+    for is_thing, rows in ((1, [1, 1]), (0, [1])):
+        path.write_text(listed.replace('"name": "dog"', f'"name": "dog", "isthing": {is_thing}'))
+        sample = opened("coco", root, annotations="annotations/a_val2017.json").read(0)
+        assert sample.segments is not None and sample.segment_classes is not None
+        assert sample.segment_classes.tolist() == rows
+        assert sample.segments[10, 20] == 1 and sample.segments[10, 45] == len(rows)
+
+
 def test_coco_faults_are_named(tmp_path: Path) -> None:
     root = panoptic(tmp_path)
     spec = {"type": "coco", "root": str(root), "annotations": "annotations/panoptic_val2017.json"}
