@@ -48,8 +48,9 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """The difference as a share of A's error: of A itself, or of 1 - A where larger is better."""
-        error = 1 - self.a if self.direction == "max" else self.a
+        """The difference as a share of A's error: of A itself, or of 1 - A where larger is better; of a gain (AURG),
+        which has no best value, as a share of A."""
+        error = 1 - self.a if self.direction == "max" and not self.metric.startswith("aurg_") else self.a
         return abs(self.difference / error) if error else float("inf") if self.difference else 0.0
 
     @property
@@ -350,13 +351,14 @@ def _read_summary(folder: Path) -> Mapping[str, Any]:
     path = folder / "metrics.json"
     try:
         tree: Mapping[str, Any] = parse_json(path.read_text(), path)
-        counts: dict[str, Any] = {key: int(tree["counts"][key]) for key in ("images", "scored")}
-        counts["warning"] = str(tree.get("source", {}).get("warning", ""))
+        counted = tree["counts"]
         task = tree.get("task", "depth" if "range" in tree.get("protocol", ()) else "normals")  # older files have none
+        if task not in ("depth", "segmentation"):
+            raise DataError(f"{path}: scores of {task}; depth and segmentation can be compared.")
+        counts: dict[str, Any] = {key: int(counted[key]) for key in ("images", "scored")}
+        counts["warning"] = str(tree.get("source", {}).get("warning", ""))
         if task == "depth":
             return {"protocol": {key: tree["protocol"][key] for key in ("name", "range")}, **counts}
-        if task != "segmentation":
-            raise DataError(f"{path}: scores of {task}; depth and segmentation can be compared.")
         return {"task": "segmentation", **counts}
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); `eval --output` writes it.") from None

@@ -212,7 +212,7 @@ def test_images_of_one_name_and_other_ground_truth_are_not_compared(tmp_path: Pa
 def test_missing_and_damaged_folders_metrics_and_two_protocols_are_told(tmp_path: Path) -> None:
     a = scored(tmp_path / "a", 0.2)
     (tmp_path / "classes").mkdir()
-    (tmp_path / "classes/metrics.json").write_text('{"task": "classification", "counts": {"images": 1, "scored": 1}}')
+    (tmp_path / "classes/metrics.json").write_text('{"task": "classification", "counts": {"clips": 1}}')
     for other, metrics, told in (
         (scored(tmp_path / "b", 0.2, protocol="dav2_outdoor"), (), r"plain.*dav2_outdoor"),
         (tmp_path / "gone", (), r"metrics.json: cannot be read"),
@@ -285,6 +285,15 @@ def test_coverage_is_not_compared_since_neither_more_nor_less_is_better(tmp_path
         csv.write_text(csv.read_text().replace("abs_rel", "coverage_predicted@1-2m").replace("sq_rel", "coverage"))
     compared = {row.metric for row in compare(tmp_path / "a", tmp_path / "b").differences}
     assert "rmse" in compared and not any(metric.startswith("coverage") for metric in compared)
+
+
+def test_the_change_of_a_gain_is_a_share_of_the_gain(tmp_path: Path) -> None:
+    """AURG has no best value: 0.1 more than 0.2 is half, and 1 - 0.2 is no error."""
+    for name, error in (("a", 0.2), ("b", 0.3)):
+        csv = scored(tmp_path / name, error, noise=0) / "per_image.csv"
+        csv.write_text(csv.read_text().replace("abs_rel", "aurg_abs_rel"))
+    (row,) = compare(tmp_path / "a", tmp_path / "b", ("aurg_abs_rel",)).differences
+    assert row.better == "B" and row.relative == pytest.approx(0.5, abs=1e-5)
 
 
 @pytest.mark.parametrize(
