@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from densevit.builder.convert import convert
 from densevit.depth_corrections import Calibration
 from densevit.errors import CheckpointError, ConfigError
 from densevit.preprocess_config import PreprocessConfig
+from densevit.weights.families.huggingface.depth_anything import DepthAnything
 from densevit.weights.readers import read_tensors
 
 
@@ -48,6 +50,26 @@ def test_hugging_faces_folder_comes_back_with_config_and_processor(v2: Path, tmp
     assert one["ensure_multiple_of"] == 14
     config = json.loads((tmp_path / "one/config.json").read_text())
     assert (config["depth_estimation_type"], config["max_depth"]) == ("metric", 20)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "ratio"),
+    [
+        ({"mlp_ratio": 4.0}, 4),
+        ({"mlp_ratio": 2.0}, 2),
+        ({"mlp": "swiglu_packed", "dim": 1536, "mlp_ratio": (8192 + 0.5) / 1536}, 4),  # DINOv2 ViT-g: 2 x 4096
+    ],
+)
+def test_transformers_makes_mlps_of_as_many_channels(v2: Path, encoder: dict[str, Any], ratio: int) -> None:
+    card = densevit.load(v2, "depth-anything-v2", device="cpu").card
+
+    def written(**options: Any) -> Any:
+        model = {**card.model, "encoder": {**card.model["encoder"], **encoder, **options}}
+        return DepthAnything().describe(replace(card, model=model))["config.json"]["backbone_config"]
+
+    assert written()["mlp_ratio"] == ratio
+    with pytest.raises(CheckpointError, match="makes no MLPs of"):
+        written(mlp_ratio=3.4)
 
 
 def test_a_model_of_padded_pictures_becomes_a_folder_that_pads_and_comes_back(v2: Path, tmp_path: Path) -> None:

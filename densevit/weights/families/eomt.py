@@ -18,7 +18,7 @@ from densevit.model_card import ModelCard
 from densevit.ops.matrices import fuse_qkv, split_qkv
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import FAMILIES, IMAGENET, ConvertedCheckpoint, RawCheckpoint, WritableFamily
-from densevit.weights.families.huggingface.config import class_names, normalisation
+from densevit.weights.families.huggingface.config import class_names, mlp_ratio, normalisation
 from densevit.weights.key_mapping import STEM, KeyMapping, Rule, vit_options
 
 Kind = Literal["labels", "panoptic", "instances"]
@@ -217,7 +217,7 @@ class TransformersEoMT(EoMTFamily):
         config = {
             "architectures": ["EomtForUniversalSegmentation"], "model_type": "eomt", "hidden_size": encoder["dim"],
             "num_hidden_layers": encoder["depth"], "num_attention_heads": encoder["heads"],
-            "image_size": encoder["image_size"], "patch_size": encoder["patch_size"], "mlp_ratio": 4,
+            "image_size": encoder["image_size"], "patch_size": encoder["patch_size"], "mlp_ratio": mlp_ratio(encoder),
             "use_swiglu_ffn": encoder["mlp"] != "gelu", "layer_norm_eps": encoder["eps"],
             "num_blocks": self.blocks, "num_queries": decoder["queries"],
             "num_register_tokens": encoder.get("registers", 0), "num_upscale_blocks": 2,

@@ -141,7 +141,7 @@ def depth_anything(card: ModelCard) -> dict[str, Any]:
         "num_attention_heads": encoder["heads"],
         "image_size": encoder["image_size"],
         "patch_size": encoder["patch_size"],
-        "mlp_ratio": 4,
+        "mlp_ratio": mlp_ratio(encoder),
         "use_swiglu_ffn": encoder["mlp"] == "swiglu_packed",
         "layer_norm_eps": encoder["eps"],
         "apply_layernorm": encoder["norm"],
@@ -163,6 +163,16 @@ def depth_anything(card: ModelCard) -> dict[str, Any]:
         "max_depth": _whole(output.range[1]) if metric and output.range else 1,
         "torch_dtype": "float32",
     }
+
+
+def mlp_ratio(encoder: Config) -> int:
+    """Return the whole number by which transformers makes these MLPs. Raises CheckpointError if there is none."""
+    dim, hidden = encoder["dim"], int(encoder["dim"] * encoder["mlp_ratio"])
+    for ratio in range(1, 17):
+        packed = 2 * ((int(dim * ratio * 2 / 3) + 7) // 8 * 8)  # as its SwiGLU rounds
+        if hidden == (dim * ratio if encoder["mlp"] == "gelu" else packed):
+            return ratio
+    raise CheckpointError(f"transformers makes no MLPs of {hidden} hidden channels for {dim} channels.")
 
 
 def _whole(value: float) -> float | int:
