@@ -36,7 +36,7 @@ class SavedSegments:
 
     Images are found by `image_id`: of what the file lists in `images`, else of the data's own annotation file, else the
     name of an image, with or without folders, or its number (12 of `a/0012`). Categories are those that this file
-    names, else those of the data's file, else counted from 1.
+    names, as each result of `predict` does, else those of the data's file, else counted from 1.
 
     Raises:
         DataError: no such file, an image or a category that the data lacks, an image without a panoptic map.
@@ -51,7 +51,8 @@ class SavedSegments:
             raise DataError(f"{path}: is not {FORMS[task]}.")
         self.path, self.data, self.task = path, data, task
         listed = {} if isinstance(tree, list) else tree
-        self.class_ids = category_places(data, listed)
+        self.class_ids: Mapping[Any, int] = category_places(data, listed)
+        self.named: Mapping[Any, int] = {one: i for i, one in enumerate(data.classes)}
         names = image_names(data, listed)
         self.rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for row in rows:
@@ -93,10 +94,12 @@ class SavedSegments:
         return field(row, "score", float, f"{self.path}: '{name}', result") if "score" in row else 1.0
 
     def _class_id(self, name: str, row: Mapping[str, Any]) -> int:
-        category = row.get("category_id")
-        if not isinstance(category, int) or category not in self.class_ids:
+        category, known = row.get("category_id"), self.class_ids
+        if "category_name" in row:  # as `predict` writes it
+            category, known = row["category_name"], self.named
+        if not isinstance(category, int | str) or category not in known:
             raise DataError(f"{self.path}: '{name}' has category {category}, which the data does not have.")
-        return self.class_ids[category]
+        return known[category]
 
 
 def category_places(data: Dataset, tree: Mapping[str, Any]) -> Mapping[int, int]:
@@ -104,9 +107,9 @@ def category_places(data: Dataset, tree: Mapping[str, Any]) -> Mapping[int, int]
     class_ids = {name: i for i, name in enumerate(data.classes)}
     listed = tree.get("categories", ())
     named = {int(one["id"]): class_ids[one["name"]] for one in listed if one.get("name") in class_ids}
-    if isinstance(data, Coco):
-        return {**data.id_map, **named}
-    return named if "categories" in tree else {i + 1: i for i in range(len(data.classes))}
+    if "categories" in tree:
+        return named
+    return data.id_map if isinstance(data, Coco) else {i + 1: i for i in range(len(data.classes))}
 
 
 def image_names(data: Dataset, tree: Mapping[str, Any]) -> Mapping[str, str]:

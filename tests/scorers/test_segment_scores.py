@@ -174,6 +174,19 @@ def test_what_a_file_says_of_its_numbers_comes_before_what_the_data_says(tmp_pat
     tree["categories"] = [{"id": 7, "name": "sky"}, {"id": 3, "name": "car"}]
     file.write_text(json.dumps(tree))
     assert densevit.evaluate(predictions=file, data=spec).scores == as_data
+    tree["categories"] = [{"id": 7, "name": "sky"}, {"id": 3, "name": "vehicle"}]  # 3 is the sky of the data
+    file.write_text(json.dumps(tree))
+    with pytest.raises(DataError, match="'000' has category 3, which the data does not have"):
+        densevit.evaluate(predictions=file, data=spec)
+
+
+def test_results_that_name_their_category_are_of_that_class(tmp_path: Path) -> None:
+    file, spec = tmp_path / "found.json", data(tmp_path / "data")
+    file.write_text(json.dumps([row | {"category_id": 3, "category_name": "car"} for row in results()]))
+    assert densevit.evaluate(predictions=file, data=spec).scores["ap"] == pytest.approx(1)
+    file.write_text(json.dumps([row | {"category_name": "vehicle"} for row in results()]))
+    with pytest.raises(DataError, match="'000' has category vehicle, which the data does not have"):
+        densevit.evaluate(predictions=file, data=spec)
 
 
 def test_results_by_number_are_of_the_image_of_that_number(tmp_path: Path) -> None:

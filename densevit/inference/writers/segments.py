@@ -149,8 +149,8 @@ class CocoResults(CocoWriter):
     def write(self, path: Path, frame: PredictedMap) -> int:
         image = self.image_id(path.name.removesuffix(self.suffix))
         rows = [
-            {"image_id": image, "category_id": self.category(frame.spec.classes[label], label),
-             "segmentation": encode_mask(mask), "score": round(score, 6)}
+            {"image_id": image, "category_id": self.category(name := frame.spec.classes[label], label),
+             "category_name": name, "segmentation": encode_mask(mask), "score": round(score, 6)}
             for _, mask, label, score in objects_of(frame, 0.0)
         ]  # fmt: skip
         write_text(path, json.dumps(rows))
