@@ -72,6 +72,16 @@ def test_transformers_makes_mlps_of_as_many_channels(v2: Path, encoder: dict[str
         written(mlp_ratio=3.4)
 
 
+def test_a_normalisation_of_more_digits_than_float32_is_the_same(v2: Path, tmp_path: Path) -> None:
+    convert(str(v2), tmp_path / "one", "huggingface", "depth-anything-v2")
+    path = tmp_path / "one/preprocessor_config.json"
+    bytewise = {"do_rescale": False, "image_mean": [123.675, 116.28, 103.53], "image_std": [58.395, 57.12, 57.375]}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **bytewise}))
+    convert(str(tmp_path / "one"), tmp_path / "ours.safetensors", "densevit")
+    assert convert(str(tmp_path / "ours.safetensors"), tmp_path / "two", "huggingface") == []
+    assert densevit.load(tmp_path / "two", device="cpu").card.std == pytest.approx((0.229, 0.224, 0.225))
+
+
 def test_a_model_of_padded_pictures_becomes_a_folder_that_pads_and_comes_back(v2: Path, tmp_path: Path) -> None:
     first = densevit.load(v2, "depth-anything-v2", device="cpu", precision="fp32")
     first.with_options(card=replace(first.card, resize=PreprocessConfig())).save_pretrained(tmp_path / "ours")
