@@ -94,7 +94,7 @@ WRONG = [
     (["--axes", "dsine"], "--axes is for normals or normals_npy or normals_exr"),
     (["--formats", "color", "--cmap", "jet"], "cmap: input should be 'turbo'"),
     (["--device", "cuda:99"], "device"),
-    (["--intrinsics", "1,2"], "1,2: "),
+    (["--intrinsics", "1,2"], "'1,2', which is neither fx,fy,cx,cy in pixels nor a file"),
     (["--intrinsics", "0,1,1,1"], "--intrinsics: fx, fy, cx, cy in pixels above 0"),
     (["--intrinsics", "1,1,1,nan"], "--intrinsics: fx, fy, cx, cy in pixels above 0"),
     (["--heads", "sky"], "no head 'sky'"),

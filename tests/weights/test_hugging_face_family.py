@@ -158,6 +158,8 @@ def test_dpt_cannot_tell_metres_from_inverse_depth(tmp_path: Path) -> None:
         ({}, {**RESIZED, "do_pad": True, "size_divisor": 28, "ensure_multiple_of": 1}, "pads to multiples of 28"),
         ({}, {**RESIZED, "image_processor_type": "ViTImageProcessor"}, "go through a ViTImageProcessor"),
         ({}, {**RESIZED, "resample": 1}, "resamples by PIL's 1"),
+        ({}, {**RESIZED, "size": None}, r"size None or multiple 14 is no integer"),
+        ({}, {**RESIZED, "ensure_multiple_of": 14.0}, "multiple 14.0 is no integer"),
         ({"backbone_config": {"model_type": "swin"}}, RESIZED, "backbone 'swin'; what is read here is 'dinov2'"),
         ({"backbone_config": {**DINOV2, "out_indices": [3, 6, 9]}}, RESIZED, r"reads blocks \[2, 5, 8\] of 12"),
         ({"reassemble_factors": [8, 4, 2, 1]}, RESIZED, "reassemble_factors"),

@@ -33,6 +33,8 @@ def plan_cameras(items: Sequence[Item], camera: Sequence[float] | Path | Lens | 
     if not isinstance(camera, Path):
         fx, fy, cx, cy = map(float, camera)
         return with_one_camera(items, Intrinsics(fx, fy, cx, cy))
+    if not camera.exists():
+        raise DataError(f"intrinsics are '{camera}', which is neither fx,fy,cx,cy in pixels nor a file.")
     return with_one_camera(items, Intrinsics.of_file(camera)) if is_one_camera(camera) else with_cameras(items, camera)
 
 

@@ -210,6 +210,10 @@ def read_processor(raw: RawCheckpoint, patch_size: int) -> tuple[PreprocessConfi
     padding: dict[str, Any] = {"padding": "stretch", "single_resize": True} if divisor > 1 else {}
     multiple = config["ensure_multiple_of"] if config["do_resize"] else divisor
     rule = PreprocessConfig(output_interpolation="bicubic", **padding)
+    if not all(isinstance(number, int) for number in (*size_of(config["size"]), multiple)):
+        raise CheckpointError(
+            f"{raw.path}: its processor's size {config['size']} or multiple {multiple} is no integer."
+        )
     if config["do_resize"]:
         rule = PreprocessConfig(
             mode="minimal" if config["keep_aspect_ratio"] else "fixed",
@@ -241,7 +245,7 @@ def interpolation_of(raw: RawCheckpoint, number: Any) -> Any:
     return RESAMPLE[number]
 
 
-def size_of(size: Any) -> tuple[int, int]:
+def size_of(size: Any) -> tuple[Any, Any]:
     return (size["height"], size["width"]) if isinstance(size, Mapping) else (size, size)
 
 
