@@ -78,8 +78,10 @@ class PartialLoader:
 
 def other_decoder(mine: Spec, other: Spec | None) -> str:
     """Return why a decoder is new; empty if it is that of the file."""
+    if other and other["type"] == mine["type"]:
+        return moved_class(mine, other)
     theirs = f"'{other['type']}'" if other else "none"
-    return "" if other and other["type"] == mine["type"] else f"'{mine['type']}' where the file has {theirs}"
+    return f"'{mine['type']}' where the file has {theirs}"
 
 
 def other_head(mine: Spec, other: Spec | None) -> str:
@@ -87,10 +89,15 @@ def other_head(mine: Spec, other: Spec | None) -> str:
     if other is None:
         return "the file has none of this name"
     differing = (key for key in ("type", "activation") if key in other and mine.get(key) != other[key])
+    reasons = (f"{mine.get(key)} where the file has {other[key]}" for key in differing)
+    return next(reasons, moved_class(mine, other))
+
+
+def moved_class(mine: Spec, other: Spec) -> str:
+    """Return why weights would be those of other classes; empty where names stand at the same places."""
     names, theirs = (spec["classes"] if isinstance(spec.get("classes"), list | tuple) else () for spec in (mine, other))
     moved = (name for name, old in zip(names, theirs, strict=False) if name != old and name in theirs)
-    reasons = [f"{mine.get(key)} where the file has {other[key]}" for key in differing]
-    return next(iter([*reasons, *(f"class '{name}' is at another place in the file" for name in moved)]), "")
+    return next((f"class '{name}' is at another place in the file" for name in moved), "")
 
 
 def other_input(mine: Spec, other: Spec | None) -> str:

@@ -1,5 +1,6 @@
 """Training from a checkpoint by config alone: what is taken of the file, what is new, what the config still says."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint
-from densevit.weights.finetune import other_head
+from densevit.weights.finetune import other_decoder, other_head
 from densevit.weights.readers import read_tensors
 
 METRIC = {"type": "metric", "activation": "log", "max_depth": 10, "align_corners": True}
@@ -79,14 +80,15 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
     assert len(read) == 2
 
 
-def test_a_head_whose_classes_have_another_order_is_new() -> None:
+@pytest.mark.parametrize("why_new", [other_head, other_decoder])
+def test_a_head_or_decoder_whose_classes_have_another_order_is_new(why_new: Callable[..., str]) -> None:
     def head(*names: str) -> dict[str, Any]:
         return {"type": "segmentation", "classes": names}
 
-    assert other_head(head("wall", "floor"), head("floor", "wall")) == "class 'wall' is at another place in the file"
-    assert other_head(head("wall", "floor"), head("wall", "table")) == ""
-    assert other_head(head("crane", "crane"), head("crane", "crane")) == ""
-    assert other_head({"type": "segmentation", "classes": 2}, head("floor", "wall")) == ""
+    assert why_new(head("wall", "floor"), head("floor", "wall")) == "class 'wall' is at another place in the file"
+    assert why_new(head("wall", "floor"), head("wall", "table")) == ""
+    assert why_new(head("crane", "crane"), head("crane", "crane")) == ""
+    assert why_new({"type": "segmentation", "classes": 2}, head("floor", "wall")) == ""
 
 
 @pytest.mark.slow
