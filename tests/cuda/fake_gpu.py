@@ -91,12 +91,8 @@ class Counts:
 
 def place() -> str:
     """The innermost lines of densevit that are running."""
-    frames = [
-        frame
-        for frame in traceback.extract_stack()
-        if "/densevit/" in frame.filename and "/tests/" not in frame.filename
-    ]
-    return " < ".join(f"{frame.filename.rpartition('/densevit/')[2]}:{frame.lineno}" for frame in frames[:-3:-1])
+    frames = [frame for frame in traceback.extract_stack() if frame.filename.startswith(PACKAGE)]
+    return " < ".join(f"{frame.filename.removeprefix(PACKAGE)}:{frame.lineno}" for frame in frames[:-3:-1])
 
 
 COUNTS = Counts()
