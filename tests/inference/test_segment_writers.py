@@ -79,9 +79,8 @@ def test_results_are_run_lengths_that_pycocotools_reads(tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "instances.json").read_text())
     best = max((row for row in rows if row["category_id"] == 2), key=lambda row: row["score"])
     assert best["image_id"] == "a" and coco_mask.area(best["segmentation"]) == 8 * 20 + 5 * 4
-    assert (
-        best["category_name"] == "car" and "bbox" not in best
-    )  # COCO.loadRes takes its size for that of the mask: small objects would be medium ones
+    # COCO.loadRes takes the size of a box for that of its mask: small objects would be medium ones.
+    assert best["category_name"] == "car" and "bbox" not in best
 
 
 @pytest.mark.parametrize("kind", ["panoptic", "instances"])
