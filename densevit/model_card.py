@@ -1,7 +1,7 @@
 """The model card: what a model predicts and how images are preprocessed. No tensors: configs are read without torch."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -80,6 +80,11 @@ class HeadSpec:
     def transformed(self) -> "HeadSpec":
         """Return what the maps are once scaled by the camera and calibrated."""
         return replace(self, range=self.metres, focal=None, calibration=None)
+
+
+def moved_classes(names: Sequence[str], others: Sequence[str]) -> list[int]:
+    """Return the places of names that stand at another place in the other list."""
+    return [i for i, (one, other) in enumerate(zip(names, others, strict=False)) if one != other and one in others]
 
 
 def uncertainty_of(head: str) -> str:

@@ -163,14 +163,13 @@ class Segments(NamedTuple):
     def mapped(self, classes: Int64[np.ndarray, " n"], things: Collection[int]) -> "Segments":
         """Return the segments with other classes; those of class IGNORE become void, those of one class of stuff one
         segment. `things`: the classes of single objects; empty: all."""
-        kept: dict[tuple[int, int | None], int] = {}  # class, and which object -> the first segment
+        kept: dict[tuple[int, int | None], int] = {}  # class, and which object -> its number
         numbers = np.zeros(len(classes) + 1, np.int32)
         for row, (label, crowd) in enumerate(zip(classes.tolist(), self.crowd.tolist(), strict=True)):
             if label != IGNORE:
-                key = label, row if crowd or not things or label in things else None
-                kept.setdefault(key, row)
-                numbers[row + 1] = 1 + list(kept).index(key)
-        rows = list(kept.values())
+                one = row if crowd or not things or label in things else None
+                numbers[row + 1] = kept.setdefault((label, one), len(kept) + 1)
+        rows = np.unique(numbers, return_index=True)[1][1:] - 1  # the first of each
         return Segments(numbers[self.ids], classes[rows], self.crowd[rows])
 
     def one_of_each_stuff(self, things: Collection[int]) -> "Segments":

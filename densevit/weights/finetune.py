@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
+from densevit.model_card import moved_classes
 from densevit.utils.state_dict import load_strict
 from densevit.weights.external import ConvertedCheckpoint
 
@@ -96,8 +97,8 @@ def other_head(mine: Spec, other: Spec | None) -> str:
 def moved_class(mine: Spec, other: Spec) -> str:
     """Return why weights would be those of other classes; empty where names stand at the same places."""
     names, theirs = (spec["classes"] if isinstance(spec.get("classes"), list | tuple) else () for spec in (mine, other))
-    moved = (name for name, old in zip(names, theirs, strict=False) if name != old and name in theirs)
-    return next((f"class '{name}' is at another place in the file" for name in moved), "")
+    moved = moved_classes(names, theirs)
+    return f"class '{names[moved[0]]}' is at another place in the file" if moved else ""
 
 
 def other_input(mine: Spec, other: Spec | None) -> str:

@@ -44,7 +44,7 @@ from densevit.data.index.paths import (
 )
 from densevit.data.io.coco import BASE
 from densevit.data.io.normals import Axes
-from densevit.data.io.readers import read_stored_labels
+from densevit.data.io.readers import NOT_MEASURED, read_stored_labels
 from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
@@ -97,7 +97,7 @@ class Folder(FileDataset):
         val_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
         depth_range: DepthRange = (1e-3, 80.0),
-        invalid: Invalid = (65535,),
+        invalid: Invalid = NOT_MEASURED,
         require_depth: bool | None = None,
         require_labels: bool | None = None,
         subset: Subset = "full",

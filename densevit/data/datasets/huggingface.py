@@ -21,7 +21,7 @@ from pydantic import Field
 from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, Invalid
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.images import read_bytes
-from densevit.data.io.readers import read_depth, read_image, stored_to_metres
+from densevit.data.io.readers import NOT_MEASURED, read_depth, read_image, stored_to_metres
 from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.io.tar import bytes_as_path
 from densevit.data.labels.class_lists import read_classes, table_of_names
@@ -47,7 +47,7 @@ class HuggingFace(Dataset):
         classes: tuple[str, ...] | Path | None = None,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
         depth_range: DepthRange = (1e-3, 80.0),
-        invalid: Invalid = (65535,),
+        invalid: Invalid = NOT_MEASURED,
         streaming: bool = False,
         samples: Annotated[int, Field(gt=0)] | None = None,
     ) -> None:

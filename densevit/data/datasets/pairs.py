@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import SampleFiles
-from densevit.data.io.readers import as_rgb, read_depth, stored_to_metres
+from densevit.data.io.readers import NOT_MEASURED, as_rgb, read_depth, stored_to_metres
 from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError, located
@@ -21,7 +21,6 @@ from densevit.registry import did_you_mean
 from densevit.structures import Sample
 
 PARTS = ("name", "image", "depth", "labels", "label", "intrinsics")
-NOT_MEASURED = (65535,)  # as stored; the default of data sets of files
 
 
 class Pairs(Dataset):

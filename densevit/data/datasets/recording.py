@@ -19,6 +19,7 @@ from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, DepthRange, FileDataset, Invalid, Root, folder_of, resolve_root
 from densevit.data.index.paths import Listing, SampleFiles, Subset
+from densevit.data.io.readers import NOT_MEASURED
 from densevit.data.recordings.blocks import ValFraction, split_blocks
 from densevit.data.recordings.cameras import Camera, is_camera_object, read_camera
 from densevit.data.recordings.layouts import LAYOUTS, TRAJECTORIES, Layout, find_sequences
@@ -52,7 +53,7 @@ class Recording(FileDataset):
         val_fraction: ValFraction = 0.15,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
         depth_range: DepthRange = (1e-3, 80.0),
-        invalid: Invalid = (65535,),
+        invalid: Invalid = NOT_MEASURED,
         camera: Pinhole | None = None,
         depth_camera: Pinhole | None = None,
         every: Annotated[int, Field(ge=1)] = 1,

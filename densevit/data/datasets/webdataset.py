@@ -22,7 +22,7 @@ from pydantic import Field
 from densevit.data.datasets.base import DATASETS, Dataset, DepthRange, Invalid, resolve_root
 from densevit.data.index import packed
 from densevit.data.index.paths import SampleFiles, Subset, confine, first_five, list_entry
-from densevit.data.io.readers import read_depth, read_image, read_labels
+from densevit.data.io.readers import NOT_MEASURED, read_depth, read_image, read_labels
 from densevit.data.io.samples import make_sample
 from densevit.data.io.tar import Member, list_members
 from densevit.errors import DataError
@@ -47,7 +47,7 @@ class WebDataset(Dataset):
         labels: str | None = None,
         depth_scale: Annotated[float, Field(gt=0)] | None = None,
         depth_range: DepthRange = (1e-3, 80.0),
-        invalid: Invalid = (65535,),
+        invalid: Invalid = NOT_MEASURED,
         subset: Subset = "full",
     ) -> None:
         """Read the headers of all shards; nothing is decoded. Raises DataError: no shards, a bad one, samples without

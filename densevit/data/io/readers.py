@@ -24,6 +24,7 @@ from densevit.model_card import Palette
 from densevit.utils.atomic_io import atomic_write, make_folder
 
 SCALE_KEY = "depth_scale"  # PNG text chunk with the stored units per metre; `export` writes it
+NOT_MEASURED = (65535,)  # stored depth that means so, unless a data set says otherwise
 
 
 def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "h w 3"]:

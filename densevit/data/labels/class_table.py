@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from densevit.errors import ConfigError, DataError
-from densevit.model_card import Palette
+from densevit.model_card import Palette, moved_classes
 from densevit.structures import IGNORE
 
 Colour = tuple[int, int, int]
@@ -129,8 +129,7 @@ class ClassTable:
 def refuse_reordered(source: str, names: Sequence[str], classes: Sequence[str]) -> None:
     """Refuse class names that stand elsewhere in the data: classes would be trained, or scored, as each other. `names`:
     those of a head, or of other data; classes: those of the data. Raises ConfigError: naming the first of them."""
-    moved = [i for i, (one, other) in enumerate(zip(names, classes, strict=False)) if one != other and one in classes]
-    if moved:
+    if moved := moved_classes(names, classes):
         raise ConfigError(
             f"{source} has the classes of the data in another order: {moved[0]} is '{names[moved[0]]}', in the data "
             f"'{classes[moved[0]]}'. Give both the same list."

@@ -11,7 +11,7 @@ from jaxtyping import Float64
 
 from densevit.data.datasets.base import read_numbers
 from densevit.data.index.manifest import read_table
-from densevit.data.io.readers import read_depth
+from densevit.data.io.readers import NOT_MEASURED, read_depth
 from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
 from densevit.inference.predict.cameras import rows_name, size_of
@@ -107,7 +107,7 @@ def image_of(cells: Mapping[str, Any], table: Path) -> Path | str | None:
 
 
 def from_map(path: Path, size: Size, scale: float | None) -> MeasuredPoints:
-    depth = read_depth(path, scale, invalid=(65535,))  # not measured, as in data sets
+    depth = read_depth(path, scale, invalid=NOT_MEASURED)
     if depth.shape != size:
         raise DataError(f"{path}: is {depth.shape[0]}x{depth.shape[1]}, and its image {size[0]}x{size[1]}.")
     v, u = np.nonzero(depth)

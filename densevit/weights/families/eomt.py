@@ -18,7 +18,7 @@ from densevit.model_card import ModelCard
 from densevit.ops.matrices import fuse_qkv, split_qkv
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import FAMILIES, IMAGENET, ConvertedCheckpoint, RawCheckpoint, WritableFamily
-from densevit.weights.families.huggingface.config import class_names, mlp_ratio, normalisation
+from densevit.weights.families.huggingface.config import check_fixed, class_names, mlp_ratio, normalisation
 from densevit.weights.key_mapping import STEM, KeyMapping, Rule, vit_options
 
 Kind = Literal["labels", "panoptic", "instances"]
@@ -181,13 +181,8 @@ class TransformersEoMT(EoMTFamily):
         """Raise CheckpointError: options that our components do not have, or attention that is masked in inference."""
         checkpoint = super().read(raw)
         size = {f"size {key}": side for key, side in (raw.preprocessor.get("size") or {}).items() if side}
-        stated = {**raw.config, **raw.preprocessor, **size}
-        fitting = {**FIXED, **dict.fromkeys(size, checkpoint.model["encoder"]["image_size"])}
-        for key, fit in fitting.items():
-            if stated.get(key, fit) != fit:
-                raise CheckpointError(
-                    f"{raw.path}: its config has {key} {stated[key]!r}; what is read here is {fit!r}."
-                )
+        fixed = {**FIXED, **dict.fromkeys(size, checkpoint.model["encoder"]["image_size"])}
+        check_fixed(raw, {**raw.config, **raw.preprocessor, **size}, fixed)
         if raw.has(self.probabilities) and raw.tensors[self.probabilities].any():
             raise CheckpointError(
                 f"{raw.path}: masks the attention of its last blocks, as in the middle of a training; the "

@@ -41,11 +41,16 @@ def filled(raw: RawCheckpoint, config: Config, defaults: Config) -> dict[str, An
     """Return the config with its class's defaults. Raises CheckpointError if it has values without a counterpart
     here."""
     full = {**defaults, **config}
-    for key in FIXED.keys() & defaults.keys():
-        have = list(full[key]) if isinstance(full[key], tuple) else full[key]
-        if have not in (FIXED[key], ALSO.get(key, FIXED[key])):
-            raise CheckpointError(f"{raw.path}: its config has {key} {have!r}; what is read here is {FIXED[key]!r}.")
+    check_fixed(raw, full, {key: FIXED[key] for key in FIXED.keys() & defaults.keys()})
     return full
+
+
+def check_fixed(raw: RawCheckpoint, stated: Config, fixed: Config) -> None:
+    """Raise CheckpointError: a stated value that is not the one that is read here."""
+    for key in fixed.keys() & stated.keys():
+        have = list(stated[key]) if isinstance(stated[key], tuple) else stated[key]
+        if have not in (fixed[key], ALSO.get(key, fixed[key])):
+            raise CheckpointError(f"{raw.path}: its config has {key} {have!r}; what is read here is {fixed[key]!r}.")
 
 
 def read_dinov2(raw: RawCheckpoint) -> tuple[dict[str, Any], tuple[int, ...]]:
