@@ -6,6 +6,7 @@ milliseconds. A second signal counts only after `GRACE` seconds, and ends the pr
 """
 
 import gc
+import math
 import os
 import shutil
 import signal
@@ -127,11 +128,35 @@ GRACE = 1.5
 _REMOVED_AT_EXIT: set[Path] = set()
 
 
+class StopRequest(threading.Event):
+    """An event that a signal handler may set.
+
+    A handler may interrupt a thread inside `wait` or `set`, which hold the lock of a `threading.Event`: to set that
+    one would never return.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = False
+
+    def is_set(self) -> bool:
+        return self._asked
+
+    def set(self) -> None:
+        self._asked = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._asked and (left := end - time.monotonic()) > 0:
+            time.sleep(min(0.1, left))
+        return self._asked
+
+
 class SignalHandler:
     """The handler of both signals; the first sets `asked`. `_end_at_second` acts on later ones."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
+        self.asked = StopRequest()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.asked.is_set():

@@ -56,6 +56,29 @@ def test_another_thread_gets_an_event_that_no_signal_sets() -> None:
     assert found == [False]
 
 
+INSIDE = """
+import os, signal, sys
+from densevit.utils.process import interruptible
+lines = 0
+def trace(frame, event, value):
+    global lines
+    lines += event == "line" and frame.f_code.co_name == sys.argv[1]
+    if lines == 2:  # inside `with self._cond` of threading.Event
+        sys.settrace(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return trace
+with interruptible() as stop:
+    sys.settrace(trace)
+    getattr(stop, sys.argv[1])()
+    print(stop.is_set())
+"""
+
+
+@pytest.mark.parametrize("method", ["wait", "set"])
+def test_a_signal_inside_a_method_of_the_event_does_not_wait_for_that_method(method: str) -> None:
+    assert subprocess.check_output([sys.executable, "-c", INSIDE, method], timeout=20) == b"True\n"
+
+
 WAITING = """
 import sys, time
 from pathlib import Path
