@@ -271,7 +271,9 @@ def pick_split(samples: Sequence[SampleFiles], split: Split, val_fraction: float
         picked = [i for i, came in enumerate(splits) if came == split]
         came = f"the splits are {', '.join(sorted(set(map(str, splits))))}"
     elif split == "test" or not val_fraction:
-        raise DataError(f"{what}: no folder '{split}' in it. Make one, or set `val_fraction` to draw train and val.")
+        raise DataError(
+            f"{what}: no folder '{split}', nor a column `split` of a table. Make one, or set `val_fraction`."
+        )
     else:
         folders: dict[str, list[int]] = {}
         names = list(names)

@@ -72,7 +72,8 @@ def _object(line: str, source: str) -> Mapping[str, Any]:
 def _row(cells: Mapping[str, Any], root: Path, allow_outside: bool) -> SampleFiles:
     for column in cells:
         if column not in COLUMNS:
-            raise DataError(f"no such column '{column}'.{did_you_mean(str(column), COLUMNS)}")
+            hint = " Commas separate columns." if ";" in column else did_you_mean(str(column), COLUMNS)
+            raise DataError(f"no such column '{column}'.{hint}")
     filled = {k: str(v).strip() for k, v in cells.items() if v is not None and str(v).strip()}
     if "image" not in filled:
         raise DataError("no image; the column 'image' is required.")

@@ -44,6 +44,8 @@ def field(entry: Any, key: str, kind: type[T], what: str) -> T:
         converted = kind(value)
         if value is None or value == "" or (isinstance(converted, float) and not math.isfinite(converted)):
             raise ValueError
+        if isinstance(value, float) and converted not in (value, str(value)):
+            raise ValueError  # int(3.5)
         return converted
     except (TypeError, ValueError, OverflowError):
         fault = "is missing" if value in (None, "") else f"is {repr(value)[:40]}, not {NOUNS[kind]}"

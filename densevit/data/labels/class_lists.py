@@ -134,11 +134,12 @@ def _of_object(path: Path, item: Any) -> Entry:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not _is_id(item.get("id")):
         raise DataError(f'{path}: expected {{"id": 7, "name": "road", ...}}, got {json.dumps(item)[:80]}.')
     colour = item.get("color", item.get("colour"))
-    ignored = item.get("ignore", item.get("ignored", False))
-    if ignored not in (False, True):
-        raise DataError(f"{path}: ignore of '{item['name']}' is true or false, got {json.dumps(ignored)[:40]}.")
+    flags = {"ignore": item.get("ignore", item.get("ignored", False)), "isthing": item.get("isthing", True)}
+    for key, flag in flags.items():
+        if flag not in (False, True):
+            raise DataError(f"{path}: {key} of '{item['name']}' is true or false, got {json.dumps(flag)[:40]}.")
     rgb = None if colour is None else _colour(path, colour)
-    return Entry(item["id"], item["name"], rgb, bool(ignored), bool(item.get("isthing", True)))
+    return Entry(item["id"], item["name"], rgb, bool(flags["ignore"]), bool(flags["isthing"]))
 
 
 def _of_pair(path: Path, position: int, key: str, value: Any) -> Entry:

@@ -245,6 +245,7 @@ def test_a_table_names_its_files_cameras_and_splits(tmp_path: Path) -> None:
         ("image,detph\nx/a.png,b\n", r"m.csv:2: no such column 'detph'. Did you mean 'depth'"),
         ("depth\nx/a.png\n", "'image' is required"),
         ("image\nx/a.png,b,c\n", "no such column"),
+        ("image;depth\nx/a.png;b\n", "no such column 'image;depth'. Commas separate columns."),
         ("image,fx\nx/a.png,5\n", "four numbers"),
         ("image,time\nx/a.png,nan\n", "m.csv:2: time is seconds, got 'nan'"),
         ("image,fx,fy,cx,cy\nx/a.png,5,6,wide,3\n", "four numbers"),

@@ -165,6 +165,7 @@ BAD_LISTS = [
     ("json", '{"a": "#12345"}', "colour"),
     ("json", '[{"id": 0, "name": "a", "ignore": true}]', "no class"),
     ("json", '[{"id": 0, "name": "a", "ignore": "false"}]', 'ignore of .a. is true or false, got "false"'),
+    ("json", '[{"id": 0, "name": "a", "isthing": "0"}]', 'isthing of .a. is true or false, got "0"'),
     ("json", '{"wall": 0, "wall": 1}', "key 'wall' occurs more than once"),
     ("json", '{"70000": "wall", "1": "floor"}', "'wall' has id 70000"),
     ("txt", "1: wall\n99999999999: floor", f"'floor' has id 99999999999{TOO_LARGE}"),

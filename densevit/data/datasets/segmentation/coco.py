@@ -86,14 +86,15 @@ class Coco(FileDataset):
             )
         self.path = path = files.get(split) or files["all"]
         tree, self.version = read_annotations(path), file_version(path)
-        categories = by_id(tree["categories"], f"{path}: category")
+        categories = by_id(tree["categories"], what := f"{path}: category")
         self.background = background
         entries = [Entry(position(0), "background", (0, 0, 0))] if background else []
         self.id_map = {id_: position(i + background) for i, id_ in enumerate(categories)}
-        names = {id_: field(one, "name", str, f"{path}: category") for id_, one in categories.items()}
+        names = {id_: field(one, "name", str, what) for id_, one in categories.items()}
         entries += [Entry(self.id_map[id_], names[id_], colour_of(one, path)) for id_, one in categories.items()]
         self.classes, self.palette = (table := ClassTable(entries, str(path))).names, table.palette
-        self.things = [self.id_map[id_] for id_, one in categories.items() if one.get("isthing", 1)]
+        things = {id_: field({"isthing": 1, **one}, "isthing", int, what) for id_, one in categories.items()}
+        self.things = [self.id_map[id_] for id_, thing in things.items() if thing]
         self.segments: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
         self.panoptic = isinstance(tree["annotations"][0], dict) and "segments_info" in tree["annotations"][0]
         pngs = first_folder(self.root, (str(path.parent.relative_to(self.root)), ""), masks or path.stem)

@@ -222,7 +222,7 @@ def test_outlines_of_one_class_of_stuff_are_one_segment(tmp_path: Path) -> None:
     root = coco(tmp_path, [{**SQUARE, "segmentation": outline} for outline in outlines], "a_val2017")
     path = root / "annotations/a_val2017.json"
     listed = path.read_text()
-    for is_thing, rows in ((1, [1, 1]), (0, [1])):
+    for is_thing, rows in ((1, [1, 1]), (0, [1]), ('"0"', [1])):
         path.write_text(listed.replace('"name": "dog"', f'"name": "dog", "isthing": {is_thing}'))
         sample = opened("coco", root, annotations="annotations/a_val2017.json").read(0)
         assert sample.segments is not None and sample.segment_classes is not None
@@ -393,6 +393,7 @@ def test_coco_and_yolo_have_segments_with_crowds_and_things(tmp_path: Path) -> N
         ({"category_id": "cat", "id": 4}, "image 139, annotation 4: `category_id` is 'cat', not a whole number"),
         ({"category_id": None}, "annotation without an id: `category_id` is missing"),
         ({"image_id": None, "id": 4}, "annotation 4: `image_id` is missing"),
+        ({"category_id": 3.5, "id": 4}, "image 139, annotation 4: `category_id` is 3.5, not a whole number"),
         ({"iscrowd": "yes"}, "`iscrowd` is 'yes', not a whole number"),
         ({"area": "x"}, "`area` is 'x', not a number"),
         ({"image_id": 5}, "no annotation has the `image_id` of one of its images"),
