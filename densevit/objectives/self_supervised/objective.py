@@ -215,13 +215,14 @@ class SelfSupervised(Supervised):
         return scores
 
     def _held_out_error(self, batch: Batch) -> Tensor:
-        """Return the photometric error of a clip at the network's size, without masks; NaN if no motion is known."""
+        """Return the photometric error of a clip at the network's size, without masks, over the pixels that a neighbour
+        sees; NaN if there are none."""
         batch, depth = self._held_out_depth(batch)
         pairs = Pairs.of(len(batch), batch.clip_length, depth.device)
         motion, camera, known = self.motions(batch, pairs, depth)
         unmasked = replace(self.options, auto_mask=False, occlusion=False, weighted=False)
-        error = compare(batch.image, depth, camera, motion, known, pairs, unmasked).error
-        return error[torch.isin(torch.arange(len(batch), device=depth.device), pairs.targets[known.flatten()])].mean()
+        views = compare(batch.image, depth, camera, motion, known, pairs, unmasked)
+        return views.error[views.moving].mean()
 
     def _steps(self, batch: Batch) -> Motion:
         """Return the motion from each frame of a clip to the next; where it is not measured, none."""

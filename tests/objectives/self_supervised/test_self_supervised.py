@@ -140,6 +140,20 @@ def test_validation_scores_held_out_clips_and_trajectories(whole: Path) -> None:
     assert (whole / "checkpoints/best").resolve().name == f"step-{int(best['step']):08d}"
 
 
+def test_depth_that_moves_all_pixels_out_of_view_does_not_look_good(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fewer pixels a neighbour sees, the fewer count: the others are no match, not a perfect one."""
+    trainer, batch = with_first_batch(config)
+    objective = objective_of(trainer)
+
+    def error(factor: float) -> float:
+        monkeypatch.setattr(objective, "_held_out_depth", lambda batch: (batch, factor * batch.depth))
+        return float(objective._held_out_error(batch))
+
+    assert error(1) < 0.5 * error(0.2) and math.isnan(error(0.01))
+
+
 def test_depth_is_used_only_where_it_is_asked_for(config: Path) -> None:
     trainer, batch = with_first_batch(config)
     assert set(trainer.objective.losses(batch, 0)) == {"photometric", "smoothness", "geometry"}
