@@ -1,6 +1,6 @@
 """Supervised training: the losses of all tasks, weighted, with those of unlabelled images and of a frozen encoder."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -23,6 +23,10 @@ Terms = Mapping[str, Tensor]
 class LossWeighting(nn.Module):
     """Fixed weights: the losses come with them already."""
 
+    def attach(self, splits: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
+        """Take the number of parts of a step, micro-batches times processes, and what sums over the processes."""
+        self.splits, self.all_reduce = splits, all_reduce
+
     def forward(self, terms: Mapping[str, Terms]) -> dict[str, Tensor]:
         """{task: {name: loss}} becomes {name: loss}, with several tasks {task/name: loss}."""
         if len(terms) == 1:
@@ -36,21 +40,27 @@ class UncertaintyWeighting(LossWeighting):
     The paper halves the losses of regression, which moves their s by ln 2 and nothing else. At the minimum
     exp(-s) * loss is 1/2 for every task, so that none outweighs the others.
 
-    A task whose loss is exactly 0 has no ground truth in the batch, and its s gets no gradient.
+    A task whose losses are exactly 0 has no ground truth. Where it has none in a step, its s gets no gradient; else
+    s / 2 is added once: in the first micro-batch that has some, shared by the processes that do.
     """
 
     def __init__(self, tasks: Sequence[str]) -> None:
         super().__init__()
-        self.index = {name: i for i, name in enumerate(tasks)}
-        self.log_variances = nn.Parameter(torch.zeros(len(self.index)))
+        self.log_variances = nn.Parameter(torch.zeros(len(tasks)))
+        self.on_train_step(0)
+
+    def on_train_step(self, progress: float) -> None:
+        self.added = torch.zeros_like(self.log_variances, dtype=torch.bool)
 
     def forward(self, terms: Mapping[str, Terms]) -> dict[str, Tensor]:
-        weighted = {}
-        for task, losses in terms.items():
-            s = self.log_variances[self.index[task]]
-            weight = torch.exp(-s)
-            present = torch.stack(list(losses.values())).detach().sum() != 0
-            weighted[task] = {name: weight * loss for name, loss in losses.items()} | {"uncertainty": present * s / 2}
+        present = torch.stack([torch.stack(list(losses.values())).detach().sum() != 0 for losses in terms.values()])
+        count = self.all_reduce(present.float())
+        shares = self.splits * present / count.clamp_min(1) * ~self.added
+        self.added |= count > 0
+        weighted = {
+            task: {name: torch.exp(-s) * loss for name, loss in losses.items()} | {"uncertainty": share * s / 2}
+            for (task, losses), s, share in zip(terms.items(), self.log_variances, shares, strict=True)
+        }
         return super().forward(weighted)
 
 
@@ -120,6 +130,7 @@ class Supervised(TrainingObjective):
         world = runtime.state.world
         split = (self.setup.run.grad_accum_steps, world.size) if self.pooled else (1, 1)
         self.totals = StepTotals(*split, world.all_reduce_sum)
+        self.loss_weighting.attach(self.setup.run.grad_accum_steps * world.size, world.all_reduce_sum)
         if self.alignment is not None:
             self.alignment.frozen.to(runtime.state.world.device)
 
