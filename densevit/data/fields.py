@@ -14,6 +14,7 @@ from torch import Tensor
 
 from densevit.data.recordings.distortion import PinholeView
 from densevit.data.transforms.affine import AffineStep, resample
+from densevit.errors import DataError
 from densevit.ops.geometry import Matrix, rolled, shift, transform_intrinsics
 from densevit.ops.points import move_points
 from densevit.structures import IGNORE, NO_LABEL, Box, Sample, Size
@@ -225,6 +226,17 @@ FIELDS: dict[str, Field] = {
 }
 """By the name of the field in `Sample` and `Batch`, or in their `inputs`; words are missing here, for nothing changes
 them."""
+
+
+def check_types(sample: Sample) -> None:
+    """Raise DataError: a data set or a transform of a plug-in gives pixels in another type than `Sample` has."""
+    for name, x in sample.arrays().items():
+        field = FIELDS.get(name)
+        if isinstance(field, Pixels) and x.dtype != field.dtype:
+            raise DataError(
+                f"'{sample.name}': {name} is {x.dtype} instead of {np.dtype(field.dtype)}"
+                f"{', 0 to 255' * (field.dtype is np.uint8)}; see densevit/structures.py."
+            )
 
 
 def warp_sample(sample: Sample, step: AffineStep) -> Sample:

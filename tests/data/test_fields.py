@@ -1,11 +1,13 @@
 """The table of a sample's fields: none is forgotten by transforms, crops, CutMix or collation."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 
 from densevit.data.fields import FIELDS, crop_sample
-from densevit.data.loading.collate import STACKED, cutmix
+from densevit.data.loading.collate import STACKED, collate, cutmix
+from densevit.errors import DataError
 from densevit.structures import Batch, Sample
 
 H, W = 6, 8
@@ -39,3 +41,12 @@ def test_measured_points_of_a_pasted_rectangle_are_those_of_its_image() -> None:
     mixed = cutmix(SAMPLE, Sample(name="two", image=SAMPLE.image), np.random.default_rng(0))
     assert mixed.pasted is not None and mixed.pasted.any()
     np.testing.assert_array_equal(mixed.inputs["points"], np.where(mixed.pasted, 0, SAMPLE.inputs["points"]))
+
+
+def test_pixels_of_another_type_than_a_sample_has_are_no_batch() -> None:
+    """Such a plug-in trained in silence: an image of floats up to 255 was one of 255 times the brightness."""
+    for name, given in (("image", np.float32), ("depth", np.float64), ("valid", np.uint8)):
+        sample = replace(SAMPLE)
+        object.__setattr__(sample, name, getattr(SAMPLE, name).astype(given))  # past the check of tests
+        with pytest.raises(DataError, match=f"'one': {name} is {given.__name__} instead of"):
+            collate([sample], [0])

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Bool
 
-from densevit.data.fields import FIELDS
+from densevit.data.fields import FIELDS, check_types
 from densevit.errors import DataError
 from densevit.structures import Batch, Sample, Size
 
@@ -20,7 +20,9 @@ STACKED = [name for name in FIELDS if name in Batch.__dataclass_fields__]
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
     """Stack samples. A field that none of them has is None; where only some have it, the others get its fill: 0 for
     depth (not valid), points and normals, 255 for labels, -1 for label, NaN for intrinsics. `indices`: the samples'
-    positions in the data set. Raises DataError if the samples differ in size."""
+    positions in the data set. Raises DataError if the samples differ in size, or have pixels of another type."""
+    for sample in samples:
+        check_types(sample)
     size = _common_size(samples)
     columns = {name: [getattr(sample, name) for sample in samples] for name in STACKED}
     present = {name: values for name, values in columns.items() if any(value is not None for value in values)}

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from densevit.data.datasets.base import Dataset
+from densevit.data.fields import check_types
 from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, LABEL_SUFFIXES
 from densevit.data.io.arrays import READERS
 from densevit.data.io.images import HEAD, SUFFIX_FORMATS, Raster, detect_format, file_format, read_bytes
@@ -69,6 +70,7 @@ def _suffix_problems(role: str, path: Path, data: bytes) -> list[Problem]:
 def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: Mapping[str, bool]) -> SampleStats:
     try:
         sample = dataset.read(index)
+        check_types(sample)
     except DataError as error:
         type_ = error.kind if isinstance(error, LabelError | UnknownUnit) else "unreadable"
         faults = check_files(paths) or [_unreadable(str(error), paths, type_)]
