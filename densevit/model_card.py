@@ -152,12 +152,14 @@ class ModelCard:
         return [name for name, spec in self.outputs.items() if spec.kind in kinds]
 
     def head(self, name: str | None = None) -> str:
-        """Return the name of the head: the only one, `depth` among several, or the one that is given."""
+        """Return the name of the head: the one that is given; else the only one, the only one for depth, or `depth`."""
         heads = [head for head, spec in self.outputs.items() if not spec.output_kind.auxiliary]
-        name = name or (heads[0] if len(heads) == 1 else "depth")
-        if name not in self.outputs:
-            raise DataError(f"this model has no head '{name}'. It has: {', '.join(heads)}.")
-        return name
+        depth = [head for head in heads if self.outputs[head].output_kind.is_depth]
+        selected = name or next((some[0] for some in (heads, depth) if len(some) == 1), "depth")
+        if selected not in self.outputs:
+            reason = f"this model has no head '{name}'. It has" if name else "name a head; this model has several"
+            raise DataError(f"{reason}: {', '.join(heads)}.")
+        return selected
 
     def head_for(self, kinds: Collection[str], requested: Collection[str] = (), what: str = "this") -> str:
         """Return the head of one of these kinds: the only one, the one that is requested, or `depth`. Raises
@@ -176,14 +178,20 @@ class ModelCard:
         have = ", ".join(f"{name} gives {spec.output_kind.meaning}" for name, spec in self.outputs.items())
         raise ConfigError(f"{what}: there is no map to write or score, for this needs {meanings(kinds)}; {have}.")
 
-    def label_head(self, name: str | None, what: str) -> str:
-        """Return the head that classifies pixels: the only one, or the one that is named. Raises ConfigError as
+    def head_of(self, kinds: Collection[str], name: str | None, what: str) -> str:
+        """Return the head of one of these kinds, as `head_for`, or the one that is named. Raises ConfigError as
         `head_for`, or if the named one gives something else."""
-        head = self.head_for(("labels",), [name] if name else (), what)
+        head = self.head_for(kinds, [name] if name else (), what)
         if name not in (None, head):
             meaning = self.outputs[name].output_kind.meaning
-            raise ConfigError(f"{what}: head '{name}' gives {meaning}; classes of pixels come from '{head}'.")
+            raise ConfigError(
+                f"{what}: head '{name}' gives {meaning}; this needs {meanings(kinds)}, which '{head}' gives."
+            )
         return head
+
+    def label_head(self, name: str | None, what: str) -> str:
+        """Return the head that classifies pixels; see `head_of`."""
+        return self.head_of(("labels",), name, what)
 
     def in_brief(self) -> tuple[str, str, str]:
         """Return the training data without what follows in brackets, the first sentence of the limitations, and what is

@@ -210,7 +210,7 @@ def fit_intervals(
     level that is no share. Raises DataError: too few images."""
     if not 0 < level < 1:
         raise ConfigError(f"level is {level}; it is a share between 0 and 1, 0.9 say.")
-    head_name = predictor.card.head_for(("metric",), [head] if head else (), "intervals")
+    head_name = predictor.card.head_of(("metric",), head, "intervals")
     uncertainty = uncertainty_of(head_name)
     if uncertainty not in predictor.card.outputs:
         raise ConfigError(f"head '{head_name}' predicts no uncertainty; train it with `uncertainty: laplace`.")
@@ -265,7 +265,7 @@ def calibrate_scale(
     predictor: Predictor, folder: Path, spec: dict[str, Any], points: str | Path | None, head: str | None
 ) -> str:
     """Correct the metres of a head by the images of a data set, or by `points`."""
-    selected = predictor.card.head_for(("metric",), [head] if head else (), "calibrate")
+    selected = predictor.card.head_of(("metric",), head, "calibrate")
     if predictor.card.outputs[selected].calibration is not None:
         raise ConfigError(f"calibrate: head '{selected}' is calibrated already; take the checkpoint that it came from.")
     if points is not None:

@@ -83,7 +83,7 @@ def normals_of(predictions: Predictor | SavedNormals, head: str | None) -> Calla
         return lambda sample: saved.read(sample.name)
     predictor = predictions
     kinds = ("normals",) if predictor.card.heads_of("normals") and head is None else ("normals", "metric")
-    name = predictor.card.head_for(kinds, [head] if head else (), "normals")
+    name = predictor.card.head_of(kinds, head, "normals")
 
     def predict(sample: Sample) -> Normals:
         values = predictor(input_of(predictor, sample), head=name)

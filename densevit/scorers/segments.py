@@ -83,7 +83,7 @@ def _source(
 
         return read, lambda sample: None, {}, {}
     predictor = predictions
-    name = predictor.card.head_for((task,), [head] if head else [], f"--task {task}")
+    name = predictor.card.head_of((task,), head, f"--task {task}")
     spec = predictor.card.outputs[name]
     require_same_classes(name, spec, data)
 

@@ -195,7 +195,7 @@ def kind_of(predictions: Predictor | DepthMaps, head: str | None) -> Kind:
 
 def depth_head(predictor: Predictor, head: str | None) -> str:
     """Return the head that is named, else the one that gives depth. Raises ConfigError: none or several do."""
-    return predictor.card.head_for(DEPTH_KINDS, [head] if head else [], "--task video")
+    return predictor.card.head_of(DEPTH_KINDS, head, "--task video")
 
 
 def clips_of(data: Dataset) -> dict[str, list[int]]:

@@ -1,11 +1,14 @@
 """Scores of normals on angles that are known by construction, and both ways of pooling."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from toy_models import toy_predictor
 
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.normals import PROTOCOLS, angular_errors, evaluate, find_protocol, score
+from densevit.model_card import HeadSpec
 from densevit.ops.geometry import pinhole
 from densevit.ops.normals import normals_of_map
 from densevit.scorers.normals import normals_of
@@ -69,3 +72,10 @@ def test_normals_of_depth_take_the_camera_that_is_given_before_that_of_the_data(
     expected = normals_of_map(toy_predictor()(image), pinhole(20, 20, 7.5, 5.5))
     assert expected.any()
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_named_head_that_gives_no_normals_is_refused_and_not_replaced_by_one_that_does() -> None:
+    plain = toy_predictor()
+    heads = {**plain.card.outputs, "far": HeadSpec(kind="disparity")}
+    with pytest.raises(ConfigError, match="head 'far' gives disparity; .* metric depth, which 'depth' gives"):
+        normals_of(plain.with_options(card=replace(plain.card, outputs=heads)), "far")

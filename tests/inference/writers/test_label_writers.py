@@ -127,8 +127,18 @@ def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
         card.head("sky")
     with pytest.raises(ConfigError, match="format x: this model has no head 'sky'. It has: near, far, things"):
         card.head_for(("labels",), ["sky"], "format x")
-    with pytest.raises(ConfigError, match="segmentation: head 'far' gives metric depth; classes of pixels come"):
+    with pytest.raises(
+        ConfigError,
+        match="segmentation: head 'far' gives metric depth; this needs classes of pixels, which 'things' gives",
+    ):
         card.label_head("far", "segmentation")
+    with pytest.raises(DataError, match="name a head; this model has several: near, far, things"):
+        card.head()
+
+
+def test_the_only_head_for_depth_is_the_one_that_is_meant_whatever_its_name() -> None:
+    kinds = {"normals": "normals", "far": "affine", "far/uncertainty": "uncertainty"}
+    assert ModelCard(outputs={name: HeadSpec(kind=kind) for name, kind in kinds.items()}, multiple=1).head() == "far"
 
 
 def test_a_picture_of_one_pixel_has_a_map_of_one_pixel() -> None:
