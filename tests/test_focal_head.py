@@ -13,6 +13,7 @@ from small import add_cameras, small_config
 
 import densevit
 from densevit.cli.main import main
+from densevit.errors import ConfigError
 from densevit.inference.image_input import ImageInput
 from densevit.inference.onnx.export import check_options, example_inputs
 from densevit.inference.onnx.metadata import OnnxExportOptions
@@ -130,6 +131,8 @@ def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, shell:
 def test_an_exported_graph_takes_the_focal_length_and_gives_depth(run: Path) -> None:
     card, options = check_options(densevit.load(run).card, OnnxExportOptions(size=(48, 64)))
     assert list(example_inputs(card, options, 1, (48, 64))) == ["image", "focal"] and list(card.outputs) == ["depth"]
+    with pytest.raises(ConfigError, match="--heads: 'focal' is the name of an input of the file, too"):
+        check_options(densevit.load(run).card, OnnxExportOptions(size=(48, 64), heads=("focal",)))
 
 
 def test_it_needs_a_decoder_of_its_own(data: Path, tmp_path: Path, shell: Shell) -> None:

@@ -170,6 +170,8 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     classes = (other for other, spec in card.outputs.items() if spec.kind == "query_classes")
     names = tuple(dict.fromkeys([*names, *(other for other in classes if other.partition("/")[0] in names)]))
     card = replace(card, outputs={name: card.outputs[name] for name in names})
+    if clash := [name for name in names if name in ("image", *(kind.exported for kind in file_inputs(card, options)))]:
+        raise ConfigError(f"--heads: '{clash[0]}' is the name of an input of the file, too; leave this head out.")
     if options.argmax and not any(kinds[name].has_classes and not kinds[name].image_level for name in names):
         raise ConfigError("--argmax: no head here classifies pixels.")
     size = options.size
