@@ -13,7 +13,7 @@ import safetensors.torch
 import densevit
 from densevit.cli.main import main
 from densevit.data.datasets.base import DATASETS
-from densevit.errors import CheckpointError
+from densevit.errors import CheckpointError, ConfigError
 from densevit.losses.depth import DEPTH_LOSSES
 from densevit.models.decoders.base import DECODERS
 from densevit.weights.readers import read_safetensors
@@ -58,6 +58,22 @@ def test_a_checkpoint_of_a_plugin_names_the_file_and_takes_it_from_the_user(
     monkeypatch.setenv("DENSEVIT_PLUGINS", f"{PLUGIN}{os.pathsep}/not/there.py")
     predictor = densevit.load(unregistered, device="cpu")
     assert predictor(np.zeros((32, 40, 3), np.uint8)).shape == (32, 40)
+
+
+def test_plugins_in_the_environment_serve_every_command(
+    unregistered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those that load no model of theirs."""
+    config = tmp_path / "mine.yaml"
+    config.write_text((ROOT / "examples/plugin.yaml").read_text().replace("plugins: [plugin.py]", ""))
+    train = ["train", str(config), "steps=1", "batch_size=2", "device=cpu", f"output={tmp_path / 'run'}"]
+    with pytest.raises(ConfigError, match=rf"'ramps', needs --plugins {PLUGIN}"):
+        densevit.evaluate(unregistered)
+    monkeypatch.setenv("DENSEVIT_PLUGINS", str(PLUGIN))
+    for words in (["list", "components", "decoder", "weighted_sum"], ["check-data", "ramps"], train):
+        assert main(words) == 0
+    monkeypatch.delenv("DENSEVIT_PLUGINS")
+    assert f"- {PLUGIN}" in (tmp_path / "run/config.yaml").read_text()
 
 
 @pytest.mark.parametrize("form", ["{0}/evil.py", "evil.py", "/proc/self/cwd/evil.py", "{0}/link.py", "~/evil.py"])

@@ -37,14 +37,12 @@ def list_known(
         raise ConfigError(f"list {what}: takes one name at most, got {kind} and {name}.")
     if size is not None and what != "protocols":
         raise ConfigError("--size: is for protocols.")
-    if plugins:
-        from densevit.config import plugins as plugin_files
-
-        plugin_files.load([Path(file) for file in plugins])
     if what == "components":
         from densevit.api import components
+        from densevit.config import plugins as plugin_files
 
-        return components.listed(kind, name, with_plugins=bool(plugins))
+        loaded = plugin_files.load([*map(Path, plugins), *plugin_files.trusted()])
+        return components.listed(kind, name, with_plugins=bool(loaded))
     pages: Mapping[str, Callable[[], str]] = {
         "recipes": lambda: recipes(kind),
         "protocols": lambda: protocols(kind, size),

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,9 +44,10 @@ def packaged_model() -> str:
 
 
 def load_plugins(files: Sequence[str | Path]) -> None:
-    """Run Python files that register components. Raises ConfigError: no such file, or what went wrong in it."""
-    if files:
-        plugin_files.load([Path(file) for file in files])
+    """Run Python files that register components, and those of the environment. Raises ConfigError: no such file, or
+    what went wrong in it."""
+    if files or plugin_files.TRUSTED in os.environ:
+        plugin_files.load([*map(Path, files), *plugin_files.trusted()])
 
 
 def load_file(path: Path, checkpoints: Mapping[str, Any], **options: Any) -> Predictor:

@@ -149,10 +149,13 @@ def validation_spec(
 ) -> ComponentConfig:
     """Return what the checkpoint's training validated on, with the root, split and options that are given here. Raises
     ConfigError: it records none, or validated on objects."""
-    recorded = (recorded_run(checkpoint).get("data") or {}).get("val")
+    run = recorded_run(checkpoint)
+    recorded = (run.get("data") or {}).get("val")
     if not recorded:
         raise ConfigError(f"--data: {checkpoint} records no validation data; name a data set.")
     tree = {**recorded, **(options or {})}
+    if tree["type"] not in DATASETS.components and (files := run.get("plugins")):
+        raise ConfigError(f"data: the run's own, '{tree['type']}', needs {' '.join(f'--plugins {f}' for f in files)}.")
     if root is not None:
         tree["root"] = str(root.absolute())
     if split is not None:

@@ -244,8 +244,7 @@ def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence
     processes = len(skipped_steps.read(folder).parts)
     fixed = [f"model.init_from={folder}", "model.init_family=null", "data.workers=0"]
     # Never the files that the folder names: it may come from somebody else.
-    allowed = [*plugin_files.load(plugins), *plugin_files.trusted()]
-    fixed.append(f"plugins=[{', '.join(map(str, allowed))}]")
+    fixed.append(f"plugins=[{', '.join(map(str, plugin_files.load(plugins)))}]")
     plan = planning.load_plan(folder / checkpoint.CONFIG, [*fixed, *words]).open()
     world = DistributedContext(choose_device(plan.run.device))
     seed_everything(plan.run.seed)

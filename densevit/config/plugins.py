@@ -44,7 +44,7 @@ def load(paths: Sequence[Path], folder: Path = Path()) -> list[Path]:
         except Exception as error:
             del sys.modules[name]
             raise ConfigError(f"plugins: {blamed(error, file)}: {type(error).__name__}: {error}") from error
-    return loaded
+    return list(dict.fromkeys(loaded))
 
 
 def blamed(error: Exception, plugin: Path) -> str:
