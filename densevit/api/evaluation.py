@@ -42,6 +42,7 @@ from densevit.scorers.segments import evaluate_segments
 from densevit.scorers.video import evaluate_video, evaluate_video_files, kind_of
 from densevit.structures import Size
 from densevit.utils.atomic_io import check_can_create
+from densevit.utils.json_files import read_object
 from densevit.utils.output import say_written
 
 Scored = Evaluation | OrdinalScores
@@ -250,6 +251,10 @@ def score_normals(
 ) -> Evaluation:
     resolved = find_protocol(protocol or "dsine")
     if isinstance(subject, str | Path):
+        settings = Path(subject) / SETTINGS
+        formats = read_object(settings).get("formats", {}).values() if settings.is_file() else ()
+        if wrong := [written for options in formats if (written := options.get("axes", axes)) != axes]:
+            raise ConfigError(f"--axes {axes}: {settings} says that `predict` wrote --axes {wrong[0]}; name these.")
         subject = SavedNormals(Path(subject), data.names, axes=axes, **files_of(**files))
     elif not isinstance(subject, Predictor):
         raise ConfigError("evaluate: normals are those of a model, or of a folder of files.")

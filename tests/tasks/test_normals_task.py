@@ -119,6 +119,8 @@ def test_a_config_trains_normals_beside_depth_and_eval_normals_scores_both(tmp_p
     saved = ["--predictions", tmp_path / "maps", "--suffix", ".normals.png", "--data", "folder"]
     root = ["--root", tmp_path / "data", "--data-options", "depth_scale=1000"]
     shell(*command, tmp_path / "scores_saved", *saved, *root)
+    refused = shell.refused(*command, tmp_path / "scores_other", *saved, *root, "--axes", "opengl")
+    assert "export.json says that `predict` wrote --axes opencv; name these" in refused
     scores = [(tmp_path / f"scores_{name}/per_image.csv").read_text().splitlines()[1:] for name in ("normals", "saved")]
     for ours, theirs in zip(*scores, strict=True):
         assert float(ours.split(",")[1]) == pytest.approx(float(theirs.split(",")[1]), abs=0.01)

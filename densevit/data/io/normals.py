@@ -26,6 +26,8 @@ Hypersim). dsine: left, up, back (DSINE, StableNormal)."""
 SIGNS: dict[Axes, tuple[int, int, int]] = {"opencv": (1, 1, 1), "opengl": (1, -1, -1), "dsine": (-1, -1, -1)}
 """What the components of these axes are multiplied by for OpenCV's, and back."""
 
+MOST_AWAY = 0.9  # share of normals that point away from the camera over which the axes are others
+
 
 def change_axes(normals: Normals, axes: Axes) -> Normals:
     """Return the normals in these axes as OpenCV's, or the other way round."""
@@ -62,7 +64,7 @@ def read_normals(path: Path, axes: Axes = "opencv", *, max_pixels: int = MAX_PIX
 
     A PNG pixel of (0, 0, 0) has none; in float files, which hold the components themselves, neither has a vector
     shorter than 0.5 or not finite (as in DSINE's reading of iBims). Raises DataError naming the file, when it is
-    missing, damaged, or not three channels.
+    missing, damaged, not three channels, or in other axes.
     """
     kind = file_format(path)
     if kind == "EXR":
@@ -79,7 +81,13 @@ def read_normals(path: Path, axes: Axes = "opencv", *, max_pixels: int = MAX_PIX
         rgb = _three_channels(path, stored)[..., ::-1]
         vectors = rgb.astype(np.float32) / np.float32(np.iinfo(rgb.dtype).max / 2) - 1
         vectors[~rgb.any(axis=2)] = 0
-    return change_axes(unit(vectors, shortest=0.5), axes)
+    normals = change_axes(unit(vectors, shortest=0.5), axes)
+    if np.count_nonzero(normals[..., 2] > 0) > MOST_AWAY * np.count_nonzero(normals[..., 2]):
+        raise DataError(
+            f"{path}: its normals point away from the camera if its axes are {axes}; choose others of "
+            f"{', '.join(SIGNS)} (data.normal_axes, of predictions --axes)."
+        )
+    return normals
 
 
 def unit(vectors: Float[np.ndarray, "h w 3"], shortest: float = 1e-6) -> Normals:
