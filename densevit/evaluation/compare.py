@@ -223,7 +223,10 @@ def _common(a: Path, b: Path, truth_a: Mapping[str, Any], truth_b: Mapping[str, 
 
 def _selected(metrics: Sequence[str], common: list[str]) -> list[str]:
     if unknown := [metric for metric in metrics if metric not in common]:
-        raise DataError(f"no metric {', '.join(unknown)} in both; there are {', '.join(common)}.")
+        raise DataError(
+            f"no metric {', '.join(unknown)} of known direction in both (one of a plug-in needs --plugins); there are "
+            f"{', '.join(common)}."
+        )
     return list(metrics or common)
 
 

@@ -41,8 +41,8 @@ def register_metrics(task: str, descriptions: Mapping[str, str], better: Directi
 
 
 def find_metric(task: str, name: str) -> Metric:
-    """Return a metric by its name in a report: `d1@1-2m` is d1. Of an unknown one less is better."""
-    return METRICS.get(task, {}).get(name.partition("@")[0], Metric(""))
+    """Return a metric by its name in a report: `d1@1-2m` is d1. Of an unknown one neither is better."""
+    return METRICS.get(task, {}).get(name.partition("@")[0], Metric("", None))
 
 
 def split_scored_and_skipped(rows: Iterable[tuple[str, Row]]) -> tuple[list[tuple[str, Row]], list[str]]:

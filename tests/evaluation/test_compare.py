@@ -287,6 +287,16 @@ def test_coverage_is_not_compared_since_neither_more_nor_less_is_better(tmp_path
     assert "rmse" in compared and not any(metric.startswith("coverage") for metric in compared)
 
 
+def test_a_metric_of_a_plug_in_that_is_not_loaded_has_no_direction(tmp_path: Path) -> None:
+    """Less was taken to be better, so that the worse of two systems was called the better one."""
+    for name, error in (("a", 0.1), ("b", 0.2)):
+        csv = scored(tmp_path / name, error) / "per_image.csv"
+        csv.write_text(csv.read_text().replace("abs_rel", "mine"))
+    assert "mine" not in {row.metric for row in compare(tmp_path / "a", tmp_path / "b").differences}
+    with pytest.raises(DataError, match="no metric mine of known direction"):
+        compare(tmp_path / "a", tmp_path / "b", ("mine",))
+
+
 def test_the_change_of_a_gain_is_a_share_of_the_gain(tmp_path: Path) -> None:
     """AURG has no best value: 0.1 more than 0.2 is half, and 1 - 0.2 is no error."""
     for name, error in (("a", 0.2), ("b", 0.3)):

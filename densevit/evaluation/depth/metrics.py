@@ -344,7 +344,9 @@ METRIC_SETS: dict[str, MetricSet] = {
 
 
 def register_set(name: str, metric_set: MetricSet) -> None:
-    """Register a set of metrics of depth for `evaluate(metrics=[name])`."""
+    """Register a set of metrics of depth for `evaluate(metrics=[name])`. Raises ConfigError: it redefines a metric."""
+    if taken := metric_set.formulae.keys() & FORMULAE.keys():
+        raise ConfigError(f"set of metrics '{name}': {', '.join(sorted(taken))} is densevit's; take another name.")
     METRIC_SETS[name] = metric_set
     smaller = {metric: text for metric, text in metric_set.formulae.items() if metric not in metric_set.larger}
     register_metrics("depth", smaller)

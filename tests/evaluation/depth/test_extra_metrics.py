@@ -148,6 +148,8 @@ def test_a_set_of_a_plugin_is_computed_and_compared_by_its_direction(monkeypatch
     exec(code.replace("formulae={", 'larger=("best",), formulae={"best": "-", '), {})
     assert find_metric("depth", "p95").better == "min" and find_metric("depth", "best").better == "max"
     assert find_sets(["tail"]) == ["tail"] and "95th percentile" in formula("p95")
+    with pytest.raises(ConfigError, match="'tail': abs_rel is densevit's"):
+        exec(code.replace("p95", "abs_rel"), {})
 
 
 def test_the_uncertainty_of_metres_stays_relative_under_an_alignment() -> None:
