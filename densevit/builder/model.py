@@ -85,7 +85,7 @@ def set_canonical_focal(heads: Mapping[str, Head], focal: float | None) -> None:
     assert focal is not None
     metric = [head for head in heads.values() if head.output.kind == "metric" and head.output.focal is None]
     if not metric:
-        raise ConfigError("model.camera: 'canonical' is for heads that give metres, and there is none.")
+        raise ConfigError("model.camera: 'canonical' is for heads that give metres, and there is none. Set it to none.")
     for head in metric:
         head.output = replace(head.output, focal=focal)
 
