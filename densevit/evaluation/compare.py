@@ -87,6 +87,11 @@ class Comparison:
     only_b: tuple[str, ...]
     warnings: tuple[str, str] = ("", "")
 
+    @property
+    def tests(self) -> int:
+        """How many metrics enough images have for a p-value."""
+        return sum(row.p is not None for row in self.differences)
+
     def __str__(self) -> str:
         return table(self)
 
@@ -234,7 +239,7 @@ def table(test: Comparison) -> str:
     """Return the comparison in words and numbers, for a terminal."""
     lines = [
         f"{test.images:,} images under {test.scored_by}; 95% intervals of B - A from {DRAWS:,} bootstrap resamples, "
-        f"p corrected for {len(test.differences)} metrics (Holm):",
+        f"p corrected for {test.tests} metrics (Holm):",
         "",
     ]
     lines.append(f"{'':14}{'A':>10}{'B':>10}{'B - A':>11}{'relative change':>17}{'B wins':>8}{'p':>8}   "

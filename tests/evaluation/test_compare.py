@@ -252,6 +252,8 @@ def test_a_range_that_holds_every_pixel_is_no_further_metric_and_ranges_print_in
     assert not [row.metric for row in one.differences if "@" in row.metric]
     of_abs_rel = [row.metric for row in two.differences if row.metric.startswith("abs_rel@")]
     assert of_abs_rel == ["abs_rel@1-2m", "abs_rel@10-20m"]
+    # Nine metrics of all images, and three at 1 to 2 m of seven; one image alone is at 12 m.
+    assert len(two.differences) == 15 and "p corrected for 12 metrics (Holm)" in table(two)
     asked = compare(tmp_path / "one/a", tmp_path / "one/b", ("abs_rel@1-2m",))
     assert [row.metric for row in asked.differences] == ["abs_rel@1-2m"]
 
