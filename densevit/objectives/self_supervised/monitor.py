@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from densevit.objectives.self_supervised.geometry import Motion, Plane
+from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane
 
 WARM_UP = 0.1  # of the run: depth is constant at its beginning
 LEAST_SPREAD = 0.02  # standard deviation of log depth within an image
@@ -28,13 +28,19 @@ class Monitor:
         self.warned: set[str] = set()
 
     def see(
-        self, depth: Plane, motion: Motion, known: Bool[Tensor, "pairs 1 1 1"], moving: Bool[Tensor, "n h w"]
+        self,
+        depth: Plane,
+        motion: Motion,
+        known: Bool[Tensor, "pairs 1 1 1"],
+        moving: Bool[Tensor, "n h w"],
+        pairs: Pairs,
     ) -> None:
+        compared = pairs.by_target(known[:, 0].float(), len(depth), 0.0).amax(1)  # 0 for images of no known motion
         length = motion[:, :3, 3].norm(dim=1)
         typical = depth.flatten(1).median(1).values.mean()
         self.last = {
             "depth_spread": depth.clamp_min(1e-3).log().flatten(1).std(1).mean(),
-            "masked": 1 - moving.float().mean(),
+            "masked": (compared * ~moving).mean() / compared.mean().clamp_min(1e-6),
             "motion": torch.where(known[:, 0, 0, 0], length, 0.0).sum() / known.sum().clamp_min(1) / typical,
         }
 

@@ -170,7 +170,7 @@ class SelfSupervised(Supervised):
                 moving, losses["geometry"] = views.moving, self.weights["geometry"] * views.difference
         losses["photometric"] = total
         losses["smoothness"] = self.weights["smoothness"] * smoothness(1 / depth.clamp_min(1e-3), batch.image)
-        self.monitor.see(depth.detach(), motion.detach(), known, moving)
+        self.monitor.see(depth.detach(), motion.detach(), known, moving, pairs)
         return {name: loss for name, loss in losses.items() if self.weights.get(name, 1)}
 
     def depth(self, prediction: Plane, batch: Batch) -> Plane:

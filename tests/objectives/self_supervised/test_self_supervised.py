@@ -23,6 +23,7 @@ from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import ModelCard
 from densevit.objectives.self_supervised import evaluation
+from densevit.objectives.self_supervised.geometry import Pairs
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
 from densevit.ops.geometry import pinhole
@@ -281,7 +282,10 @@ def test_a_collapse_is_told_once_with_its_cause() -> None:
     far = torch.eye(4).repeat(2, 1, 1)
     far[:, 0, 3] = 5
     far[1, 0, 3] = 1000  # of a pair that is not known
-    monitor.see(flat, far, torch.tensor([True, False]).view(2, 1, 1, 1), still)
+    known, pairs = torch.tensor([True, False]).view(2, 1, 1, 1), Pairs.of(2, 2, flat.device)
+    monitor.see(flat, far, known, torch.stack([~still[0], still[1]]), pairs)
+    assert monitor.values()["masked"] == 0  # an image of which no motion is known is not compared
+    monitor.see(flat, far, known, still, pairs)
     values = monitor.values()
     assert values == pytest.approx({"depth_spread": 0, "masked": 1, "motion": 5 / 3}, abs=1e-6)
     told = list(monitor.warnings(values))  # at the beginning of a run depth is constant
