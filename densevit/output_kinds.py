@@ -112,6 +112,9 @@ class NormalsKind(OutputKind):
     def mirrored(self, y: "Tensor") -> "Tensor":
         return y * y.new_tensor([-1.0, 1.0, 1.0])[:, None, None]
 
+    def before_mean(self, y: "Tensor") -> "Tensor":
+        return self.finished(y)
+
     def finished(self, y: "Tensor") -> "Tensor":
         lengths: Tensor = y.norm(2, 1, keepdim=True)
         return y / lengths.clamp_min(1e-12)

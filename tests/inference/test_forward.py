@@ -156,6 +156,23 @@ def test_mirrored_normals_change_the_sign_of_x_and_all_have_length_1() -> None:
         assert torch.allclose(lengths[lengths.isfinite()], torch.ones(()), atol=1e-6)
 
 
+def test_both_normals_of_a_flip_count_the_same_however_long_resizing_has_left_them() -> None:
+    """As when a file, whose normals have length 1, is given the image and its mirror image."""
+
+    class Crease(nn.Module):
+        """Normals that disagree in columns 0 and 1, and agree in 2 and 3."""
+
+        def forward(self, image: Float[Tensor, "b 3 h w"]) -> dict[str, Tensor]:
+            row = torch.tensor([[1.0, -1, 0, 0], [0, 0, 0, 0], [0, 0, -1, -1]])
+            return {"normals": row[None, :, None].expand(1, 3, 2, 4)}
+
+    rule, image = PreprocessConfig(mode="fixed", size=(2, 4)), torch.rand(1, 3, 4, 9)
+    flipped = forward(Crease(), image, rule, 1, flip=True, heads=NORMALS)["normals"]
+    one = forward(Crease(), image, rule, 1, heads=NORMALS)["normals"]
+    mean = one + one.flip(-1) * torch.tensor([-1.0, 1, 1])[:, None, None]
+    assert torch.allclose(flipped, mean / mean.norm(dim=1, keepdim=True).clamp_min(1e-12), atol=1e-6)
+
+
 def test_bicubic_resizing_leaves_no_uncertainty_below_the_least_that_heads_predict() -> None:
     class Stepped(nn.Module):
         def forward(self, image: Tensor) -> dict[str, Tensor]:
