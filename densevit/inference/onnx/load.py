@@ -83,13 +83,39 @@ class OnnxModule(nn.Module):
         return {name: y if y.ndim == 4 else y[:, :, None, None] for name, y in zip(self.names, outputs, strict=True)}
 
 
+class OnnxPredictor(Predictor):
+    """A predictor whose network is a file; it refuses options that the file cannot serve."""
+
+    model: OnnxModule
+
+    def with_options(self, **options: Any) -> Predictor:
+        """See `Predictor.with_options`. Raises ConfigError: scales, another runtime, or `flip` of a file that sees a
+        window which is not in the middle of the image."""
+        if "runtime" in options:
+            raise ConfigError(f"runtime: {self.runtime} computes this file; load it again by another one.")
+        check_options(options, "this file", self.model.takes.size, self.model.box)
+        return super().with_options(**options)
+
+
+def check_options(options: Mapping[str, Any], file: object, size: Size | None, box: Box | None) -> None:
+    """Raise ConfigError: options of a predictor that a file for images of `size`, which sees their `box`, cannot
+    serve."""
+    if any(scale != 1 for scale in options.get("scales", ())):
+        raise ConfigError(f"--scales: {file} itself resizes images, all to one scale; take the checkpoint.")
+    if options.get("flip") and size is not None and box is not None and box[2] + box[3] != size[1]:
+        raise ConfigError(
+            f"--flip: {file} sees columns {box[2]} to {box[3]} of {size[1]}, which are others in the mirror image; "
+            "export it with --flip."
+        )
+
+
 def load_onnx(
     path: Path, *, runtime: str = "torch", device: str | torch.device = "auto", precision: str = "auto", **options: Any
 ) -> Predictor:
     """Return a predictor that gives what the file gives, for images of the size that it is for. Raises CheckpointError:
     missing, or no file of `export`. Raises ConfigError: made with `--argmax` or with a focal length as an input; int8
-    is asked for and the file is not; scales; `flip` of a file that has it; bf16 or fp16 for a file for any size; tiles
-    for one with a focal length; see also `resolve_device_and_precision`.
+    is asked for and the file is not; `flip` of a file that has it; bf16 or fp16 for a file for any size; tiles for one
+    with a focal length; see also `check_options`, `resolve_device_and_precision`.
 
     Args:
         runtime: openvino or onnxruntime; any other word takes OpenVINO, or ONNX Runtime where that is not installed.
@@ -101,8 +127,6 @@ def load_onnx(
     target, resolved = resolve_device_and_precision(name, device, "auto" if int8 else precision, compiled=False)
     if options.pop("compile", False):
         raise ConfigError(f"runtime: {name} computes {path} in place of torch; leave out `compile`.")
-    if any(scale != 1 for scale in options.get("scales", ())):
-        raise ConfigError(f"--scales: {path} itself resizes images, all to one scale; take the checkpoint.")
     graph = open_graph(path)
     about = metadata_of(graph)
     if options.get("flip") and about.get("flip"):  # the views of a teacher would be the same
@@ -132,6 +156,7 @@ def load_onnx(
         box = check_box(map(int, window.strip("()").split(",")), takes.size or (0, 0)) if window else None
     except (DataError, ValueError):
         raise CheckpointError(f"{path}: damaged; its window is {window!r}.") from None
+    check_options(options, path, takes.size, box)
     if takes.size is None and resolved in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(
@@ -149,7 +174,7 @@ def load_onnx(
             return load_onnx(path, runtime=runtime, device=device, precision="fp32", **options)
         raise CheckpointError(f"{path}: {name} does not open it ({first_line(error)}).") from error
     module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)), box)
-    predictor = Predictor(module, card, device=target, precision=resolved, **options)
+    predictor = OnnxPredictor(module, card, device=target, precision=resolved, **options)
     vars(predictor)["runtime"] = name  # which the module is
     return predictor
 

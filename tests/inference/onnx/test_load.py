@@ -141,6 +141,21 @@ def test_options_that_do_not_fit_a_file_are_named(files: Path, options: Any, mes
 
 
 @pytest.mark.slow
+def test_options_that_change_fit_a_file_or_are_named(tmp_path: Path) -> None:
+    """The mirror image of a window beside the middle is another one, a column off at an odd width."""
+    options = OnnxExportOptions(size=SIZE, heads=("depth",), box=(8, 40, 4, 49))
+    export_onnx(*network(), path := tmp_path / "a.onnx", options)
+    predictor = densevit.load(path, runtime="onnxruntime")
+    assert predictor.with_options(scales=[1], batch_size=2).batch_size == 2
+    with pytest.raises(ConfigError, match="--scales: this file itself resizes images"):
+        predictor.with_options(scales=(0.75, 1.25))
+    with pytest.raises(ConfigError, match="runtime: onnxruntime computes this file; load it again by another one"):
+        predictor.with_options(runtime="openvino")
+    with pytest.raises(ConfigError, match="--flip: this file sees columns 4 to 49 of 52, .* export it with --flip"):
+        predictor.with_options(flip=True)
+
+
+@pytest.mark.slow
 def test_a_file_for_any_size_is_not_computed_in_bf16_where_nothing_is_asked_for(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
