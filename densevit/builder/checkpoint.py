@@ -166,6 +166,13 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
         said, given = kinds_of(opened.card.outputs), kinds_of(outputs_of(model))
         if not said or said.items() - given.items():
             raise CheckpointError(f"{opened.path}: damaged; its card says {said}, and its model gives {given}.")
+        stated_sides, patch = opened.card.multiple, model.encoder.patch_size
+        stated_blocks, blocks = opened.card.out_indices, tuple(model.encoder.out_indices)
+        if stated_sides % patch or stated_blocks != blocks:
+            raise CheckpointError(
+                f"{opened.path}: damaged; its card says multiples of {stated_sides} pixels and features of blocks "
+                f"{stated_blocks}, and its model has patches of {patch} pixels and blocks {blocks}."
+            )
         for name, stated in (("mean", opened.card.mean), ("std", opened.card.std)):
             taken = to_float_tuple(getattr(model.encoder, name))
             if len(taken) != len(stated) or not np.allclose(taken, stated, rtol=1e-2):  # of half precision, it may be
@@ -185,12 +192,13 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
 
 
 def kinds_of(outputs: Mapping[str, HeadSpec]) -> dict[str, str]:
-    """Map each output to its kind, with the number of its classes, its range and its focal length."""
+    """Map each output to its kind, with the number of its classes, its range, its focal length and its unit."""
     return {
         name: spec.kind
         + (f" of {len(spec.classes)} classes" if spec.classes else "")
         + (f" from {spec.range[0]:g} to {spec.range[1]:g}" if spec.range else "")
         + (f" for a focal length of {spec.focal:g}" if spec.focal else "")
+        + (f" in {spec.unit}" if spec.unit else "")
         for name, spec in outputs.items()
     }
 

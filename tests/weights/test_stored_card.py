@@ -48,7 +48,7 @@ def test_a_bad_card_is_one_error(card: str, tmp_path: Path) -> None:
     [
         {},
         *({"depth": {**TREE["outputs"]["depth"], **change}} for change in (
-            {"kind": "disparity"}, {"range": [0.5, 20.0]}, {"range": None}, {"focal": 100.0},
+            {"kind": "disparity"}, {"range": [0.5, 20.0]}, {"range": None}, {"focal": 100.0}, {"unit": "mm"},
         )),
     ],
 )  # fmt: skip
@@ -64,6 +64,14 @@ def test_a_card_of_other_images_than_its_model_takes_is_refused(name: str, tmp_p
     card = {"densevit": json.dumps({**TREE, name: [0.5, 0.5, 0.5]})}
     safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", card)
     with pytest.raises(CheckpointError, match=rf"its card says that the {name} of images is \(0.5, 0.5, 0.5\)"):
+        restore(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("change", [{"multiple": 16}, {"out_indices": [0, 2]}])
+def test_a_card_of_another_encoder_than_its_model_has_is_refused(change: Any, tmp_path: Path) -> None:
+    card = {"densevit": json.dumps({**TREE, **change})}
+    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", card)
+    with pytest.raises(CheckpointError, match=r"its model has patches of 14 pixels and blocks \(0, 1\)"):
         restore(tmp_path / "model.safetensors")
 
 
