@@ -7,6 +7,7 @@ depend on nothing but the number of images: the same rows give the same interval
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from math import isfinite
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ class Bootstrap(NamedTuple):
         """
         from scipy.special import stdtr
 
+        if not isfinite(value):  # of one image a plug-in's metric is no number
+            return 1.0
         spread = float(np.nanstd(self.values))
         error = spread * (self.n / (self.n - 1)) ** 0.5
         if error <= 1e-12 * abs(value):  # the same in every image

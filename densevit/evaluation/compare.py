@@ -36,6 +36,7 @@ class Difference:
 
     metric: str
     direction: Direction  # in which the metric improves
+    best: float  # its value without any error
     a: float  # over the images that both have
     b: float  # over the images that both have
     difference: float  # b - a
@@ -48,9 +49,8 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """The difference as a share of A's error: of A itself, or of 1 - A where larger is better; of a gain (AURG),
-        which has no best value, as a share of A."""
-        error = 1 - self.a if self.direction == "max" and not self.metric.startswith("aurg_") else self.a
+        """The difference as a share of A's error, which is how far A is from the best value."""
+        error = self.best - self.a
         return abs(self.difference / error) if error else float("inf") if self.difference else 0.0
 
     @property
@@ -192,13 +192,15 @@ def _difference(
     images: Bootstrap | None,
     scenes: Bootstrap | None,
 ) -> Difference:
-    direction = find_metric(task, metric).better or "min"
+    definition = find_metric(task, metric)
+    direction = definition.better or "min"
     sign = 1 if direction == "max" else -1
     wins = sum(0.5 if value == 0 else float(sign * value > 0) for value in per_image) / len(per_image)
     redrawn = [bootstrap for bootstrap in (images, scenes) if bootstrap is not None]
     return Difference(
         metric,
         direction,
+        definition.best,
         a,
         b,
         difference,

@@ -25,7 +25,7 @@ FORMULAE = {
 }
 LARGER = {f"within_{limit:g}": f"percentage of pixels with a < {limit:g} degrees" for limit in WITHIN}
 register_metrics("normals", FORMULAE)
-register_metrics("normals", LARGER, "max")
+register_metrics("normals", LARGER, "max", 100.0)
 
 Normals = Float[np.ndarray, "_ _ 3"]  # maps that may not fit each other
 

@@ -24,20 +24,27 @@ Direction = Literal["min", "max"]
 class Metric:
     description: str  # its definition
     better: Direction | None = "min"  # whether a smaller or a larger value is better; None where neither is
+    best: float = 0.0  # the value without any error; 0 also where no value is the best, as of a gain
 
 
 METRICS: dict[str, dict[str, Metric]] = {}
 """Task -> name -> metric."""
 
 
-def register_metrics(task: str, descriptions: Mapping[str, str], better: Direction | None = "min") -> None:
+def register_metrics(
+    task: str, descriptions: Mapping[str, str], better: Direction | None = "min", best: float | None = None
+) -> None:
     """Register metrics of a task that improve in one direction; reports and `densevit compare` go by it.
+
+    Args:
+        best: the value without any error; default: 1 where larger is better, else 0.
 
     >>> register_metrics("depth", {"p95": "95th percentile of |d - p|, in metres"})
     >>> find_metric("depth", "p95@0-5m").better
     'min'
     """
-    METRICS.setdefault(task, {}).update({name: Metric(text, better) for name, text in descriptions.items()})
+    best = float(better == "max") if best is None else best
+    METRICS.setdefault(task, {}).update({name: Metric(text, better, best) for name, text in descriptions.items()})
 
 
 def find_metric(task: str, name: str) -> Metric:

@@ -13,6 +13,7 @@ from densevit.evaluation.bootstrap import FEWEST, bootstrap_means, holm, interva
 from densevit.evaluation.compare import compare, read_rows, sentence, table, write_html
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import evaluate
+from densevit.evaluation.scores import METRICS, register_metrics
 from densevit.evaluation.segmentation.scores import count as seg_count
 from densevit.evaluation.segmentation.scores import summarise
 from densevit.reporting.tables import Interval
@@ -299,13 +300,27 @@ def test_a_metric_of_a_plug_in_that_is_not_loaded_has_no_direction(tmp_path: Pat
         compare(tmp_path / "a", tmp_path / "b", ("mine",))
 
 
-def test_the_change_of_a_gain_is_a_share_of_the_gain(tmp_path: Path) -> None:
+def test_the_change_of_a_gain_is_a_share_of_the_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """AURG has no best value: 0.1 more than 0.2 is half, and 1 - 0.2 is no error."""
+    monkeypatch.setattr("densevit.evaluation.scores.METRICS", {"depth": dict(METRICS["depth"])})
+    register_metrics("depth", {"percent": "a share in percent"}, "max", 100)
     for name, error in (("a", 0.2), ("b", 0.3)):
         csv = scored(tmp_path / name, error, noise=0) / "per_image.csv"
-        csv.write_text(csv.read_text().replace("abs_rel", "aurg_abs_rel"))
-    (row,) = compare(tmp_path / "a", tmp_path / "b", ("aurg_abs_rel",)).differences
-    assert row.better == "B" and row.relative == pytest.approx(0.5, abs=1e-5)
+        csv.write_text(csv.read_text().replace("abs_rel", "aurg_abs_rel").replace("rmse,", "percent,", 1))
+    gain, percent = compare(tmp_path / "a", tmp_path / "b", ("aurg_abs_rel", "percent")).differences
+    assert gain.better == "B" and gain.relative == pytest.approx(0.5, abs=1e-5)
+    assert percent.relative == pytest.approx((percent.b - percent.a) / (100 - percent.a))
+
+
+def test_a_metric_that_is_no_number_for_one_image_leaves_the_p_values_of_others(tmp_path: Path) -> None:
+    """Holm's correction took the NaN for a p of 1, and all that came after it for no smaller ones."""
+    a, b = scored(tmp_path / "a", 0.1), scored(tmp_path / "b", 0.2)
+    lines = (b / "per_image.csv").read_text().splitlines()
+    cells = lines[3].split(",")
+    lines[3] = ",".join([*cells[:2], "nan", *cells[3:]])  # of sq_rel
+    (b / "per_image.csv").write_text("\n".join(lines) + "\n")
+    better = {row.metric: row.better for row in compare(a, b, ("abs_rel", "sq_rel", "rmse")).differences}
+    assert better == {"abs_rel": "A", "sq_rel": None, "rmse": "A"}
 
 
 @pytest.mark.parametrize(

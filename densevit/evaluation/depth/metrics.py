@@ -356,3 +356,4 @@ def register_set(name: str, metric_set: MetricSet) -> None:
 for _name, _set in list(METRIC_SETS.items()):
     register_set(_name, _set)
 register_metrics("depth", {name: UNCERTAINTY_FORMULAE[name] for name in ("coverage", "coverage_predicted")}, None)
+register_metrics("depth", {name: UNCERTAINTY_FORMULAE[name] for name in METRIC_SETS["uncertainty"].larger}, "max", 0.0)
