@@ -17,6 +17,7 @@ from torch import Tensor
 from densevit.model_card import HeadSpec
 from densevit.ops.colors import palette_for
 from densevit.ops.geometry import Matrix
+from densevit.ops.text import draw_text, text_width
 from densevit.structures import IGNORE, Box
 
 THRESHOLD = 0.8  # of the score of a query
@@ -289,7 +290,7 @@ def measure(
 
 LEAST_SCORE = 0.5  # of instances that are drawn
 LINES = (0, 1, -1, 2, -2, 3, -3)  # that a name may move down so that it covers no other
-FONT, INK, PAPER = cv2.FONT_HERSHEY_SIMPLEX, (20, 24, 30), (255, 255, 255)
+INK, PAPER = (20, 24, 30), (255, 255, 255)
 Rgb = UInt8[np.ndarray, "h w 3"]
 
 
@@ -345,19 +346,18 @@ def write_names(image: Rgb, prediction: SegmentPrediction, names: Sequence[str])
     """Return the image with a name in each segment, where its border is farthest and no other name is."""
     as_map, image = exclusive(prediction), np.array(image)
     written = np.zeros(image.shape[:2], np.bool_)
-    scale = float(np.clip(min(image.shape[:2]) / 1000, 0.35, 1.2))
+    size = int(np.clip(min(image.shape[:2]) / 32, 11, 38))
     for row, name in enumerate(names[: len(as_map.classes)]):
         inside = np.pad((as_map.segments == row + 1).astype(np.uint8), 1)
         if not inside.any():
             continue
         y, x = np.unravel_index(cv2.distanceTransform(inside, cv2.DIST_L2, 3).argmax(), inside.shape)
-        text = name.encode("ascii", "replace").decode()  # OpenCV's font knows no more
-        (width, height), _ = cv2.getTextSize(text, FONT, scale, 1)
+        width, height = text_width(name, size), size * 3 // 4
         left = int(np.clip(x - 1 - width // 2, 1, max(1, image.shape[1] - width - 2)))
         lowest = max(height + 2, image.shape[0] - 4)
         bases = [int(np.clip(y - 1 + height // 2 + i * (height + 6), height + 2, lowest)) for i in LINES]
         boxes = [(slice(y - height - 2, y + 4), slice(left - 1, left + width + 2)) for y in bases]
         base, box = min(zip(bases, boxes, strict=True), key=lambda pair: int(written[pair[1]].sum()))
         image[box], written[box] = PAPER, True
-        cv2.putText(image, text, (left, base), FONT, scale, INK, 1, cv2.LINE_AA)
+        draw_text(image, name, (left, base), size, INK)
     return image

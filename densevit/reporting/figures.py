@@ -14,6 +14,7 @@ from PIL import Image
 
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.colors import colorize, colorize_normals, paint, palette_for, percentile_range, table
+from densevit.ops.text import draw_text, text_width
 from densevit.structures import IGNORE
 
 MAX_WIDTH = 480  # pixels of an image in the page
@@ -252,7 +253,7 @@ def _map_html(pixels: np.ndarray, size: tuple[int, ...], caption: str) -> str:
 
 
 SIDE = 112  # pixels that an image is wide at least: smaller ones are repeated
-LINE, LETTER, INK, PAPER = 16, 7, (30, 30, 30), 255
+LINE, SIZE, INK, PAPER = 16, 12, (30, 30, 30), 255  # pixels of a line and of its letters
 
 
 class ColorBar(NamedTuple):
@@ -288,7 +289,7 @@ def panel(
         lines.append(bar_line(whole, width, bars))
     offset, entries = 0, dict[int, tuple[tuple[int, int, int], str]]()
     for color, name in [*legend, ((0, 0, 0), "")]:
-        needed = LINE + LETTER * (len(name) + 1)
+        needed = LINE + text_width(name, SIZE) + 9
         if entries and (not name or offset + needed > whole):
             line = text_line(whole, {x + LINE: text for x, (_, text) in entries.items()})
             for x, (shade, _) in entries.items():
@@ -301,20 +302,20 @@ def panel(
 
 
 def text_line(width: int, texts: dict[int, str]) -> Image8:
-    """Return a strip with texts from pixels on; letters outside of ASCII are drawn as question marks."""
+    """Return a strip with texts from pixels on."""
     line = np.full((LINE, width, 3), PAPER, np.uint8)
     for x, text in texts.items():
-        cv2.putText(line, text, (x + 2, LINE - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.37, INK, 1, cv2.LINE_AA)
+        draw_text(line, text, (x + 2, LINE - 5), SIZE, INK)
     return line
 
 
 def bar_line(whole: int, width: int, bars: Sequence[ColorBar]) -> Image8:
     texts = {bar.columns.start * width: bar.low for bar in bars}
-    ends = {bar.columns.stop * width - LETTER * len(bar.high) - 4: bar.high for bar in bars}
+    ends = {bar.columns.stop * width - text_width(bar.high, SIZE) - 4: bar.high for bar in bars}
     line = text_line(whole, texts | ends)
     for bar in bars:
-        start = bar.columns.start * width + LETTER * len(bar.low) + 8
-        stop = bar.columns.stop * width - LETTER * len(bar.high) - 8
+        start = bar.columns.start * width + text_width(bar.low, SIZE) + 8
+        stop = bar.columns.stop * width - text_width(bar.high, SIZE) - 8
         if stop > start:
             line[4:-4, start:stop] = table(bar.cmap)[np.linspace(0, 255, stop - start).astype(int)]
     return line

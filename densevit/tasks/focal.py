@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from densevit.losses.image_level import FOCAL_LOSSES
 from densevit.ops.camera import CameraInput
+from densevit.ops.text import draw_text
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
@@ -57,7 +57,7 @@ class FocalTask(Task):
         rows = []
         for image, ours, true in zip(images, *angles, strict=True):
             caption = np.full((18, image.shape[1], 3), 255, np.uint8)
-            cv2.putText(caption, f"{ours:.0f} ({true:.0f}) deg", (2, 13), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1)
+            draw_text(caption, f"{ours:.0f}° ({true:.0f}°)", (2, 13), 12, (0, 0, 0))
             rows.append(np.concatenate([image, caption]))
         return np.concatenate(rows)
 

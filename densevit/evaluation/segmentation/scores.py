@@ -26,6 +26,7 @@ from densevit.evaluation.segmentation.metrics import (
     share,
 )
 from densevit.model_card import Palette
+from densevit.ops.text import draw_text, text_width
 from densevit.reporting.figures import Figure, lossless
 from densevit.reporting.html_page import interval_text, render
 from densevit.reporting.tables import confusion_csv, finite, rows_csv
@@ -226,7 +227,8 @@ CELL_FOR_NUMBERS = 28  # pixels of a cell from which on its percentage fits into
 GAP = 5  # pixels before and behind a name
 EMPTY = (238, 240, 243)  # of a class that does not occur
 NONE, ALL = np.array([255.0, 255, 255]), np.array([12.0, 52, 120])  # 0% and 100%
-FONT, SIZE, INK, PAPER = cv2.FONT_HERSHEY_SIMPLEX, 0.38, (28, 36, 48), (255, 255, 255)
+SIZE, CAPITAL = 12, 8  # pixels of the letters, and the height of a capital
+INK, PAPER = (28, 36, 48), (255, 255, 255)
 
 
 def row_shares(
@@ -263,21 +265,19 @@ def _cells(shares: Float[np.ndarray, "k m"], cell: int) -> Image:
         for (i, j), value in np.ndenumerate(shares):
             if value >= 0.005:
                 text, ink = f"{value:.0%}"[:-1], PAPER if value > 0.25 else INK
-                (w, h), _ = cv2.getTextSize(text, FONT, SIZE, 1)
-                at = j * cell + cell // 2 - w // 2, i * cell + cell // 2 + h // 2
-                cv2.putText(image, text, at, FONT, SIZE, ink, 1, cv2.LINE_AA)
+                at = j * cell + cell // 2 - text_width(text, SIZE) // 2, i * cell + (cell + CAPITAL) // 2
+                draw_text(image, text, at, SIZE, ink)
     return image
 
 
 def _names(names: Sequence[str], height: int, *, right: bool) -> Image:
     """Return the names one below the other, at the right or left end of their lines."""
-    ascii_names = [name.encode("ascii", "replace").decode() for name in names]  # all that OpenCV's font knows
-    sizes = [cv2.getTextSize(name, FONT, SIZE, 1)[0] for name in ascii_names]
-    width = max(w for w, _ in sizes) + 2 * GAP
+    widths = [text_width(name, SIZE) for name in names]
+    width = max(widths) + 2 * GAP
     lines = np.full((len(names) * height, width, 3), PAPER, np.uint8)
-    for i, (name, (w, h)) in enumerate(zip(ascii_names, sizes, strict=True)):
-        x = width - GAP - w if right else GAP
-        cv2.putText(lines, name, (x, i * height + (height + h) // 2), FONT, SIZE, INK, 1, cv2.LINE_AA)
+    for i, (name, own) in enumerate(zip(names, widths, strict=True)):
+        x = width - GAP - own if right else GAP
+        draw_text(lines, name, (x, i * height + (height + CAPITAL) // 2), SIZE, INK)
     return lines
 
 

@@ -18,6 +18,7 @@ from densevit.errors import ConfigError
 from densevit.inference.writers.base import MapWriter, PredictedMap
 from densevit.model_card import HeadSpec, Palette
 from densevit.ops.colors import BACKGROUND, overlay, palette_for
+from densevit.ops.text import draw_text, text_width
 from densevit.registry import Registry
 from densevit.structures import IGNORE
 from densevit.utils.atomic_io import write_bytes, write_text
@@ -114,13 +115,12 @@ class Probabilities(LabelWriter):
 
 
 ROW, SWATCH, GAP, MAX_ROWS = 22, 16, 8, 40  # pixels of a row, of its square and between them; rows of a column
-FONT, SIZE, INK = cv2.FONT_HERSHEY_SIMPLEX, 0.45, (28, 36, 48)
+SIZE, INK = 14, (28, 36, 48)
 
 
 def legend(names: Sequence[str], palette: Palette) -> UInt8[np.ndarray, "h w 3"]:
     """Return an image with the colour and the name of each class, in columns of equal length, on white."""
-    # OpenCV's font knows ASCII only.
-    lines = [f"{i} {name.encode('ascii', 'replace').decode()}" for i, name in enumerate(names)]
+    lines = [f"{i} {name}" for i, name in enumerate(names)]
     columns = -(-len(lines) // MAX_ROWS)
     length = -(-len(lines) // columns)
     widths = [column_width(lines[i * length : (i + 1) * length]) for i in range(columns)]
@@ -128,10 +128,9 @@ def legend(names: Sequence[str], palette: Palette) -> UInt8[np.ndarray, "h w 3"]
     for i, (line, colour) in enumerate(zip(lines, palette, strict=True)):
         x, y = GAP + sum(widths[: i // length]), GAP + i % length * ROW
         cv2.rectangle(canvas, (x, y), (x + SWATCH, y + SWATCH - 2), colour, cv2.FILLED)
-        cv2.putText(canvas, line, (x + SWATCH + GAP, y + SWATCH - 4), FONT, SIZE, INK, 1, cv2.LINE_AA)
+        draw_text(canvas, line, (x + SWATCH + GAP, y + SWATCH - 4), SIZE, INK)
     return canvas
 
 
 def column_width(lines: Sequence[str]) -> int:
-    widest = max(cv2.getTextSize(line, FONT, SIZE, 1)[0][0] for line in lines)
-    return int(widest) + SWATCH + 3 * GAP
+    return max(text_width(line, SIZE) for line in lines) + SWATCH + 3 * GAP
