@@ -33,9 +33,10 @@ def freeze(model: nn.Module, options: Model) -> None:
 
 
 def set_evaluation_mode(model: nn.Module, options: Model) -> None:
-    """Set the parts that are not trained to evaluation mode, as dropout and batch norm need it."""
-    if options.trainable:
-        model.eval()
+    """Set the parts that are not trained to evaluation mode, as dropout and batch norm need it; the model as a whole
+    stays in training, where a pre-training returns losses."""
+    for part in model.children() if options.trainable else ():
+        part.eval()
     for name in options.trainable:
         model.get_submodule(name).train()
     if options.freeze_encoder:

@@ -54,6 +54,7 @@ def test_masks_keep_a_share_of_the_patches_of_each_image() -> None:
     assert mask.sum(1).tolist() == [15, 15, 15]
     assert not mask.gather(1, kept).any()
     assert len({tuple(row) for row in kept.tolist()}) == 3
+    assert random_mask(2, 16, 0.01, torch.device("cpu"))[1].sum(1).tolist() == [1, 1]  # none would be a loss of 0 / 0
 
 
 @pytest.mark.parametrize("stem", ["patch", "conv"])

@@ -172,15 +172,39 @@ def test_a_collapse_stops_the_training_and_leaves_the_checkpoints(
     assert other["feature_rank"] == pytest.approx(8, abs=0.1)
 
 
+def test_the_parts_of_an_encoder_that_are_named_learn_alone(folder: Path) -> None:
+    trainer, batches = opened(folder / "small.yaml", MAE, *SHORT, "model.trainable=[encoder.vit.blocks.1]")
+    before = {name: value.clone() for name, value in trainer.model.named_parameters()}
+    trainer.train_step(batches, Event())
+    moved = {name for name, value in trainer.model.named_parameters() if not torch.equal(value, before[name])}
+    assert {name for name in moved if not name.startswith("objective.")} == {
+        name for name in before if name.startswith("encoder.vit.blocks.1.")
+    }
+    assert trainer.latest[0].keys() >= {"mae"}
+
+
+def test_the_probe_learns_from_the_images_that_have_ground_truth(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "data", tmp_path / "few")
+    for i in (0, 1, 3, 4):
+        (tmp_path / f"few/depths/{i:03d}.png").unlink()
+    few = f"data.train={{type: folder, root: {tmp_path / 'few'}, depth_scale: 1000, require_depth: false}}"
+    trainer, _ = opened(folder / "small.yaml", MAE, *SHORT, few, "probe.images=2")
+    taught = trainer.objective.probe.batches
+    assert [name for batch in taught for name in batch.names] == ["002", "005"]
+
+
 def test_what_a_pretraining_lacks_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(folder, "x", MAE, "data.val=null", "model.freeze_encoder=true", "parallel=fsdp") == 2
+    nothing = ["model.freeze_encoder=true", "model.trainable=[heads]"]
+    assert train(folder, "x", MAE, "data.val=null", *nothing, "parallel=fsdp") == 2
     said = capsys.readouterr().err
-    for words in ("data.val: missing; the probe", "model.freeze_encoder: leaves", "needs ddp"):
+    for words in ("data.val: missing; the probe", "freeze_encoder: leaves", "trainable: leaves", "needs ddp"):
         assert words in said
     assert train(folder, "x", "objective={type: mea}") == 2
     assert "Did you mean 'mae'?" in capsys.readouterr().err
     assert train(folder, "x", "objective={type: dino, local_size: [30, 32]}", *SHORT) == 2
     assert "sides are multiples of 16" in capsys.readouterr().err
+    assert train(folder, "x", "objective={type: dino, teacher_temperature: [0, 0.07]}", *SHORT) == 2
+    assert "teacher_temperature.0: input should be greater than 0" in capsys.readouterr().err
 
 
 BARE = ["data.val=null", "model.heads={}", "tasks={}", "steps=2", "validate_every=2", "ema=null"]

@@ -51,6 +51,8 @@ class PretrainingMethod(nn.Module, ABC):
             yield "data.val: without model.heads there is no probe to score on it; leave out data.val and data.probe."
         if run.model.freeze_encoder:
             yield "model.freeze_encoder: leaves a pre-training nothing to learn."
+        if run.model.trainable and "encoder" not in {name.partition(".")[0] for name in run.model.trainable}:
+            yield "model.trainable: leaves a pre-training nothing to learn; name encoder, or parts of it."
         if run.parallel == "fsdp":
             yield "parallel: pre-training needs ddp, which holds the whole model."
         if run.data.clip > 1:

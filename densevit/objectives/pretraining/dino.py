@@ -21,7 +21,8 @@ from densevit.structures import Size
 
 Positive = Annotated[int, Field(gt=0, le=2**20)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Scale = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+Scale = tuple[PositiveShare, PositiveShare]
 CENTRE_MOMENTUM = 0.9
 
 
@@ -81,7 +82,7 @@ class SelfDistillation(PretrainingMethod):
         global_scale: Scale = (0.32, 1.0),
         local_scale: Scale = (0.05, 0.32),
         momentum: Share = 0.994,
-        teacher_temperature: tuple[Share, Share] = (0.04, 0.07),
+        teacher_temperature: tuple[PositiveShare, PositiveShare] = (0.04, 0.07),
         warmup: Share = 0.3,
         freeze_prototypes: Share = 0.01,
         mask_probability: Share = 0.5,

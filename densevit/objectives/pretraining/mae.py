@@ -102,8 +102,8 @@ def blank_patches(
 
 
 def random_mask(b: int, n: int, ratio: float, device: torch.device) -> tuple[Int64[Tensor, "b v"], Bool[Tensor, "b n"]]:
-    """Return the patches that each image keeps, and which are masked."""
-    count = max(1, round(n * (1 - ratio)))
+    """Return the patches that each image keeps, and which are masked; one at least is masked."""
+    count = min(n - 1, max(1, round(n * (1 - ratio))))
     visible = torch.rand(b, n, device=device).argsort(dim=1)[:, :count]
     mask = torch.ones(b, n, dtype=torch.bool, device=device).scatter_(1, visible, False)
     return visible, mask

@@ -143,9 +143,11 @@ def feature_spread(outputs: Sequence[EncoderOutput], step: int) -> Scores:
 
 
 def read_labelled(data: Dataset, count: int) -> list[Batch]:
-    """Return `count` images spread over the data set, in batches of one size. Raises DataError if an image is
-    unreadable, or none has ground truth."""
-    indices = sorted({i * len(data) // count for i in range(count)})
+    """Return `count` images spread over those of the data set that have files of ground truth, or over all where none
+    has such a file, in batches of one size. Raises DataError if an image is unreadable, or none has ground truth."""
+    labelled: Sequence[int] = range(len(data))
+    labelled = [index for index in labelled if data.files(index).keys() - {"image"}] or labelled
+    indices = sorted({labelled[i * len(labelled) // count] for i in range(count)})
     samples: list[Sample] = []
     for index in indices:
         with with_sample_name(data, index):
