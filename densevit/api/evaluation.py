@@ -39,7 +39,7 @@ from densevit.scorers.normals import evaluate_normals
 from densevit.scorers.segmentation import evaluate_segmentation
 from densevit.scorers.segmentation import label_encoding as find_label_table
 from densevit.scorers.segments import evaluate_segments
-from densevit.scorers.video import evaluate_video, evaluate_video_files, kind_of
+from densevit.scorers.video import clips_of, evaluate_video, evaluate_video_files, kind_of
 from densevit.structures import Size
 from densevit.utils.atomic_io import check_can_create
 from densevit.utils.json_files import read_object
@@ -224,11 +224,13 @@ def score_depth(
     )  # fmt: skip
 
 
-def saved_depth(subject: Any, data: Dataset, kind: Any, scale: float | None, files: Mapping[str, Any]) -> DepthMaps:
-    """Return depth maps of a folder, or from Python."""
+def saved_depth(
+    subject: Any, data: Dataset, kind: Any, scale: float | None, files: Mapping[str, Any], names: Sequence[str] = ()
+) -> DepthMaps:
+    """Return depth maps of a folder, or from Python. `names`: of the images that need one; default: all."""
     if not isinstance(subject, str | Path):
         return GivenMaps(data, subject, kind=kind)
-    return SavedMaps(Path(subject), data.names, kind=kind, scale=scale, **files_of(**files))
+    return SavedMaps(Path(subject), names or data.names, kind=kind, scale=scale, **files_of(**files))
 
 
 def files_of(suffix: str | None, manifest: str | Path | None, allow_outside_root: bool) -> dict[str, Any]:
@@ -361,15 +363,16 @@ def score_video(
         if not isinstance(subject, Predictor):
             raise ConfigError("--videos: needs a MODEL, and no --data.")
         return evaluate_video_files(subject, [str(video) for video in videos], limit=frames, **options)
+    resolved = video_protocol(protocol or "plain", data_name, data.depth_range)
+    resolved = resolved if frames is None else replace(resolved, frames=frames)
     if not isinstance(subject, Predictor):
-        subject = saved_depth(subject, data, prediction_type, scale, files)
+        names = [data.names[i] for clip in clips_of(data).values() for i in clip[: resolved.frames]]
+        subject = saved_depth(subject, data, prediction_type, scale, files, names)
     if align not in (None, "none", "scale", "affine", "disparity"):
         raise ConfigError(f"--align: of videos none, scale, affine or disparity; got {align!r}.")
     kind = kind_of(subject, head)
     if align == "none" and kind != "metric":
         raise ConfigError(f"--align none: takes predictions for metres, and these are {kind}; leave it out.")
-    resolved = video_protocol(protocol or "plain", data_name, data.depth_range)
-    resolved = resolved if frames is None else replace(resolved, frames=frames)
     return evaluate_video(subject, data, resolved, align or USUAL[kind], **options)
 
 

@@ -215,7 +215,9 @@ def predict_clip(
     """Yield each frame of a clip with its prediction, at the size of the ground truth, or of the image."""
     if not isinstance(predictions, Predictor):
         for sample in samples:
-            yield sample.image, at_size_of(sample, predictions.read(sample.name))
+            values = at_size_of(sample, predictions.read(sample.name))
+            unknown = predictions.kind == "metric"  # where they are 0
+            yield sample.image, np.where(values > 0, values, np.float32(np.nan)) if unknown else values
         return
     waiting: deque[Sample] = deque()
 

@@ -89,8 +89,12 @@ Aligned = Callable[[Map], Map]
 
 def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -> Row:
     """Return the metrics of a clip; those for which something is not known are left out. Raises DataError: predictions
-    without unit and no ground truth that they can be fitted to; or nothing to score. `align`: how predictions are
-    fitted, once for the whole clip; `kind`: of the predictions: metric, affine or disparity."""
+    without unit and no ground truth that they can be fitted to; nothing to score; or frames of several sizes.
+
+    Args:
+        align: how predictions are fitted, once for the whole clip.
+        kind: of the predictions: metric, affine or disparity.
+    """
     move = fit_clip(frames, protocol, align, kind)
     rows: list[Row] = []
     errors: list[float] = []
@@ -106,17 +110,21 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
         picked = pixels(frame, depth, protocol)
         if picked is not None:
             p, d = picked
-            p = np.where(np.isnan(p), protocol.range[0], p).clip(*protocol.range)  # no depth: the nearest, as of images
+            known = ~np.isnan(p)
+            p = np.where(known, p, protocol.range[0]).clip(*protocol.range)  # no depth: the nearest, as of images
             scores = depth_metrics(p, d)
             rows.append({name: scores[name] for name in ("abs_rel", "d1", "rmse")})
-            scales.append(float(np.log(np.median(d / p))))
+            if known.any():
+                scales.append(float(np.log(np.median(d[known] / p[known]))))
         if before is not None:
             old, earlier = before
-            if old.image.shape == frame.image.shape:
-                change = flow_change(old.image, frame.image, earlier, depth)
-                opws.append(change.opw)
-                steady.append(change.rtc)
-                ratios.append(change.ratio)
+            if earlier.shape != depth.shape:
+                (h, w), (height, width) = depth.shape, earlier.shape
+                raise DataError(f"{frame.name} is {h}x{w}, those before {height}x{width}, and a clip has one size.")
+            change = flow_change(old.image, frame.image, earlier, depth)
+            opws.append(change.opw)
+            steady.append(change.rtc)
+            ratios.append(change.ratio)
             views = [x for x in (old.pose, frame.pose, old.intrinsics, frame.intrinsics) if x is not None]
             if len(views) == 4:
                 errors.append(temporal_alignment_error(earlier, depth, *views))

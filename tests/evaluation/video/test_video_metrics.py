@@ -150,6 +150,15 @@ def test_pixels_without_a_prediction_are_not_fitted_and_scored_as_an_end_of_the_
     assert row["abs_rel"] == pytest.approx((np.abs(depth - end) / depth).mean() / 2, rel=1e-3)
 
 
+def test_a_clip_of_two_sizes_is_refused() -> None:
+    def sizes() -> Iterator[ClipFrame]:
+        for one in clip(1, 0):
+            yield one if one.name != "2" else ClipFrame(name="2", image=one.image[4:], prediction=one.prediction[4:])
+
+    with pytest.raises(DataError, match="2 is 44x64, those before 48x64, and a clip has one size"):
+        score_clip(sizes, VideoProtocol(), "none", "metric")
+
+
 def test_a_clip_of_one_frame_has_no_consistency() -> None:
     with pytest.raises(DataError, match="needs two or more"):
         score_clip(lambda: iter(list(clip(1, 0))[:1]), VideoProtocol(), "none", "metric")
@@ -184,6 +193,21 @@ def test_saved_maps_of_a_walk_are_scored_and_stabilised(walks: Path, shell: Shel
     rooms = Rooms(root=walks / "data", split="test")
     given = densevit.evaluate(predictions=maps, data=rooms, task="video").scores
     assert given == pytest.approx(before, rel=1e-6)
+
+
+def test_pixels_without_a_prediction_are_neither_steady_nor_a_jump(walks: Path) -> None:
+    """Saved metres are 0 there, which counted as the same nearest depth in every frame; frames not scored need none."""
+    rooms = Rooms(root=walks / "data", split="test")
+    left = np.arange(SIZE[1]) < SIZE[1] * 0.6
+    (walks / "holes").mkdir(exist_ok=True)
+    for name in rooms.names[:3]:
+        np.save(walks / "holes" / f"{Path(name).name}.npy", np.where(left, 0, np.load(walks / f"maps/{name}.npy")))
+    plain, holed = (
+        densevit.evaluate(predictions=walks / folder, data=rooms, task="video", frames=3).scores
+        for folder in ("maps", "holes")
+    )
+    assert holed["rtc"] < 0.05 and holed["tae"] == pytest.approx(plain["tae"], rel=0.1)
+    assert holed["scale_jitter"] == pytest.approx(plain["scale_jitter"], rel=0.1) and holed["abs_rel"] > 0.5
 
 
 def test_depth_of_a_mixture_that_is_no_metres_is_not_scored_as_metres(walks: Path) -> None:
