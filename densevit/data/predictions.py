@@ -182,6 +182,12 @@ class GivenMaps(GivenValues):
 DepthMaps = SavedMaps | GivenMaps
 
 
+def read_with_gaps(maps: DepthMaps, name: str) -> Float32[np.ndarray, "h w"]:
+    """Return the map of an image with NaN where it has no value."""
+    values = maps.read(name)
+    return np.where(values > 0, values, np.float32(np.nan)) if maps.kind == "metric" else values
+
+
 class GivenLabels(GivenValues):
     """Label maps from Python: positions of the classes."""
 

@@ -15,7 +15,7 @@ from densevit.data.index.paths import check_inside
 from densevit.data.io.readers import DepthCache, image_size
 from densevit.data.loading.dataloader import describe_with_files
 from densevit.data.loading.prefetch import ordered_parallel_map, prefetch_samples
-from densevit.data.predictions import DepthMaps, SavedMaps
+from densevit.data.predictions import DepthMaps, SavedMaps, read_with_gaps
 from densevit.errors import ConfigError, located
 from densevit.evaluation.depth.ordinal import OrdinalScores, Pair, ordinal_scores
 from densevit.evaluation.depth.preprocess import paste_or_resize
@@ -268,6 +268,8 @@ def evaluate_ordinal(
 
     def read(image: str) -> Float[np.ndarray, "h w"]:
         h, w = image_size(folder / image)
-        return paste_or_resize(predictions.read(image.rpartition(".")[0]), (h, w), (0, h, 0, w), "borders")[0]
+        return paste_or_resize(read_with_gaps(predictions, image.rpartition(".")[0]), (h, w), (0, h, 0, w), "borders")[
+            0
+        ]
 
     return ordinal_scores(pairs, read, disparity=predictions.kind == "disparity")

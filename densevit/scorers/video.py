@@ -16,7 +16,7 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import tell_apart
 from densevit.data.io.video import LiveCamera, VideoSource, open_video
 from densevit.data.loading.clips import videos
-from densevit.data.predictions import DepthMaps
+from densevit.data.predictions import DepthMaps, read_with_gaps
 from densevit.errors import DataError, located
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
@@ -215,9 +215,7 @@ def predict_clip(
     """Yield each frame of a clip with its prediction, at the size of the ground truth, or of the image."""
     if not isinstance(predictions, Predictor):
         for sample in samples:
-            values = at_size_of(sample, predictions.read(sample.name))
-            unknown = predictions.kind == "metric"  # where they are 0
-            yield sample.image, np.where(values > 0, values, np.float32(np.nan)) if unknown else values
+            yield sample.image, at_size_of(sample, read_with_gaps(predictions, sample.name))
         return
     waiting: deque[Sample] = deque()
 

@@ -57,3 +57,5 @@ def test_saved_maps_are_scored_from_the_command_line_at_the_size_of_their_images
     assert "0.7500 of 4 pairs in 1 images" in told
     assert json.loads((tmp_path / "scores/metrics.json").read_text())["images"] == {"images/indoor/a.jpg": [0.75, 4]}
     assert "0.2500 of 4 pairs" in shell(*command, "--prediction-type", "affine").out
+    np.save(tmp_path / "maps/images/indoor/a.npy", np.where(disparity > 7, 0, 1 / disparity))  # 0 m: no prediction
+    assert "0.0000 of 4 pairs" in shell(*command).out
