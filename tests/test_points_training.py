@@ -136,13 +136,6 @@ def test_points_that_cannot_be_are_refused_and_tiles_too(config: Path, predictor
         tiled(image, points=sparse(depth))
 
 
-def test_a_model_without_such_blocks_is_fitted_to_the_points(config: Path, plain: Path) -> None:
-    image, depth = photo(config)
-    predictor = densevit.load(plain, device="cpu", precision="fp32")
-    given = predictor(image, points=sparse(depth))
-    assert np.abs(given / depth - 1).mean() < 0.5 * np.abs(predictor(image) / depth - 1).mean()
-
-
 @pytest.mark.slow
 def test_commands_use_the_points_and_say_so(
     config: Path, model: Path, plain: Path, tmp_path: Path, shell: Shell
@@ -254,7 +247,6 @@ def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path
             {"data.transforms": [{"type": "hflip"}]},
             r"conditioning\.points: learns from points .* add \{type: sparse_depth\}",
         ),
-        ({"parallel": "fsdp"}, r"model\.conditioning\.points: needs parallel ddp"),
         ({"model.decoder": {"type": "linear"}}, r"model\.conditioning\.points: model\.decoder has no fusions"),
     ):
         with pytest.raises(ConfigError, match=why):

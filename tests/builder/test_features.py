@@ -134,8 +134,6 @@ def test_what_cannot_be_cached_is_refused(folder: Path, capsys: pytest.CaptureFi
     words = cached(folder)
     assert main(["train", str(folder / "small.yaml"), f"output={folder / 'x'}", *words]) == 2
     assert "set model.freeze_encoder" in capsys.readouterr().err
-    assert train(folder, "x", *words, "parallel=fsdp") == 2
-    assert "needs parallel ddp" in capsys.readouterr().err
 
 
 def test_rows_come_back_and_what_is_too_large_for_fp16_is_an_error(tmp_path: Path) -> None:

@@ -103,17 +103,6 @@ def test_half_size_and_manifest(data: Path, tmp_path: Path, capsys) -> None:
     assert found["metrics"]["abs_rel"] == pytest.approx(0.1, abs=0.02)
 
 
-def test_a_manifest_that_lacks_images_or_files_is_reported(data: Path, saved: Path, tmp_path: Path, capsys) -> None:
-    for text, message in (
-        ("name,prediction\n000,000.npy\n", "no map for 5 of 6"),
-        ("name,map\n000,000.npy\n", "lacks `name` or `prediction`"),
-        ("name,prediction\n" + "".join(f"00{i},gone{i}.npy\n" for i in range(6)), "6 of its files are not there"),
-    ):
-        (tmp_path / "list.csv").write_text(text)
-        assert evaluate(data, saved, "--manifest", tmp_path / "list.csv") == 2
-        assert message in capsys.readouterr().err
-
-
 def test_wrong_options_and_folders_are_reported_before_anything_is_scored(
     data: Path, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

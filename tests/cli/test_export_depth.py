@@ -20,12 +20,7 @@ from densevit.data.io.readers import read_depth
 from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
 from densevit.inference.writers import DEPTH_FORMATS
-from densevit.model_card import HeadSpec, Kind, ModelCard
-
-
-@pytest.fixture
-def kind() -> Kind:
-    return "metric"
+from densevit.model_card import HeadSpec, ModelCard
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, model: nn.Module, spec: HeadSpec) -> None:
@@ -36,8 +31,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, model: nn.Module, spec: HeadSpec) 
 
 
 @pytest.fixture(autouse=True)
-def loads(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
-    stand_in(monkeypatch, MeanColour(), HeadSpec(kind=kind))
+def loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, MeanColour(), HeadSpec(kind="metric"))
 
 
 def predict(given: Path, output: Path, *words: object) -> int:
@@ -78,13 +73,6 @@ def test_another_program_writes_the_same_maps_and_is_named(
     assert "2 images on cpu in fp32 by openvino" in capsys.readouterr().err
 
 
-def test_a_bad_image_gives_exit_code_3_and_one_line(photos: Path, tmp_path: Path, shell: Shell) -> None:
-    (photos / "c.jpg").write_text("no picture")
-    said = shell("predict", "checkpoint", photos, "--output", tmp_path / "out", code=3)
-    assert said.out.count("c.jpg") == 1 and "1 of 3 images failed" in said.err
-    assert (tmp_path / "out" / "a.png").exists() and (tmp_path / "out" / "sub" / "b.png").exists()
-
-
 ONE_CAMERA = "one of --focal, --fov and --intrinsics"
 WRONG = [
     (["--formats", "png"], "no format 'png'. Did you mean 'png16'"),
@@ -123,15 +111,6 @@ def test_wrong_arguments_end_with_exit_code_2_and_nothing_written(
         with pytest.raises(SystemExit) as caught:
             predict(photos, tmp_path / "out", *words)
         assert caught.value.code == 2
-
-
-@pytest.mark.parametrize("kind", ["affine", "disparity"])
-def test_a_point_cloud_of_a_relative_model_is_refused_before_any_work(
-    photos: Path, tmp_path: Path, shell: Shell, kind: Kind
-) -> None:
-    given = [str(photos), "--output", str(tmp_path / "out"), "--formats", "npy,ply", "--fov", "60"]
-    assert f"this model gives {kind} values" in shell.refused("predict", "checkpoint", *given)
-    assert not (tmp_path / "out").exists()
 
 
 def test_tiles_are_an_option_and_noted_in_the_record(photos: Path, tmp_path: Path) -> None:

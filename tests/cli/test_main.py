@@ -289,12 +289,3 @@ def test_a_run_that_cannot_go_on_keeps_its_config(tmp_path: Path, shell: Shell) 
     before = (tmp_path / "run/config.yaml").read_text()
     assert "does not fit the model" in shell.refused("train", path, "model.encoder.dim=64", "--resume")
     assert (tmp_path / "run/config.yaml").read_text() == before
-
-
-def test_a_missing_checkpoint_or_data_set_is_reported(tmp_path: Path, shell: Shell) -> None:
-    data = ["--data", "middlebury_motorcycle"]
-    assert "no checkpoint at" in shell.refused("eval", "--task", "depth", tmp_path / "gone", *data)
-    assert "Did you mean 'nyu'" in shell.refused("eval", "--task", "depth", "x", "--data", "nyuu")
-    assert "either a MODEL or --predictions" in shell.refused("eval", "--task", "depth", *data)
-    words = ["--predictions", tmp_path, *data, "--protocol", "garg"]
-    assert "no protocol" in shell.refused("eval", "--task", "depth", *words)

@@ -26,6 +26,7 @@ def save(folder: Path, *names: str) -> None:
         (NYU, ["bathroom/rgb_00045_pred", "kitchen/rgb_00045_pred"]),  # Marigold's run.py
         (KITTI, ["2011_09_26_drive_0002_sync_0000000069"]),  # bts_test.py
         (KITTI, ["2011_09_26__2011_09_26_drive_0002_sync__image_02__data__0000000069"]),
+        (["K\u00fcche"], ["Ku\u0308che"]),  # two signs, as a Mac writes the letter
     ],
 )
 def test_maps_are_found_under_the_names_that_others_save(tmp_path: Path, names: list[str], saved: list[str]) -> None:
@@ -34,27 +35,19 @@ def test_maps_are_found_under_the_names_that_others_save(tmp_path: Path, names: 
     assert [found[name].relative_to(tmp_path).as_posix() for name in names] == [f"{path}.npy" for path in saved]
 
 
-def test_maps_are_found_whose_letters_a_mac_wrote_as_two_signs(tmp_path: Path) -> None:
-    save(tmp_path, "Ku\u0308che", "unrelated")
-    assert SavedMaps(tmp_path, ["K\u00fcche"]).paths["K\u00fcche"].stem == "Ku\u0308che"
-
-
-def test_one_map_never_stands_for_two_images(tmp_path: Path) -> None:
-    save(tmp_path, "rgb_00045")
-    with pytest.raises(DataError, match=r"several images each:\n  rgb_00045: bathroom/rgb_00045, kitchen/rgb_00045"):
-        SavedMaps(tmp_path, NYU)
-
-
-def test_maps_that_are_missing_are_told_with_what_is_there(tmp_path: Path) -> None:
-    save(tmp_path, "frame_0", "frame_1")
-    with pytest.raises(DataError, match=r"no map for 2 of 2 images(.|\n)*It has frame_0, frame_1"):
-        SavedMaps(tmp_path, NYU)
-
-
-def test_names_that_only_their_kind_tells_apart_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    save(tmp_path, "a_depth", "a_pred")
-    with pytest.raises(DataError, match=r"ambiguous(.|\n)*--manifest"):
-        SavedMaps(tmp_path, ["a"])
+@pytest.mark.parametrize(
+    ("names", "saved", "told"),
+    [
+        (NYU, ["rgb_00045"], r"several images each:\n  rgb_00045: bathroom/rgb_00045, kitchen/rgb_00045"),
+        (NYU, ["frame_0", "frame_1"], r"no map for 2 of 2 images(.|\n)*It has frame_0, frame_1"),
+        (["a"], ["a_depth", "a_pred"], r"ambiguous(.|\n)*--manifest"),
+    ],
+    ids=["one map for two images", "no map of that name", "told apart by their kind alone"],
+)
+def test_names_that_leave_a_doubt_are_refused(tmp_path: Path, names: list[str], saved: list[str], told: str) -> None:
+    save(tmp_path, *saved)
+    with pytest.raises(DataError, match=told):
+        SavedMaps(tmp_path, names)
 
 
 def test_a_suffix_needs_no_dot(tmp_path: Path) -> None:
@@ -77,6 +70,7 @@ def test_infinitely_far_stays_what_a_prediction_says(tmp_path: Path) -> None:
         ("m.csv", "name,prediction\na,a.npy\na,a.npy\n", r"m\.csv:3: a stands in it twice"),
         ("m.jsonl", '{"name": "a", "prediction": null}\n', r"m\.jsonl:1: lacks"),
         ("m.jsonl", '{"name": "a", "prediction": "a.npy"}\n{oops\n', r"m\.jsonl:2: is not readable JSON"),
+        ("m.csv", "name,prediction\na,gone.npy\n", "1 of its files are not there"),
         ("m.csv", "", "no map for 1 of 1 images(.|\n)*It is empty"),
     ],
 )

@@ -157,11 +157,6 @@ def test_without_a_file_the_parts_are_asked_for(tmp_path: Path) -> None:
     assert "no model.init_from whose family" in str(caught.value)
 
 
-def test_a_file_of_several_possible_families_is_not_guessed_at(relative: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="give family=NAME"):
-        planning.load_plan(config(tmp_path, heads={"depth": METRIC}, init_from=str(relative)))
-
-
 def test_a_run_of_ours_is_a_start_like_any_other(small_run: Path, tmp_path: Path, capsys) -> None:
     model = trainer(config(tmp_path, init_from=str(small_run / "run"), heads={"depth": {"type": "disparity"}})).model
     said = capsys.readouterr().err

@@ -42,15 +42,12 @@ def test_archives_are_unpacked_to_where_the_reader_looks(tmp_path: Path) -> None
     assert kept.stat().st_mtime_ns == stamp and opened("coco_stuff", root).read(1).labels is not None
 
 
-def test_a_tar_is_unpacked_too_and_links_in_it_are_left_out(tmp_path: Path) -> None:
+def test_a_tar_is_unpacked_too(tmp_path: Path) -> None:
     layouts.write_voc(tmp_path / "made", samples(21))
-    link = tarfile.TarInfo("VOCdevkit/link")
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     with tarfile.open(tmp_path / "VOCtrainval_11-May-2012.tar", "w") as file:
         file.add(tmp_path / "made/VOCdevkit", "VOCdevkit")
-        file.addfile(link)
     assert unpack(tmp_path / "VOCtrainval_11-May-2012.tar", tmp_path / "root") == 5
-    assert len(opened("voc", tmp_path / "root")) == 2 and not (tmp_path / "root/VOCdevkit/link").is_symlink()
+    assert len(opened("voc", tmp_path / "root")) == 2
 
 
 def test_a_damaged_or_missing_archive_is_refused(tmp_path: Path) -> None:
@@ -59,10 +56,6 @@ def test_a_damaged_or_missing_archive_is_refused(tmp_path: Path) -> None:
     zipped(tmp_path / "made", archive)
     archive.write_bytes(archive.read_bytes()[:-60])
     with pytest.raises(DataError, match=r"2016\.zip: is damaged"):
-        unpack(archive, tmp_path / "root")
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("..\\out.txt", b"")
-    with pytest.raises(DataError, match=r"2016\.zip: expected names in the data set, got '../out.txt'"):
         unpack(archive, tmp_path / "root")
     with pytest.raises(DataError, match=r"none of ADEChallengeData2016\.zip"):
         unpack_all("ade20k", tmp_path / "made", tmp_path / "root")

@@ -177,7 +177,6 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, mo
     for wanted, fault in (
         (OnnxExportOptions(size=SIZE, heads=("deepth",)), "no head 'deepth'. It has: depth, class, labels"),
         (OnnxExportOptions(size=SIZE, heads=("depth",), argmax=True), "no head here classifies pixels"),
-        (OnnxExportOptions(size=None), "--image-size: give height and width"),
         (OnnxExportOptions(size=SIZE, camera=500.0), "--focal: no output of this file depends on it"),
         (OnnxExportOptions(size=(2, 5000)), "that shape is too thin"),
         (OnnxExportOptions(size=(20, 20), box=(0, 30, 0, 20)), "does not lie inside an image of 20x20"),

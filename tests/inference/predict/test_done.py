@@ -181,15 +181,6 @@ def test_an_earlier_file_is_forgotten_before_another_takes_its_place(tmp_path: P
     assert Ledger(out, "").read() == {}
 
 
-def test_files_that_no_export_has_noted_are_not_taken_for_done(tmp_path: Path) -> None:
-    root, out = gallery(tmp_path / "in"), tmp_path / "out"
-    out.mkdir()
-    (out / "0_jpg.png").write_bytes(b"precious")
-    with pytest.raises(ConfigError, match=r"0_jpg.png\) already there, and no export.json"):
-        run("images", root, out, 1, 1, 2, "resume")
-    assert contents(out) == {"0_jpg.png": b"precious"}
-
-
 def test_a_name_that_comes_twice_or_an_image_without_map_is_refused(tmp_path: Path) -> None:
     root, out = gallery(tmp_path / "in"), tmp_path / "out"
     run("shards", root, out, 1, 1, 2, "refuse")

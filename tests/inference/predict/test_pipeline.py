@@ -135,9 +135,10 @@ def test_what_is_there_is_refused_then_overwritten_on_request(tmp_path: Path) ->
     root = photos(tmp_path / "in", 2)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "1.png").write_bytes(b"precious")
-    with pytest.raises(ConfigError, match=r"1 file \(.*1.png\) already there. --resume .* --overwrite"):
-        export(predictor(), plan(root, tmp_path / "out"))
-    assert contents(tmp_path / "out") == {"1.png": b"precious"}
+    for existing, told in (("refuse", ". --resume .* --overwrite"), ("resume", ", and no export.json")):
+        with pytest.raises(ConfigError, match=rf"1 file \(.*1.png\) already there{told}"):
+            export(predictor(), plan(root, tmp_path / "out"), existing=existing)
+        assert contents(tmp_path / "out") == {"1.png": b"precious"}
     export(predictor(), plan(root, tmp_path / "out"), existing="overwrite")
     assert read_depth(tmp_path / "out" / "1.png").shape == (12, 16)
 
