@@ -145,6 +145,8 @@ def test_a_module_is_probed_for_channels_strides_and_layout() -> None:
     out, other = encoder(image), channels_last(image)
     assert out.image_size == (24, 32) and [tuple(m.shape) for m in out.maps] == [(2, 8, 6, 8), (2, 16, 3, 4)]
     assert all(torch.equal(a, b) for a, b in zip(out.maps, other.maps, strict=True))
+    encoder.module.no_weight_decay = lambda: {"first.weight", "cls_token"}  # the second is not there
+    assert encoder.no_weight_decay() == {"module.first.weight"}
     with pytest.raises(ConfigError, match="fails on an image of 128 x 192"):
         ModuleEncoder(Pyramid(fixed=True))
     with pytest.raises(ConfigError, match="not feature maps"):

@@ -83,7 +83,8 @@ class ModuleEncoder(Encoder):
 
     def no_weight_decay(self) -> set[str]:
         find: Callable[[], Iterable[str]] | None = getattr(self.module, "no_weight_decay", None)
-        return set() if find is None else {f"module.{name}" for name in find()}
+        names = {f"module.{name}" for name in (find() if find else ())}
+        return names & {name for name, _ in self.named_parameters()}  # timm's ViTs name tokens that they do not have
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         switch: Callable[[bool], object] | None = getattr(self.module, "set_grad_checkpointing", None)
