@@ -118,6 +118,13 @@ def test_checkpointing_changes_no_gradient(name: str) -> None:
     torch.testing.assert_close(gradient(False), gradient(True))
 
 
+@pytest.mark.parametrize("name", [*(name for name, *_ in FAMILIES), "vit_small_patch16_rope_mixed_224"])
+def test_what_has_no_weight_decay_is_what_timm_says(name: str) -> None:
+    encoder = build(name)
+    expected = encoder.vit.no_weight_decay() & {name for name, _ in encoder.vit.named_parameters()}
+    assert encoder.no_weight_decay() == {f"vit.{name}" for name in expected}
+
+
 def test_dinov2s_original_file_loads() -> None:
     encoder = build("vit_small_patch14_reg4_dinov2", image_size=70)
     state = {name: torch.randn_like(tensor) for name, tensor in encoder.vit.state_dict().items()}

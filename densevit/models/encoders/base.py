@@ -205,7 +205,7 @@ class TokenEncoder(Encoder):
         return [stem, *blocks, *([last] if last else [])]
 
     def no_weight_decay(self) -> set[str]:
-        embeddings = ("pos_embed", "cls_token", "reg_token", "dist_token", "relative_position_bias_table")
+        embeddings = ("pos_embed", "cls_token", "reg_token", "dist_token", "relative_position_bias_table", "freqs")
         return {name for name, _ in self.named_parameters() if name.rpartition(".")[2] in embeddings}
 
 
