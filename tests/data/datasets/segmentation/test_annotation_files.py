@@ -307,6 +307,8 @@ def test_hugging_face_labels_that_are_no_whole_numbers_h_w_are_refused() -> None
     for cell in ([[0], [0, 1]], [["wall"]]):
         with pytest.raises(DataError, match=r"saved\[0\]\.labels: neither an encoded image nor numbers h w: \[\["):
             data._decode("labels", cell, Path("saved[0].labels"))
+    with pytest.raises(ConfigError, match="the column 'rgb' is given twice"):
+        HuggingFace(path="nowhere", image="rgb", depth="rgb")
 
 
 def test_a_saved_hugging_face_data_set_gives_the_split_that_is_asked_for(tmp_path: Path) -> None:
