@@ -53,12 +53,13 @@ types: .venv-test/.made-$(HASH)
 	.venv/bin/python -m pip install --quiet --no-compile --editable '.[rooms]'
 	touch $@
 
-# pip unpacks on one core, so the packages of the lock are installed in three parts side by side. Where one does not exist, on
-# another system, that part fails, and the last line installs it.
+# uv unpacks on all cores. Where a package of the lock does not exist, on another system, it installs none, and pip does.
 .venv-test/.made-$(HASH):
 	rm -rf .venv-test
 	$(PYTHON) -m venv .venv-test
-	-xargs -P 3 -n 41 $(PIP) --no-deps < requirements-test.lock
+	$(PIP) uv --constraint requirements-test.lock
+	-.venv-test/bin/uv pip install --quiet --python .venv-test --cache-dir .venv-test/.uv --no-deps --requirement requirements-test.lock
+	rm -rf .venv-test/.uv
 	$(PIP) --editable '.[test]' --constraint requirements-test.lock
 	touch $@
 
