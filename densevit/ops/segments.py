@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float, Float64, Int32, Int64, Integer, UInt8
 from torch import Tensor
 
 from densevit.model_card import HeadSpec
-from densevit.ops.colors import palette_for
+from densevit.ops.colors import draw_text, palette_for, text_width
 from densevit.ops.geometry import Matrix
-from densevit.ops.text import draw_text, text_width
 from densevit.structures import IGNORE, Box
 
 THRESHOLD = 0.8  # of the score of a query

@@ -13,8 +13,16 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image
 
 from densevit.model_card import HeadSpec, Palette
-from densevit.ops.colors import colorize, colorize_normals, paint, palette_for, percentile_range, table
-from densevit.ops.text import draw_text, text_width
+from densevit.ops.colors import (
+    colorize,
+    colorize_normals,
+    draw_text,
+    paint,
+    palette_for,
+    percentile_range,
+    table,
+    text_width,
+)
 from densevit.structures import IGNORE
 
 MAX_WIDTH = 480  # pixels of an image in the page

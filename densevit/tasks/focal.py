@@ -10,7 +10,7 @@ from torch import Tensor
 
 from densevit.losses.image_level import FOCAL_LOSSES
 from densevit.ops.camera import CameraInput
-from densevit.ops.text import draw_text
+from densevit.ops.colors import draw_text
 from densevit.structures import Batch, Row
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 

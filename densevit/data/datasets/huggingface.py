@@ -80,7 +80,7 @@ class HuggingFace(Dataset):
             self.classes, self.palette = self.table.names, self.table.palette
         used = [column for column in self.columns.values() if column is not None]
         if twice := sorted(column for column in set(used) if used.count(column) > 1):
-            raise ConfigError(f"data: the column '{twice[0]}' is given twice; image, depth and labels have each their own.")
+            raise ConfigError(f"data: the column '{twice[0]}' is named twice; each kind has a column of its own.")
         self.rows = open_rows(path, name, split, used, streaming, samples)
         digits = max(6, len(str(len(self.rows))))
         self.names = [f"{i:0{digits}}" for i in range(len(self.rows))]

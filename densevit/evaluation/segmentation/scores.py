@@ -26,7 +26,7 @@ from densevit.evaluation.segmentation.metrics import (
     share,
 )
 from densevit.model_card import Palette
-from densevit.ops.text import draw_text, text_width
+from densevit.ops.colors import draw_text, text_width
 from densevit.reporting.figures import Figure, lossless
 from densevit.reporting.html_page import interval_text, render
 from densevit.reporting.tables import confusion_csv, finite, rows_csv

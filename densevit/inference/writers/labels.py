@@ -17,8 +17,7 @@ from densevit.data.io.writers import encode, encode_npz, encode_palette
 from densevit.errors import ConfigError
 from densevit.inference.writers.base import MapWriter, PredictedMap
 from densevit.model_card import HeadSpec, Palette
-from densevit.ops.colors import BACKGROUND, overlay, palette_for
-from densevit.ops.text import draw_text, text_width
+from densevit.ops.colors import BACKGROUND, draw_text, overlay, palette_for, text_width
 from densevit.registry import Registry
 from densevit.structures import IGNORE
 from densevit.utils.atomic_io import write_bytes, write_text

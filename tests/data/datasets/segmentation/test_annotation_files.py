@@ -307,7 +307,7 @@ def test_hugging_face_labels_that_are_no_whole_numbers_h_w_are_refused() -> None
     for cell in ([[0], [0, 1]], [["wall"]]):
         with pytest.raises(DataError, match=r"saved\[0\]\.labels: neither an encoded image nor numbers h w: \[\["):
             data._decode("labels", cell, Path("saved[0].labels"))
-    with pytest.raises(ConfigError, match="the column 'rgb' is given twice"):
+    with pytest.raises(ConfigError, match="the column 'rgb' is named twice"):
         HuggingFace(path="nowhere", image="rgb", depth="rgb")
 
 
