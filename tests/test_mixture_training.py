@@ -1,6 +1,7 @@
 """Training on a mixture: each head learns from what fits it; scores, losses and draws of each source; resuming."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from forked import ForkServer
 from opened import opened
 from shell import Shell
+from small import add_cameras
 from small_mixture import small_mixture_config
 
 from densevit.cli.main import main
@@ -44,6 +46,19 @@ def test_an_image_moves_only_the_heads_that_its_ground_truth_fits(folder: Path) 
         moved = {name for name, head in trainer.model.heads.items() if any(p.grad.any() for p in head.parameters())}
         taught.setdefault(batch.sources[0], set()).update(moved)
     assert taught == {"rooms": {"depth", "relative"}, "web": {"relative"}, "seg": {"labels"}}
+
+
+@pytest.mark.parametrize(("kind", "truth"), [("normals", "metric"), ("normals", "relative"), ("focal", "metric")])
+def test_a_head_that_needs_cameras_learns_from_the_sources_that_have_them(
+    folder: Path, tmp_path: Path, kind: str, truth: str
+) -> None:
+    shutil.copytree(folder / "a", tmp_path / "cameras")
+    add_cameras(tmp_path / "cameras")
+    x = [f"model.heads.x={{type: {kind}}}", "model.decoders.x={type: pool, pool: average}", f"tasks.x.type={kind}"]
+    words = [f"data.train.sources.0.data.root={tmp_path / 'cameras'}", f"data.train.sources.0.truth={truth}"]
+    trainer, _ = opened(folder / "mix.yaml", *x[:: 2 if kind == "normals" else 1], *words, f"{SOURCES}.1.truth=metric")
+    assert list(trainer.objective.router.policies["x"]) == ["rooms"]
+    assert trainer.objective.router.shares["x"] == 0.5  # by which its loss is divided
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from densevit.data.loading.dataloader import OnError, transforms_by_source, with
 from densevit.data.transforms.affine import Transform
 from densevit.errors import DataError
 from densevit.ops.geometry import field_of_view, is_camera
+from densevit.ops.normals import KINDS_WITH_NORMALS
 from densevit.structures import IGNORE
 
 T = TypeVar("T")
@@ -227,19 +228,25 @@ def check_licences(dataset: Dataset) -> list[str]:
     ]
 
 
-def found_truths(source: MixtureSource) -> frozenset[str]:
-    """Return the ground truth that a source is said to have, or that some of its images have."""
-    if source.truths is not None:
-        return frozenset(source.truths)
-    kinds: set[str] = set()
+def found_truths(source: MixtureSource, wanted: Collection[str] = ()) -> frozenset[str]:
+    """Return the ground truth that a source is said to have, or that some of its images have. `wanted`: kinds that are
+    asked for; of `camera`, and of `normals`, which follow from depth by it, only the images tell."""
+    said = source.truths
+    if said is not None and ("none" in said or not {"camera", "normals"} & set(wanted)):
+        return frozenset(said)
+    kinds: set[str] = set(said or ())
     indices = evenly_spaced(len(source.data), NUM_SAMPLES)
     for index in indices[:: max(1, len(indices) // LOOKS)]:
         sample = _attempted(source.data.read, source.data, index, "skip")
         if sample is None:  # reported where it is needed
             continue
-        kinds |= {sample.depth_kind} if sample.depth is not None else set()
-        kinds |= {"normals"} if sample.normals is not None else set()
-        kinds |= {"labels"} if sample.labels is not None or sample.label is not None else set()
+        if said is None:
+            kinds |= {sample.depth_kind} if sample.depth is not None else set()
+            kinds |= {"normals"} if sample.normals is not None else set()
+            kinds |= {"labels"} if sample.labels is not None or sample.label is not None else set()
+        if sample.intrinsics is not None and is_camera(sample.intrinsics):
+            kinds |= {"camera"}
+            kinds |= {"normals"} if sample.depth is not None and kinds & {*KINDS_WITH_NORMALS} else set()
     return frozenset(kinds)
 
 

@@ -108,12 +108,12 @@ def source_policies(
     ConfigError: every mistake at once: where `needs_truth`, a source whose ground truth fits no task, or a task that no
     source teaches."""
     problems = list(misplaced(sources, run))
-    truths = {source.name: found_truths(source) for source in sources}
     classes = {name: task_class(task.task) for name, task in tasks.items()}
     required = {
         name: task.ground_truth_kinds([loss.build() for _, loss in tasks[name].losses])
         for name, task in classes.items()
     }
+    truths = {source.name: found_truths(source, frozenset().union(*required.values())) for source in sources}
     policies: dict[str, list[SourcePolicy]] = {}
     for name, kinds in required.items():
         pseudo_labels, selected = issubclass(classes[name], SupportsPseudoLabels), tasks[name].sources

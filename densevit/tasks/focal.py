@@ -31,7 +31,7 @@ class FocalTask(Task):
 
     @classmethod
     def ground_truth_kinds(cls, losses: Sequence[Any]) -> frozenset[str]:
-        return frozenset({"metric"})  # the sets that have cameras
+        return frozenset({"camera"})
 
     def losses(
         self, prediction: Float[Tensor, "b 1 1 1"], batch: Batch, step: int, extras: Extras = NO_EXTRAS

@@ -35,7 +35,7 @@ class NormalsTask(Task):
 
     @classmethod
     def ground_truth_kinds(cls, losses: Sequence[Any]) -> frozenset[str]:
-        return frozenset({"normals", "metric"})  # of depth, with the camera
+        return frozenset({"normals"})
 
     def losses(
         self, prediction: Float[Tensor, "b 3 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
