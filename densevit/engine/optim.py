@@ -109,6 +109,10 @@ def clipping_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[
 
 def step_unless(optimizer: torch.optim.Optimizer, failed: Float[Tensor, ""]) -> None:
     """Take a step unless `failed` is 1. A fused optimiser reads that on the device, so that the host does not wait."""
+    for group in optimizer.param_groups:  # torch's SGD fails at a first gradient that comes later than those of others
+        for parameter in group["params"] if group.get("momentum") else ():
+            if parameter.grad is not None and not optimizer.state[parameter]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     if not optimizer.defaults["fused"]:
         if not failed.item():
             optimizer.step()

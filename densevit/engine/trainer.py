@@ -193,8 +193,6 @@ class Trainer:
                 self.ema.update(state.updates)
             self._warn(pending.step, self.loss_spikes(values["loss"]), record)
         else:
-            if not state.updates:
-                self.optimizer.state.clear()  # SGD has made momentum of no gradient
             self._warn(pending.step, "loss or gradient is not finite; step skipped", record)
             self.record_skipped(pending, record, fp16=self.precision == "fp16")
         state.skipped_in_row = 0 if finite else state.skipped_in_row + 1

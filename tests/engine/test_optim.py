@@ -12,6 +12,7 @@ from densevit.engine.optim import (
     parameter_groups,
     set_evaluation_mode,
     set_learning_rate,
+    step_unless,
 )
 from densevit.engine.train_state import EMA
 from densevit.errors import ConfigError
@@ -144,13 +145,14 @@ def test_the_average_is_the_weighted_sum_of_the_past() -> None:
 
 
 def test_sgd_is_momentum_over_the_gradient_with_its_decay() -> None:
-    weight = nn.Parameter(torch.tensor([[2.0]]))
+    weight, late = (nn.Parameter(torch.tensor([[2.0]])) for _ in range(2))
     optim = Optim(type="sgd", lr=0.1, momentum=0.5, weight_decay=0.1)
-    optimizer = build_optimizer([{"params": [weight], "scale": 1.0, "weight_decay": 0.1}], optim)
-    expected, velocity = 2.0, 0.0
-    for gradient in (1.0, -3.0, 0.5):
-        weight.grad = torch.tensor([[gradient]])
-        optimizer.step()
-        velocity = 0.5 * velocity + gradient + 0.1 * expected
-        expected -= 0.1 * velocity
-        assert weight.item() == pytest.approx(expected)
+    optimizer = build_optimizer([{"params": [weight, late], "scale": 1.0, "weight_decay": 0.1}], optim)
+    expected, velocity = [2.0, 2.0], [0.0, 0.0]
+    for step, gradient in enumerate((1.0, -3.0, 0.5)):
+        for i, parameter in enumerate((weight, late)[: 1 + step]):  # the second has its first gradient a step later
+            parameter.grad = torch.tensor([[gradient]])
+            velocity[i] = 0.5 * velocity[i] + gradient + 0.1 * expected[i]
+            expected[i] -= 0.1 * velocity[i]
+        step_unless(optimizer, torch.tensor(0.0))
+        assert [weight.item(), late.item()] == pytest.approx(expected)
