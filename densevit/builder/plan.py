@@ -84,6 +84,8 @@ class Plan:
         named = {spec.task.name for spec in self.tasks.values()}
         if named and named <= WITHOUT_DEPTH and not self.model.conditioning:
             opened = {name: data.without_depth() for name, data in opened.items()}
+        if "normals" in named:
+            opened = {name: data.with_normals() for name, data in opened.items()}
         if isinstance(val := opened.get("val"), Mix):
             val.join_onto(opened["train"].classes)
         train = opened["train"]

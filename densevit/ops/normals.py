@@ -3,7 +3,7 @@
 Unit vectors in camera axes (right, down, forward), towards the camera; 0 where unknown.
 """
 
-from functools import cache
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -69,11 +69,9 @@ def fit_windows(
 ) -> tuple[Float[Tensor, "b 3 h w"], Float[Tensor, "b 1 h w"]]:
     """Return the plane a du + b dv + c of each pixel's window, (du, dv) being the offset from that pixel. Returns a, b,
     c; and the squared relative misfit, infinite where less than half of a window is known or it is a line."""
-    kernels = torch.from_numpy(moments(window)).to(values)[:, None]
-    pad = window // 2
-    n, u, v, uu, uv, vv = F.conv2d(weights, kernels, padding=pad).chunk(6, 1)
-    q, uq, vq = F.conv2d(weights * values, kernels[:3], padding=pad).chunk(3, 1)
-    qq = F.conv2d(weights * values.square(), kernels[:1], padding=pad)
+    n, u, v, uu, uv, vv = window_sums(weights, window, ((0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2)))
+    q, uq, vq = window_sums(weights * values, window, ((0, 0), (1, 0), (0, 1)))
+    (qq,) = window_sums(weights * values.square(), window, ((0, 0),))
     count = n.clamp_min(1)
     u, v, q = u / count, v / count, q / count
     uu, uv, vv = uu / count - u * u, uv / count - u * v, vv / count - v * v
@@ -95,25 +93,36 @@ def best_window(
     """
     reach = window // 2
     h, w = misfit.shape[-2:]
-    planes = F.pad(plane, (reach,) * 4)
     misfits = F.pad(misfit + ROUNDING, (reach,) * 4, value=torch.inf)
     best = torch.full_like(misfit, MAX_MISFIT**2)
-    best_plane = torch.full_like(plane, torch.nan)
-    offsets = range(-reach, reach + 1)
-    for dy, dx in sorted(((y, x) for y in offsets for x in offsets), key=lambda o: o[0] ** 2 + o[1] ** 2):
+    chosen = torch.full_like(misfit, -1, dtype=torch.long)
+    sides = range(-reach, reach + 1)
+    offsets = sorted(((y, x) for y in sides for x in sides), key=lambda o: o[0] ** 2 + o[1] ** 2)
+    for i, (dy, dx) in enumerate(offsets):
         rows, columns = slice(reach + dy, reach + dy + h), slice(reach + dx, reach + dx + w)
         score = misfits[..., rows, columns] * (1 + DISTANCE_PENALTY * (dy * dy + dx * dx))
         better = score < best
-        a, b, c = planes[..., rows, columns].chunk(3, 1)
-        best_plane = torch.where(better, torch.cat([a, b, c - a * dx - b * dy], 1), best_plane)
-        best = torch.where(better, score, best)
-    return best_plane[:, 0], best_plane[:, 1], best_plane[:, 2]
+        chosen, best = chosen.masked_fill(better, i), torch.where(better, score, best)
+    down, right = torch.tensor(offsets, device=misfit.device)[chosen.clamp_min(0)].unbind(-1)
+    centres = torch.arange(h * w, device=misfit.device).view(h, w) + down * w + right
+    centres = centres.clamp(0, h * w - 1).flatten(2).expand(-1, 3, -1)
+    best_plane = plane.flatten(2).gather(2, centres).view_as(plane).masked_fill(chosen < 0, torch.nan)
+    a, b, c = best_plane.unbind(1)
+    return a, b, c - a * right[:, 0] - b * down[:, 0]
 
 
-@cache
-def moments(window: int) -> Float[np.ndarray, "6 k k"]:
-    """Return the kernels that sum 1, u, v, u^2, u v, v^2 over a window, u to the right and v down from its centre."""
+def window_sums(
+    x: Float[Tensor, "b 1 h w"], window: int, powers: Sequence[tuple[int, int]]
+) -> list[Float[Tensor, "b 1 h w"]]:
+    """Return for each (i, j) the sum of x u^i v^j over each pixel's window, u to the right and v down from it."""
     if window < 3 or window % 2 == 0:
         raise ValueError(f"window is {window}; it is an odd number of pixels, 3 or more.")
-    v, u = np.mgrid[:window, :window] - window // 2
-    return np.stack([np.ones_like(u), u, v, u * u, u * v, v * v]).astype(np.float64)
+    reach = window // 2
+
+    def along(x: Tensor, dim: int, power: int) -> Tensor:
+        padded = F.pad(x, (reach, reach) if dim == 3 else (0, 0, reach, reach))
+        steps = range(-reach, reach + 1)
+        return sum((padded.narrow(dim, reach + i, x.shape[dim]) * i**power for i in steps), torch.zeros_like(x))
+
+    rows = {i: along(x, 3, i) for i, _ in powers}
+    return [along(rows[i], 2, j) for i, j in powers]

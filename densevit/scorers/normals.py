@@ -51,7 +51,7 @@ def evaluate_normals(
     of a model that has several; None takes the one that gives normals, else the one that gives metric depth. Raises
     ConfigError: the model gives neither. Raises DataError: a prediction does not fit its image, a depth head without
     the camera's intrinsics, or nothing can be scored."""
-    predict = normals_of(predictions, head)
+    predict, data = normals_of(predictions, head), data.with_normals()
     seconds: list[float] = []
 
     def counted(sample: Sample) -> Sample:

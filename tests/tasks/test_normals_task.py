@@ -1,19 +1,23 @@
 """Surface normals as a task: where their ground truth comes from, scores, panel; and a training by config."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from shell import Shell
 from small import CONFIG, small_folder
 
+from densevit.data.datasets.base import open_dataset
 from densevit.data.loading.collate import collate, cutmix
+from densevit.data.transforms.geometric import Resize
 from densevit.evaluation import normals as metrics
 from densevit.losses.normals import NORMAL_LOSSES
 from densevit.model_card import HeadSpec
-from densevit.ops.geometry import backproject, pinhole_from_fov
+from densevit.ops.geometry import backproject, pinhole_from_fov, scale
 from densevit.scorers.normals import true_normals
 from densevit.structures import Batch, Sample
 from densevit.tasks.normals import NormalsTask
@@ -49,6 +53,20 @@ def mixed() -> Batch:
         sample("nothing"),
     ]
     return collate(given, range(4))
+
+
+def test_normals_are_fitted_to_depth_before_it_is_resampled(tmp_path: Path) -> None:
+    """Those of enlarged depth faced the camera, and those of an image that was scaled by 1.25 leaned to it."""
+    (tmp_path / "images").mkdir()
+    (tmp_path / "depths").mkdir()
+    Image.fromarray(np.zeros((SIZE[0] * 8, SIZE[1] * 8, 3), np.uint8)).save(tmp_path / "images/0.png")
+    np.save(tmp_path / "depths/0.npy", sample("0", depth=True).depth)
+    (tmp_path / "intrinsics.json").write_text(json.dumps((scale(8, 8) @ K).tolist()))
+    data = open_dataset({"type": "folder", "root": str(tmp_path)}).with_normals()
+    resized = Resize(size=(SIZE[0] * 10, SIZE[1] * 10))(data.read(0), np.random.default_rng(0))
+    target, known = task().ground_truth(collate([resized], [0]))
+    assert known.all()
+    assert torch.allclose(target, torch.from_numpy(NORMAL).float()[:, None, None].expand_as(target[0]), atol=1e-4)
 
 
 def test_the_truth_is_the_data_sets_else_that_of_depth_with_a_camera_else_none() -> None:

@@ -24,7 +24,7 @@ from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import DepthCache, image_size, read_depth, read_image
-from densevit.data.io.samples import depth_at_image, make_sample, read_label_map, read_mask
+from densevit.data.io.samples import depth_at_image, make_sample, normals_at_image, read_label_map, read_mask
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import CameraModel, PinholeView
 from densevit.data.recordings.poses import read_words
@@ -161,6 +161,11 @@ class Dataset(ABC):
         """Return the data set for work without depth: it reads no depth files, whose unit may be unknown."""
         return self
 
+    def with_normals(self) -> "Dataset":
+        """Return the data set for work on normals: where it has none, it reads those of its depth, which fit the
+        measured pixels. Those of depth that was resampled afterwards are off by degrees."""
+        return self
+
     def read_annotated(self, index: int) -> Sample:
         """Decode one sample, and add what a training objective needs."""
         sample = self.read(index)
@@ -288,6 +293,9 @@ class FileDataset(Dataset):
     reads_depth: bool = True
     """Whether `read` decodes depth; see `without_depth`."""
 
+    fits_normals: bool = False
+    """Whether `read` returns the normals of depth; see `with_normals`."""
+
     normal_axes: Axes = "opencv"
     """The axes of files of normals (densevit.data.io.normals)."""
 
@@ -315,13 +323,21 @@ class FileDataset(Dataset):
         other.reads_depth = False
         return other
 
+    def with_normals(self) -> "Dataset":
+        other = copy(self)
+        other.fits_normals = True
+        return other
+
     def read(self, index: int) -> Sample:
         files = self.samples[index]
         image = read_image(files.image)
         view = view_of(files, (image.shape[0], image.shape[1]))
         intrinsics = self.decode_intrinsics(files) if view is None else view.matrix
         depth = self.decode_depth(files) if self.reads_depth else None
+        normals = self.decode_normals(files)
         if depth is not None and (self.depth_of_any_size or depth.shape == image.shape[:2]):
+            if self.fits_normals and normals is None and intrinsics is not None and view is None:
+                normals = normals_at_image(files, depth, image.shape, intrinsics)
             depth = depth_at_image(files, depth, image.shape[:2], intrinsics, view)
         labels, segments = self.decode_classes(files, image.shape[:2])
         sample = make_sample(
@@ -330,7 +346,7 @@ class FileDataset(Dataset):
             depth=depth,
             labels=labels,
             segments=None if segments is None else segments.one_of_each_stuff(self.things),
-            normals=self.decode_normals(files),
+            normals=normals,
             intrinsics=intrinsics,
             pose=self.decode_pose(files),
         )

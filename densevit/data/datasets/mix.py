@@ -114,6 +114,14 @@ class Mix(Dataset):
         other.sources = [replace(source, data=source.data.without_depth()) for source in self.sources]
         return other
 
+    def with_normals(self) -> "Mix":
+        other = copy(self)
+        other.sources = [
+            replace(source, data=source.data.with_normals()) if source.truths is None else source
+            for source in self.sources
+        ]
+        return other
+
     def files(self, index: int) -> Mapping[str, Path]:
         source, row = self.locate(index)
         return source.data.files(row)

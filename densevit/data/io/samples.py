@@ -12,6 +12,7 @@ from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
 from densevit.ops.geometry import scale
+from densevit.ops.normals import normals_of_map
 from densevit.ops.segments import Segments
 from densevit.structures import Sample
 
@@ -66,19 +67,20 @@ def segments_of(sample: Sample) -> Segments | None:
 
 def depth_at_image(
     files: SampleFiles,
-    depth: Float32[np.ndarray, "_ _"],
+    depth: Float32[np.ndarray, "_ _ *k"],
     size: tuple[int, ...],
     intrinsics: Float64[np.ndarray, "3 3"] | None,
     view: PinholeView | None = None,
-) -> Float32[np.ndarray, "_ _"]:
-    """Return a depth map at the size of its image; each pixel has the depth of the nearest one of the map.
+) -> Float32[np.ndarray, "_ _ *k"]:
+    """Return a depth map, or another of its pixels, at the size of its image; each pixel has the value of the nearest
+    one of the map.
 
     Where the depth map has a camera of its own, pixels are found by both cameras, which are taken to stand in one
     place; else by scale, and by what `view` shows of the image, with which the map then is registered. Raises
     DataError: the map has no camera, and another shape than the image.
     """
     h, w = size[:2]
-    rows, columns = depth.shape
+    rows, columns = depth.shape[:2]
     if files.depth_intrinsics is not None and intrinsics is not None:
         step = files.depth_intrinsics @ np.linalg.inv(intrinsics)
         view = None
@@ -96,7 +98,22 @@ def depth_at_image(
     v = np.rint(step[1, 1] * y + step[1, 2]).astype(int)
     inside = (v >= 0) & (v < rows) & (u >= 0) & (u < columns)
     moved = depth[v.clip(0, rows - 1), u.clip(0, columns - 1)]
-    return np.where(inside, moved, np.float32(0))
+    return np.where(inside.reshape(h, w, *[1] * (depth.ndim - 2)), moved, np.float32(0))
+
+
+def normals_at_image(
+    files: SampleFiles,
+    depth: Float32[np.ndarray, "_ _"],
+    size: tuple[int, ...],
+    intrinsics: Float64[np.ndarray, "3 3"],
+) -> Float32[np.ndarray, "_ _ 3"]:
+    """Return the normals of a depth map at the size of its image; of a map of another size they are fitted at its own,
+    since the repeated pixels of the enlarged one would face the camera."""
+    (h, w), (rows, columns) = size[:2], depth.shape
+    camera = files.depth_intrinsics
+    if camera is None:
+        camera = intrinsics if (rows, columns) == (h, w) else scale(columns / w, rows / h) @ intrinsics
+    return depth_at_image(files, normals_of_map(depth, camera), size, intrinsics)
 
 
 def valid_depth(
