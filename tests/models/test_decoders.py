@@ -13,7 +13,6 @@ from densevit.models.decoders.conv_transpose import ConvTranspose
 from densevit.models.decoders.dpt import DPT
 from densevit.models.decoders.linear import Linear
 from densevit.models.decoders.readout import READOUTS, Project
-from densevit.models.layers import LayerNorm2d
 from densevit.structures import EncoderOutput, FeatureSpec
 
 
@@ -116,12 +115,6 @@ def test_several_levels_are_summed_or_concatenated() -> None:
     assert ConvTranspose(toy_specs(3), 1, fuse="concat").steps[0][0].in_channels == 48
     summed = ConvTranspose(toy_specs(3), 1, fuse="sum", stride=16)
     torch.testing.assert_close(summed(given), given.maps[0] + given.maps[1] + given.maps[2])
-
-
-def test_layer_norm_works_on_the_channels_of_each_pixel() -> None:
-    x = LayerNorm2d(32)(torch.randn(2, 32, 3, 4) * 5 + 3)
-    torch.testing.assert_close(x.mean(1), torch.zeros(2, 3, 4), atol=1e-5, rtol=0)
-    torch.testing.assert_close(x.var(1, correction=0), torch.ones(2, 3, 4), atol=1e-3, rtol=0)
 
 
 def test_what_a_decoder_cannot_take_it_refuses() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from densevit.errors import ConfigError, DensevitError
-from densevit.models.vit.block import Attention, Block, DropPath
+from densevit.models.vit.block import Attention, Block
 from densevit.models.vit.embeddings import ConvStem, PatchEmbed
 from densevit.models.vit.vision_transformer import VisionTransformer
 
@@ -51,17 +51,9 @@ def test_projection_dropout_reaches_attention_and_mlp() -> None:
     assert torch.equal(block(x), block(x))
 
 
-def test_drop_path_drops_whole_images_and_keeps_the_mean() -> None:
-    torch.manual_seed(0)
-    out = DropPath(0.25)(torch.ones(4000, 1, 1)).flatten()
-    assert out.unique().tolist() == pytest.approx([0, 4 / 3])
-    assert out.mean().item() == pytest.approx(1, abs=0.04)  # standard error 0.009
-    assert DropPath(0.25).eval()(torch.ones(8, 1, 1)).min() == 1
-
-
 def test_stochastic_depth_grows_linearly() -> None:
     vit = VisionTransformer(16, 3, 2, 4, drop_path=0.2)
-    assert [getattr(block.drop_path, "rate", 0) for block in vit.blocks] == [0, 0.1, 0.2]
+    assert [getattr(block.drop_path, "drop_prob", 0) for block in vit.blocks] == [0, 0.1, 0.2]
 
 
 def test_position_dropout_zeroes_numbers_of_embedded_tokens() -> None:

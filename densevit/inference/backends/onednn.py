@@ -10,25 +10,25 @@ import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
-from timm.layers.mlp import Mlp as TimmMlp
+from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.models.decoders.dpt import ResidualUnit
-from densevit.models.vit.block import ACTIVATIONS, Mlp
 from densevit.utils.device import DTYPES, Precision
 
 X86 = ("x86_64", "AMD64")
-GELU = {"none": ACTIVATIONS["gelu"], "tanh": ACTIVATIONS["gelu_tanh"]}
-FUSED: dict[str, Callable[[Tensor], Tensor]] = {**GELU, "relu": F.relu}
+FUSED: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": F.gelu, "tanh": partial(F.gelu, approximate="tanh"), "relu": F.relu
+}  # fmt: skip
 POST_OPS: dict[str | None, tuple[str, str]] = {
     None: ("none", ""), "relu": ("relu", ""), "none": ("gelu", "none"), "tanh": ("gelu", "tanh")
 }  # fmt: skip
-MLPS = (Mlp, TimmMlp)
 
 
 def packs(precision: Precision) -> bool:
@@ -48,7 +48,7 @@ def prepack(model: nn.Module, precision: Precision) -> None:
         if (gelu := gelu_of(module)) is not None:
             mlp: Any = module
             mlp.fc1.forward = PackedLinear(mlp.fc1, dtype, gelu)
-            mlp.act = nn.Identity() if isinstance(mlp.act, nn.Module) else identity
+            mlp.act = nn.Identity()
         fuse_relus(module, dtype)
         if (kind := kind_of(module)) is not None:
             before = module.forward
@@ -57,12 +57,7 @@ def prepack(model: nn.Module, precision: Precision) -> None:
 
 def gelu_of(module: nn.Module) -> str | None:
     """Return which GELU follows `fc1` directly; None for another module or activation."""
-    if type(module) not in MLPS:
-        return None
-    act: Any = module.act
-    if isinstance(act, nn.GELU):
-        return act.approximate
-    return next((name for name, gelu in GELU.items() if act is gelu), None)
+    return module.act.approximate if type(module) is Mlp and isinstance(module.act, nn.GELU) else None
 
 
 def fuse_relus(module: nn.Module, dtype: torch.dtype) -> None:
@@ -75,10 +70,6 @@ def fuse_relus(module: nn.Module, dtype: torch.dtype) -> None:
         if kind_of(conv) is PackedConv and type(relu) is nn.ReLU:
             conv.forward = PackedConv(conv, dtype, "relu")
             setattr(module, name, nn.Identity())
-
-
-def identity(x: Tensor) -> Tensor:
-    return x
 
 
 class Packed(ABC):

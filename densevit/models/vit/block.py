@@ -10,6 +10,10 @@ from typing import Literal, TypedDict
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
+from timm.layers.activations import QuickGELU
+from timm.layers.drop import DropPath
+from timm.layers.layer_scale import LayerScale
+from timm.layers.mlp import Mlp, SwiGLU, SwiGLUPacked
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
@@ -145,103 +149,21 @@ class Attention(nn.Module):
 MlpKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu", "swiglu_packed"]
 
 
-def quick_gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Return OpenAI CLIP's approximation of GELU, off by up to 0.02."""
-    return x * torch.sigmoid(1.702 * x)
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),  # SigLIP
-    "quick_gelu": quick_gelu,
-}
-
-
-class Mlp(nn.Module):
-    """Linear, activation, linear."""
-
-    def __init__(self, dim: int, hidden: int, *, activation: str = "gelu", drop: float = 0.0) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.act = ACTIVATIONS[activation]
-        self.fc2 = nn.Linear(hidden, dim)
-        self.drop = nn.Dropout(drop)
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
-
-
-class SwiGLU(nn.Module):
-    """Gated MLP, silu(gate) * value (Shazeer 2020)."""
-
-    def __init__(self, dim: int, hidden: int, *, drop: float = 0.0) -> None:
-        super().__init__()
-        self.fc1_g = nn.Linear(dim, hidden)
-        self.fc1_x = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
-        self.drop = nn.Dropout(drop)
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        return self.drop(self.fc2(self.drop(F.silu(self.fc1_g(x)) * self.fc1_x(x))))
-
-    def init_gate(self) -> None:
-        """Initialise the gate to silu(1) for every input, as timm does."""
-        nn.init.ones_(self.fc1_g.bias)
-        nn.init.normal_(self.fc1_g.weight, std=1e-6)
-
-
-class PackedSwiGLU(nn.Module):
-    """SwiGLU with gate and value in one matrix, gate first, as in DINOv2's giant; `hidden` counts both."""
-
-    def __init__(self, dim: int, hidden: int, *, drop: float = 0.0) -> None:
-        super().__init__()
-        if hidden % 2:
-            raise ConfigError(f"mlp 'swiglu_packed' needs an even number of hidden channels, not {hidden}.")
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden // 2, dim)
-        self.drop = nn.Dropout(drop)
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        gate, value = self.fc1(x).chunk(2, dim=-1)
-        return self.drop(self.fc2(self.drop(F.silu(gate) * value)))
-
-    def init_gate(self) -> None:
-        """Initialise the value to 1 for every input, as timm does: an MLP with SiLU."""
-        half = len(self.fc1.bias) // 2
-        nn.init.ones_(self.fc1.bias[half:])
-        nn.init.normal_(self.fc1.weight[half:], std=1e-6)
+def packed_swiglu(dim: int, hidden: int, *, drop: float = 0.0) -> nn.Module:
+    """Return SwiGLU with gate and value in one matrix, as in DINOv2's giant; `hidden` counts both. Raises ConfigError:
+    an odd number."""
+    if hidden % 2:
+        raise ConfigError(f"mlp 'swiglu_packed' needs an even number of hidden channels, not {hidden}.")
+    return SwiGLUPacked(dim, hidden, drop=drop)
 
 
 MLPS: dict[str, Callable[..., nn.Module]] = {
-    **{name: partial(Mlp, activation=name) for name in ACTIVATIONS},
+    "gelu": Mlp,
+    "gelu_tanh": partial(Mlp, act_layer=partial(nn.GELU, approximate="tanh")),  # type: ignore[arg-type]  # SigLIP
+    "quick_gelu": partial(Mlp, act_layer=QuickGELU),  # OpenAI CLIP's approximation, off by up to 0.02
     "swiglu": SwiGLU,
-    "swiglu_packed": PackedSwiGLU,
+    "swiglu_packed": packed_swiglu,
 }
-
-
-class LayerScale(nn.Module):
-    """A learned factor per channel, initially small (Touvron et al. 2021)."""
-
-    def __init__(self, dim: int, initial: float) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.full((dim,), initial))
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        return x * self.gamma
-
-
-class DropPath(nn.Module):
-    """Stochastic depth (Huang et al. 2016): kept samples are divided by the keep probability."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        if not self.training:
-            return x
-        keep = 1 - self.rate
-        return x * x.new_empty(x.shape[0], 1, 1).bernoulli_(keep).div_(keep)
 
 
 class BlockOptions(TypedDict, total=False):

@@ -4,13 +4,13 @@ import copy
 import pickle
 
 import pytest
-import timm.layers
 import torch
+from timm.layers import GluMlp, Mlp
 from torch import Tensor, nn
 
 from densevit.inference.backends.onednn import PackedConv, PackedLinear, packs, prepack
 from densevit.models.decoders.dpt import ResidualUnit
-from densevit.models.vit.block import MLPS, Mlp
+from densevit.models.vit.block import MLPS
 from densevit.utils.device import Precision
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
@@ -30,9 +30,7 @@ def packed_layers(model: nn.Module) -> list[PackedLinear]:
 
 BUILDERS = {
     **{name: (lambda name=name: MLPS[name](24, 96)) for name in MLPS},
-    "timm's": lambda: timm.layers.Mlp(24, 96),
-    "timm's with tanh": lambda: timm.layers.Mlp(24, 96, act_layer=lambda: nn.GELU("tanh")),
-    "timm's gated": lambda: timm.layers.GluMlp(24, 96, act_layer=nn.GELU),
+    "gated": lambda: GluMlp(24, 96, act_layer=nn.GELU),
     "a layer without bias": lambda: nn.Sequential(nn.Linear(24, 24, bias=False), nn.GELU()),
 }
 
