@@ -33,10 +33,12 @@ def freeze(model: nn.Module, options: Model) -> None:
 
 
 def set_evaluation_mode(model: nn.Module, options: Model) -> None:
-    """Set the parts that are not trained to evaluation mode, as dropout and batch norm need it; the model as a whole
-    stays in training, where a pre-training returns losses."""
-    for part in model.children() if options.trainable else ():
-        part.eval()
+    """Set the parts that are not trained to evaluation mode, as dropout and batch norm need it. Decoders and heads as a
+    whole stay in training, where they return what losses take beside the prediction; so does the model."""
+    if options.trainable:
+        for module in model.modules():
+            module.training = next(module.children(), None) is not None
+        model.get_submodule("encoder").eval()
     for name in options.trainable:
         model.get_submodule(name).train()
     if options.freeze_encoder:

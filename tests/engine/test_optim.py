@@ -61,7 +61,8 @@ def test_what_alone_is_trained_leaves_weights_below_updates_and_a_frozen_encoder
             {"blocks": nn.ModuleList([nn.ModuleDict({"attn": nn.ModuleDict({"proj": nn.Linear(8, 8)})})])}
         )
         add_lora(encoder, Lora(rank=2))
-        return nn.ModuleDict({"encoder": encoder, "decoder": nn.Linear(8, 8), "head": nn.BatchNorm1d(8)})
+        decoder = nn.Sequential(nn.Linear(8, 8), nn.Dropout())
+        return nn.ModuleDict({"encoder": encoder, "decoder": decoder, "head": nn.BatchNorm1d(8)})
 
     updated, frozen, empty = model(), model(), model()
     freeze(updated, Model(trainable=["encoder", "head"]))
@@ -76,6 +77,7 @@ def test_what_alone_is_trained_leaves_weights_below_updates_and_a_frozen_encoder
         "head.bias",
     }
     assert frozen["head"].training and not any(module.training for module in frozen["encoder"].modules())
+    assert frozen["decoder"].training and not frozen["decoder"][1].training  # it gives extras, and drops nothing
     with pytest.raises(ConfigError, match=r"model\.trainable: encoder has no weights that are not frozen"):
         freeze(empty, Model(trainable=["encoder"], freeze_encoder=True))
 

@@ -132,7 +132,7 @@ class Attention(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 n n"] | None = None) -> Float[Tensor, "b n d"]:
         """Return `mask`: (batch, 1, query, key), True where attention is allowed; None allows all."""
         q, k, v = self.project(x)
-        x = attend(q, k, v, mask=mask, dropout=self.attn_drop.p if self.training else 0.0)
+        x = attend(q, k, v, mask=mask, dropout=self.attn_drop.p if self.attn_drop.training else 0.0)
         return self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
 
     def project(self, x: Float[Tensor, "b n d"]) -> tuple[Tensor, Tensor, Tensor]:
