@@ -58,6 +58,7 @@ def export(
 
     def opened() -> tuple[nn.Module, ModelCard]:
         if isinstance(model, Predictor):
+            model.check_savable()
             usual = {"flip": False, "scales": (1.0,), "window": None, "tiling": None}
             if given := [name for name, value in usual.items() if getattr(model, name) != value]:
                 log.warning("export: %s of the Predictor: no part of what is written.", ", ".join(given))

@@ -231,8 +231,11 @@ def test_files_that_cannot_stand_for_a_checkpoint_are_refused(files: Path, tmp_p
 
 @pytest.mark.slow
 def test_what_needs_weights_is_refused(files: Path, tmp_path: Path) -> None:
+    predictor = densevit.load(files / "any.onnx")
     with pytest.raises(ConfigError, match="no weights to save; take the checkpoint"):
-        densevit.load(files / "any.onnx").save_pretrained(tmp_path / "saved")
+        predictor.save_pretrained(tmp_path / "saved")
+    with pytest.raises(ConfigError, match="no weights to save; take the checkpoint"):
+        densevit.export(predictor, tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
 
