@@ -200,7 +200,8 @@ def require_cameras(items: Sequence[Item]) -> None:
     if missing:
         raise DataError(
             f"{missing[0].source}: metres follow from the camera's focal length, and none is known of {len(missing)} "
-            f"of {len(items)} images: their EXIF has none. Give --focal PIXELS, --fov DEGREES or --intrinsics."
+            f"of {len(items)} images: their EXIF has none. Give --focal PIXELS or --fov DEGREES; predict also "
+            "takes --intrinsics."
         )
 
 
