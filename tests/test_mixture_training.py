@@ -48,17 +48,27 @@ def test_an_image_moves_only_the_heads_that_its_ground_truth_fits(folder: Path) 
     assert taught == {"rooms": {"depth", "relative"}, "web": {"relative"}, "seg": {"labels"}}
 
 
-@pytest.mark.parametrize(("kind", "truth"), [("normals", "metric"), ("normals", "relative"), ("focal", "metric")])
+POOL = "model.decoders.x={type: pool, pool: average}"
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("x", ["model.heads.x={type: normals}", "tasks.x.type=normals"]),
+        ("x", ["model.heads.x={type: normals}", "tasks.x.type=normals", "data.train.sources.0.truth=relative"]),
+        ("x", ["model.heads.x={type: focal}", "tasks.x.type=focal", POOL]),
+        ("depth", ["model.camera=canonical"]),
+    ],
+)
 def test_a_head_that_needs_cameras_learns_from_the_sources_that_have_them(
-    folder: Path, tmp_path: Path, kind: str, truth: str
+    folder: Path, tmp_path: Path, head: str, words: list[str]
 ) -> None:
     shutil.copytree(folder / "a", tmp_path / "cameras")
     add_cameras(tmp_path / "cameras")
-    x = [f"model.heads.x={{type: {kind}}}", "model.decoders.x={type: pool, pool: average}", f"tasks.x.type={kind}"]
-    words = [f"data.train.sources.0.data.root={tmp_path / 'cameras'}", f"data.train.sources.0.truth={truth}"]
-    trainer, _ = opened(folder / "mix.yaml", *x[:: 2 if kind == "normals" else 1], *words, f"{SOURCES}.1.truth=metric")
-    assert list(trainer.objective.router.policies["x"]) == ["rooms"]
-    assert trainer.objective.router.shares["x"] == 0.5  # by which its loss is divided
+    root = f"data.train.sources.0.data.root={tmp_path / 'cameras'}"
+    trainer, _ = opened(folder / "mix.yaml", root, f"{SOURCES}.1.truth=metric", *words)
+    assert list(trainer.objective.router.policies[head]) == ["rooms"]
+    assert trainer.objective.router.shares[head] == 0.5  # by which its loss is divided
 
 
 @pytest.mark.slow

@@ -156,6 +156,11 @@ def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrup
     return float(f"{np.nanmedian(focals):.3g}")
 
 
+def has_cameras(dataset: Dataset) -> bool:
+    """Return whether the camera of some samples is known."""
+    return any(camera_view(dataset, index, "skip") for index in evenly_spaced(len(dataset), LOOKS))
+
+
 def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int, float] | None:
     """Return the width and horizontal focal length of a sample, in pixels."""
     sample = _attempted(dataset.read, dataset, index, on_corrupt)

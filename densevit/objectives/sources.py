@@ -15,7 +15,7 @@ from torch.func import functional_call
 from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import MixtureSource
-from densevit.data.sanity_checks import found_truths
+from densevit.data.sanity_checks import found_truths, has_cameras
 from densevit.engine.objective import AllReduceMean, Runtime, model_inputs
 from densevit.errors import ConfigError
 from densevit.structures import Batch
@@ -138,6 +138,20 @@ def source_policies(
     if problems:
         raise ConfigError(*problems)
     return policies
+
+
+def leave_out_unknown_cameras(
+    policies: Mapping[str, list[SourcePolicy]], tasks: Mapping[str, Task], sources: Sequence[MixtureSource]
+) -> dict[str, list[SourcePolicy]]:
+    """Return the policies without sources whose cameras are not known, for heads of one focal length: they cannot teach
+    these, and do not count."""
+    if all(task.output.focal is None for task in tasks.values()):
+        return dict(policies)
+    known = {source.name for source in sources if has_cameras(source.data)}
+    return {
+        name: [policy for policy in of_task if tasks[name].output.focal is None or policy.name in known]
+        for name, of_task in policies.items()
+    }
 
 
 class SourceRouter:

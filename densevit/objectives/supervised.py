@@ -13,7 +13,12 @@ from densevit.engine.objective import OBJECTIVES, AllReduceMean, Runtime, Traini
 from densevit.losses.reduction import StepTotals
 from densevit.model_card import HeadSpec
 from densevit.objectives.feature_alignment import FeatureAlignment
-from densevit.objectives.sources import ConsistencyTeacher, SourceRouter, source_policies
+from densevit.objectives.sources import (
+    ConsistencyTeacher,
+    SourceRouter,
+    leave_out_unknown_cameras,
+    source_policies,
+)
 from densevit.structures import Batch
 from densevit.tasks.base import SupportsPseudoLabels, extras_of
 
@@ -96,6 +101,7 @@ class Supervised(TrainingObjective):
         self.loss_weighting = LOSS_WEIGHTINGS[loss_weighting](list(tasks))
         sources = setup.data["train"].sources if setup.data else ()
         policies = source_policies(run, setup.task_specs, sources, needs_truth=self.needs_truth) if sources else {}
+        policies = leave_out_unknown_cameras(policies, tasks, sources)
         self.router = SourceRouter(policies, tasks) if policies else None
         unlabelled = self.router.unlabelled if self.router else None
         self.teacher = ConsistencyTeacher(unlabelled) if unlabelled else None
