@@ -193,6 +193,19 @@ def test_the_probe_learns_from_the_images_that_have_ground_truth(folder: Path, t
     assert [name for batch in taught for name in batch.names] == ["002", "005"]
 
 
+def test_the_probe_of_a_task_learns_from_the_sources_that_it_names(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = f"{{type: folder, root: {folder / 'data'}, depth_scale: 1000}}"
+    mix = f"data.train={{type: mix, sources: [{{name: a, data: {data}}}, {{name: b, data: {data}}}]}}"
+    trainer, _ = opened(folder / "small.yaml", MAE, *SHORT, mix, "tasks.depth.sources=[b]")
+    task, seen = trainer.tasks["depth"], set()
+    losses = task.losses
+    monkeypatch.setattr(task, "losses", lambda y, batch, *more: seen.update(batch.sources) or losses(y, batch, *more))
+    trainer.objective.before_validation()
+    assert seen == {"b"}
+
+
 def test_what_a_pretraining_lacks_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nothing = ["model.freeze_encoder=true", "model.trainable=[heads]"]
     assert train(folder, "x", MAE, "data.val=null", *nothing, "parallel=fsdp") == 2

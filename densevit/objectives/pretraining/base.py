@@ -114,7 +114,8 @@ class Pretraining(TrainingObjective):
         self.probe: Probe | None = None
         if self.validates_start:
             batches = read_labelled(setup.data.get("probe", setup.data["train"]), setup.run.probe.images)
-            self.probe = Probe(model.probe(), setup.tasks, batches, setup.card, setup.run.probe)
+            sources = {name: spec.sources for name, spec in setup.task_specs.items()}
+            self.probe = Probe(model.probe(), setup.tasks, batches, setup.card, setup.run.probe, sources)
 
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
         return self.runtime.forward(batch.image)

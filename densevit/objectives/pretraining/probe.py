@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -34,8 +35,9 @@ class Probe:
 
     Args:
         modules: decoder and heads; nothing else trains them.
-        batches: the labelled images.
+        batches: the labelled images, each of one source of a mixture.
         options: of the config.
+        sources: those that a task learns from, by its name; none: all.
     """
 
     def __init__(
@@ -45,9 +47,10 @@ class Probe:
         batches: Sequence[Batch],
         card: ModelCard,
         options: schema.Probe,
+        sources: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         self.modules, self.tasks, self.batches = nn.ModuleList(modules), tasks, batches
-        self.card, self.options = card, options
+        self.card, self.options, self.sources = card, options, sources
         self.start = {name: value.detach().clone() for name, value in self.modules.state_dict().items()}
 
     def fit(self, state: TrainState, precision: Precision) -> Scores:
@@ -108,7 +111,10 @@ class Probe:
                     outputs = self._predict(model, x, output, batch)
                 losses: list[Tensor] = []
                 for name, task in self.tasks.items():
-                    losses += task.losses(outputs[name].float(), batch, step, extras_of(name, outputs)).values()
+                    if {*batch.sources} <= {*(self.sources.get(name) or batch.sources)}:
+                        losses += task.losses(outputs[name].float(), batch, step, extras_of(name, outputs)).values()
+                if not losses:
+                    continue
                 optimizer.zero_grad(set_to_none=True)
                 torch.autograd.backward(torch.stack(losses).sum())
             nn.utils.clip_grad_norm_(self.modules.parameters(), 1.0)
