@@ -11,6 +11,7 @@ HASH = $(shell cat setup.cfg pyproject.toml requirements-test.lock Makefile | sh
 .PHONY: demo test suite test-quick test-slow docs lint types clean
 
 PIP = .venv-test/bin/python -m pip install --quiet --no-compile
+TESTED = --editable '.[test]' --constraint requirements-test.lock
 PYTEST = OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal
 
 demo: .venv/.made-$(HASH)
@@ -53,14 +54,13 @@ types: .venv-test/.made-$(HASH)
 	.venv/bin/python -m pip install --quiet --no-compile --editable '.[rooms]'
 	touch $@
 
-# uv unpacks on all cores. Where a package of the lock does not exist, on another system, it installs none, and pip does.
+# uv unpacks on all cores; where it does not find the packages, of an index that only pip knows, pip installs them.
 .venv-test/.made-$(HASH):
 	rm -rf .venv-test
 	$(PYTHON) -m venv .venv-test
 	$(PIP) uv --constraint requirements-test.lock
-	-.venv-test/bin/uv pip install --quiet --python .venv-test --cache-dir .venv-test/.uv --no-deps --requirement requirements-test.lock
+	.venv-test/bin/uv pip install --quiet --python .venv-test --cache-dir .venv-test/.uv $(TESTED) || $(PIP) $(TESTED)
 	rm -rf .venv-test/.uv
-	$(PIP) --editable '.[test]' --constraint requirements-test.lock
 	touch $@
 
 clean:
