@@ -2,14 +2,12 @@
 
 import csv
 import runpy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 from PIL import Image
 from PIL.ExifTags import IFD, Base
 from small import small_config
@@ -18,14 +16,10 @@ import densevit
 from densevit.builder.checkpoint import restore
 from densevit.data.datasets.base import Dataset
 from densevit.data.io.exif import exif_fov
-from densevit.data.loading.collate import collate, cutmix
 from densevit.errors import ConfigError
 from densevit.inference.predictor import Predictor
-from densevit.losses.point_sampling import VOID
-from densevit.model_card import HeadSpec
 from densevit.ops.segments import InstancePrediction, PanopticPrediction
 from densevit.structures import Sample
-from densevit.tasks.base import TASKS
 
 CLASSES = ("sky", "ground", "square")
 EOMT = {"type": "eomt", "queries": 6, "blocks": 1, "segments": True}
@@ -52,28 +46,6 @@ class Squares(Dataset):
             segment_classes=np.array([0, 1, 2, 2, 2]), segment_crowd=np.array([False] * 4 + [True]),
             depth=depth, valid=depth > 0,
         )  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["panoptic", "instances"])
-def test_stuff_of_both_images_of_cutmix_is_one_segment_and_objects_are_several(kind: str) -> None:
-    data = Squares()
-    first, second = data.read(0), data.read(3)
-    mixed = cutmix(first, second, np.random.default_rng(1))
-    none = {"segment_classes": np.zeros(0, np.int64), "segment_crowd": np.zeros(0, np.bool_)}
-    bare = replace(first, segments=np.zeros((48, 64), np.int32), **none)
-    output = HeadSpec(kind=kind, unit="", classes=CLASSES, things=data.things)
-    batch = collate([mixed, bare], [0, 1]).to(torch.device("cpu"))
-    target = TASKS.components[kind](kind, output, [], dict, dict).ground_truth(batch)
-    assert mixed.pasted is not None and mixed.segments is not None and first.segments is not None
-    labels = np.array([0, 1, 2, 2, 2])[np.where(mixed.pasted, second.segments, first.segments) - 1]
-    crowd = np.where(mixed.pasted, second.segments, first.segments) == 5
-    ids = target.ids[0].numpy()
-    assert (ids[crowd] == VOID).all() and (target.ids[1] < 0).all()
-    for label in (0, 1) if kind == "panoptic" else ():
-        assert len(set(ids[(labels == label) & ~crowd])) == 1
-    objects = mixed.segments[(labels == 2) & ~crowd]
-    assert len(set(ids[(labels == 2) & ~crowd])) == len(set(objects)) > 2
-    assert target.occur().sum() == len(set(objects)) + (2 if kind == "panoptic" else 0)
 
 
 @pytest.fixture(scope="module")

@@ -42,26 +42,20 @@ class PanopticTask(Task):
         return self.weighted_losses(step, prediction, self.ground_truth(batch), extras)
 
     def ground_truth(self, batch: Batch) -> Segments:
-        """Return the segments that count: no crowds, and of instances only things. Those of one class of stuff are one
-        segment: CutMix brings some from both images."""
+        """Return the segments that count: no crowds, and of instances only things."""
         if batch.segments is None or batch.segment_classes is None or batch.segment_crowd is None:
             none = torch.full_like(batch.image[:, 0], VOID, dtype=torch.int64)
             return Segments(none, none.new_zeros(len(none), 0))
         classes, segments = batch.segment_classes, batch.segments
-        targets = classes.where(self.is_target(classes) & ~batch.segment_crowd, -1)
+        is_target = self.is_target(classes)
         numbers = torch.arange(classes.shape[1], device=classes.device).expand_as(classes)
-        first = ((targets[:, :, None] == targets[:, None]).cumsum(2) == 0).sum(2)  # of the same class
-        numbers = first.where(self.is_stuff(classes), numbers)
-        numbers = numbers.where(targets >= 0, self.outside).where(~batch.segment_crowd, VOID)
+        numbers = numbers.where(is_target, self.outside).where(~batch.segment_crowd, VOID)
         ids = F.pad(numbers, (1, 0), value=self.outside).gather(1, segments.flatten(1)).view_as(segments)
-        return Segments(ids, targets)
+        return Segments(ids, classes.where(is_target & ~batch.segment_crowd, -1))
 
     def is_target(self, classes: Tensor) -> Tensor:
         """Return which segments of these classes the head shall predict."""
         return classes >= 0
-
-    def is_stuff(self, classes: Tensor) -> Tensor:
-        return ~torch.isin(classes, classes.new_tensor(self.output.things))
 
     def image_scores(self, prediction: Sequence[SegmentPrediction], batch: Batch) -> list[Any]:
         if batch.segments is None or batch.segment_classes is None or batch.segment_crowd is None:
@@ -98,6 +92,3 @@ class InstancesTask(PanopticTask):
     def is_target(self, classes: Tensor) -> Tensor:
         things = self.output.things
         return torch.isin(classes, classes.new_tensor(things)) if things else classes >= 0
-
-    def is_stuff(self, classes: Tensor) -> Tensor:
-        return torch.zeros_like(classes, dtype=torch.bool)

@@ -54,6 +54,12 @@ def test_cutmix_numbers_the_pasted_segments_after_the_others() -> None:
     np.testing.assert_array_equal(mixed.segments, np.where(mixed.pasted & (IDS > 0), IDS + 3, IDS))
 
 
+def test_stuff_of_both_images_of_cutmix_is_one_segment_and_objects_are_several() -> None:
+    mixed = cutmix(SAMPLE, replace(SAMPLE, name="two"), np.random.default_rng(0), things=[7])
+    assert mixed.segment_classes is not None and mixed.segment_classes.tolist() == [5, 7, 7, 7, 7]
+    np.testing.assert_array_equal(mixed.segments, np.where(mixed.pasted & (IDS > 1), IDS + 2, IDS))
+
+
 def test_joined_classes_map_segments_and_drop_those_without_a_class() -> None:
     lookup = np.full(IGNORE + 1, IGNORE)
     lookup[7] = 2

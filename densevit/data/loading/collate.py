@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from densevit.data.fields import FIELDS, check_types
+from densevit.data.io.samples import segments_of, with_segments
 from densevit.errors import DataError
 from densevit.structures import Batch, Sample, Size
 
@@ -64,11 +65,12 @@ def _unless_usual(values: Sequence[T], usual: T) -> tuple[T, ...]:
 AREA, ASPECT = (0.02, 0.4), (0.3, 1 / 0.3)  # of the rectangle: share of the image, height / width (UniMatch)
 
 
-def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
+def cutmix(sample: Sample, other: Sample, rng: np.random.Generator, things: Sequence[int] = ()) -> Sample:
     """Return the sample with a rectangle of `other`, at the same place; what either lacks is unknown there.
 
     Depth up to a scale, or up to scale and shift, has two of them now: losses align the two regions of `pasted` each by
-    itself. Raises DataError if the two differ in size.
+    itself. Segments of one class of stuff are one; `things`: the classes of single objects, empty: all. Raises
+    DataError if the two differ in size.
     """
     size, others = (s.image.shape[:2] for s in (sample, other))
     if size != others:
@@ -93,7 +95,9 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator) -> Sample:
 
     maps = {name: mixed(name) for name in {**first, **second} if FIELDS[name].mixed}
     mix = replace(sample.with_arrays({**maps, **rows}), normals=None, label=None)
-    return replace(mix, pasted=inside, pasted_intrinsics=other.intrinsics, weak_pasted=other.weak)
+    mix = replace(mix, pasted=inside, pasted_intrinsics=other.intrinsics, weak_pasted=other.weak)
+    segments = segments_of(mix)
+    return mix if segments is None else with_segments(mix, segments.one_of_each_stuff(things))
 
 
 def rectangle(size: Size, rng: np.random.Generator) -> Bool[np.ndarray, "h w"]:

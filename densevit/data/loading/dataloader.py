@@ -68,7 +68,8 @@ class AugmentedDataset:
             sample = self._transformed(index, rng)
             indices, share = self.partners.get(sample.source, (range(0), 0.0))
             if share and rng.random() < share:
-                return cutmix(sample, self._transformed(indices[int(rng.integers(len(indices)))], rng), rng)
+                other = self._transformed(indices[int(rng.integers(len(indices)))], rng)
+                return cutmix(sample, other, rng, self.dataset.things)
             return sample
 
     def _transformed(self, index: int, rng: np.random.Generator) -> Sample:
