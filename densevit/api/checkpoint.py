@@ -57,7 +57,7 @@ def load_file(path: Path, checkpoints: Mapping[str, Any], **options: Any) -> Pre
     predictor = load_onnx(path, **predictor_options(**options))
     if predictor.cameras.override is not None:
         log.warning(
-            "focal: ignored for depth, since %s takes none (export --focal); point clouds and TAE use it.", path
+            "focal: ignored for depth, since %s takes none (export --focal); clouds, TAE and --stabilize use it.", path
         )
     return predictor
 
@@ -79,7 +79,7 @@ def load_checkpoint(
     load_plugins(plugins)
     model, card = restore(path, family, encoder, **family_options)
     if kwargs["camera"] is not None and not card.needs_camera:
-        log.warning("focal: ignored for depth, since this model knows no lens; point clouds and TAE use it.")
+        log.warning("focal: ignored for depth, since this model knows no lens; clouds, TAE and --stabilize use it.")
     predictor = Predictor(model, with_window(card, window_size, stride), **kwargs)
     return predictor.with_options(assumed_fov=assumed_fov(card)) if path == PACKAGED else predictor
 
