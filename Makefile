@@ -10,8 +10,6 @@ HASH = $(shell cat setup.cfg pyproject.toml requirements-test.lock Makefile | sh
 
 .PHONY: demo test suite test-quick test-slow docs lint types clean
 
-PIP = .venv-test/bin/python -m pip install --quiet --no-compile
-TESTED = --editable '.[test]' --constraint requirements-test.lock
 PYTEST = OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -n 2 --dist worksteal
 
 demo: .venv/.made-$(HASH)
@@ -38,7 +36,7 @@ docs: .venv-test/.docs-$(HASH)
 	.venv-test/bin/python docs/site/build.py
 
 .venv-test/.docs-$(HASH): .venv-test/.made-$(HASH)
-	$(PIP) --editable '.[docs]' --constraint requirements-test.lock
+	.venv-test/bin/python -m pip install --quiet --editable '.[docs]' --constraint requirements-test.lock
 	touch $@
 
 lint: .venv-test/.made-$(HASH)
@@ -48,20 +46,21 @@ lint: .venv-test/.made-$(HASH)
 types: .venv-test/.made-$(HASH)
 	.venv-test/bin/mypy
 
-.venv/.made-$(HASH):
-	rm -rf .venv
-	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --no-compile --editable '.[rooms]'
-	touch $@
-
 # uv unpacks on all cores; where it does not find the packages, of an index that only pip knows, pip installs them.
-.venv-test/.made-$(HASH):
-	rm -rf .venv-test
-	$(PYTHON) -m venv .venv-test
-	$(PIP) uv --constraint requirements-test.lock
-	.venv-test/bin/uv pip install --quiet --python .venv-test --cache-dir .venv-test/.uv $(TESTED) || $(PIP) $(TESTED)
-	rm -rf .venv-test/.uv
+define environment
+	rm -rf $(1)
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet uv --constraint requirements-test.lock
+	$(1)/bin/uv pip install --quiet --python $(1) --cache-dir $(1)/.uv $(2) || $(1)/bin/python -m pip install --quiet --no-compile $(2)
+	rm -rf $(1)/.uv
 	touch $@
+endef
+
+.venv/.made-$(HASH):
+	$(call environment,.venv,--editable '.[rooms]')
+
+.venv-test/.made-$(HASH):
+	$(call environment,.venv-test,--editable '.[test]' --constraint requirements-test.lock)
 
 clean:
 	rm -rf .venv .venv-test demo build *.egg-info
