@@ -181,7 +181,9 @@ def source_names(sources: Sequence[Source]) -> list[str]:
 def open_source(source: Source, key_path: str) -> Dataset:
     if source.data.get("type") == "mix":
         raise ConfigError(f"{key_path}.data: a mixture within a mixture; list its sources beside the others.")
-    return DATASETS.check(source.data, f"{key_path}.data").build()
+    data = DATASETS.check(source.data, f"{key_path}.data").build()
+    truths = truths_of(source)
+    return data if truths is None or depth_kind_of(truths) else data.without_depth()
 
 
 def strong_transforms(consistency: Consistency, key_path: str) -> list[Transform]:

@@ -75,6 +75,8 @@ def test_a_source_gives_the_ground_truth_that_it_is_said_to_have_and_no_other(ro
     assert [s.source for s in samples] == list("012345") and samples[3].name == "3/000"
     np.testing.assert_array_equal(samples[1].depth, plain.depth)
     np.testing.assert_array_equal(samples[5].labels, plain.labels)
+    unknown_unit = {"data": {"type": "folder", "root": str(root / "a")}, "truth": "labels"}  # of depth that is not read
+    assert mix(unknown_unit).read(0).labels is not None
 
 
 def test_a_loss_of_aligned_disparity_is_that_of_the_stored_disparity() -> None:
