@@ -101,8 +101,7 @@ class Supervised(TrainingObjective):
         self.loss_weighting = LOSS_WEIGHTINGS[loss_weighting](list(tasks))
         sources = setup.data["train"].sources if setup.data else ()
         policies = source_policies(run, setup.task_specs, sources, needs_truth=self.needs_truth) if sources else {}
-        policies = leave_out_unknown_cameras(policies, tasks, sources)
-        self.router = SourceRouter(policies, tasks) if policies else None
+        self.router = SourceRouter(leave_out_unknown_cameras(policies, tasks, sources), tasks) if policies else None
         unlabelled = self.router.unlabelled if self.router else None
         self.teacher = ConsistencyTeacher(unlabelled) if unlabelled else None
         self.taught = dict(tasks)
