@@ -65,24 +65,23 @@ def adapter_for(vit: Any) -> ModelAdapter:
 class CachedRope(RotaryEmbeddingDinoV3):
     """DINOv3's rotary embedding, kept for the grids that came last.
 
-    timm makes its grid on the CPU in each forward pass and copies it to the GPU, which the host waits for. Since 1.0.31
-    its `get_embed` takes a `dtype`, too.
+    timm makes its grid on the CPU in each forward pass and copies it to the GPU, which the host waits for.
     """
 
-    def get_embed(self, shape: Sequence[int] | None = None, *args: Any, **kwargs: Any) -> Tensor:
+    def get_embed(self, shape: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Tensor:
         size = None if shape is None else list(shape)
         random = self.training and self.aug_active  # shifts and scales
         if size is None or random:
-            return super().get_embed(size, *args, **kwargs)
+            return super().get_embed(size, dtype)
         if is_symbolic(*size) and (self.normalize_coords, self.grid_indexing) == ("separate", "ij"):
             return self.symbolic_embed(size)
         # What is made in inference mode cannot be trained with.
-        key = (*size, *args, *kwargs.items(), self.periods.device, torch.is_inference_mode_enabled())
+        key = (*size, dtype, self.periods.device, torch.is_inference_mode_enabled())
         cache: dict[Any, Tensor] = self.__dict__.setdefault("_kept", {})
         if key not in cache:
             while len(cache) >= MAX_GRIDS:
                 del cache[next(iter(cache))]
-            cache[key] = super().get_embed(size, *args, **kwargs)
+            cache[key] = super().get_embed(size, dtype)
         return cache[key]
 
     def symbolic_embed(self, size: Sequence[int]) -> Float[Tensor, "cells r"]:
