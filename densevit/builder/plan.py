@@ -3,6 +3,7 @@
 A plan also gives the card of the model: from which data it is trained, and from which weights.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -159,7 +160,8 @@ def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
 def resolve_plan(draft: Draft) -> Plan:
     """Check a config that was read already. Raises ConfigError with every error at once, with file and line."""
     run = draft.run
-    run = replace(run, plugins=plugins.load([*run.plugins, *plugins.trusted()], draft.folder))
+    if run.plugins or plugins.TRUSTED in os.environ:
+        run = replace(run, plugins=plugins.load([*run.plugins, *plugins.trusted()], draft.folder))
     objects = {key_path: as_component(key_path, value) for key_path, value in draft.objects.items()}
     checker = ComponentChecker(REGISTRIES, draft.problems, objects)
     try:
