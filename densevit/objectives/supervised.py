@@ -59,7 +59,7 @@ class UncertaintyWeighting(LossWeighting):
 
     def forward(self, terms: Mapping[str, Terms]) -> dict[str, Tensor]:
         present = torch.stack([torch.stack(list(losses.values())).detach().sum() != 0 for losses in terms.values()])
-        count = self.all_reduce(present.float())
+        count = self.all_reduce(torch.where(present, 1.0, 0.0))
         shares = self.splits * present / count.clamp_min(1) * ~self.added
         self.added |= count > 0
         weighted = {
