@@ -195,6 +195,7 @@ def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path, s
     assert manifest["teacher"]["name"] == "any.onnx" and manifest["maps"]["labels"]["kind"] == "labels"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("resized", "flip"), [(False, True), (True, False)])
 def test_the_mirror_image_is_not_averaged_with_twice(tmp_path: Path, resized: bool, flip: bool) -> None:
     model, card = network()
