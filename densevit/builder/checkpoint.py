@@ -72,7 +72,7 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
         if not card.model:
             raise CheckpointError(f"{path}: its card names no model.")
         if _unregistered(card.model):
-            plugins.load(plugins.trusted())
+            plugins.load()
         opened = ConvertedCheckpoint(
             model=card.model,
             tensors=tensors,

@@ -161,7 +161,7 @@ def resolve_plan(draft: Draft) -> Plan:
     """Check a config that was read already. Raises ConfigError with every error at once, with file and line."""
     run = draft.run
     if run.plugins or plugins.TRUSTED in os.environ:
-        run = replace(run, plugins=plugins.load([*run.plugins, *plugins.trusted()], draft.folder))
+        run = replace(run, plugins=plugins.load(run.plugins, draft.folder))
     objects = {key_path: as_component(key_path, value) for key_path, value in draft.objects.items()}
     checker = ComponentChecker(REGISTRIES, draft.problems, objects)
     try:
