@@ -268,8 +268,7 @@ def evaluate_ordinal(
 
     def read(image: str) -> Float[np.ndarray, "h w"]:
         h, w = image_size(folder / image)
-        return paste_or_resize(read_with_gaps(predictions, image.rpartition(".")[0]), (h, w), (0, h, 0, w), "borders")[
-            0
-        ]
+        depth = read_with_gaps(predictions, image.rpartition(".")[0])
+        return paste_or_resize(depth, (h, w), (0, h, 0, w), "borders")[0]
 
     return ordinal_scores(pairs, read, disparity=predictions.kind == "disparity")

@@ -97,8 +97,9 @@ def depth_at_image(
     u = np.rint(step[0, 0] * x + step[0, 2]).astype(int)
     v = np.rint(step[1, 1] * y + step[1, 2]).astype(int)
     inside = (v >= 0) & (v < rows) & (u >= 0) & (u < columns)
-    moved = depth[v.clip(0, rows - 1), u.clip(0, columns - 1)]
-    return np.where(inside.reshape(h, w, *[1] * (depth.ndim - 2)), moved, np.float32(0))
+    moved: np.ndarray = depth[v.clip(0, rows - 1), u.clip(0, columns - 1)]
+    moved[~inside] = 0
+    return moved
 
 
 def normals_at_image(
@@ -112,7 +113,7 @@ def normals_at_image(
     (h, w), (rows, columns) = size[:2], depth.shape
     camera = files.depth_intrinsics
     if camera is None:
-        camera = intrinsics if (rows, columns) == (h, w) else scale(columns / w, rows / h) @ intrinsics
+        camera = scale(columns / w, rows / h) @ intrinsics
     return depth_at_image(files, normals_of_map(depth, camera), size, intrinsics)
 
 

@@ -94,8 +94,10 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator, things: Sequ
         return np.where(inside[..., None] if one.ndim == 3 else inside, two, one)
 
     maps = {name: mixed(name) for name in {**first, **second} if FIELDS[name].mixed}
-    mix = replace(sample.with_arrays({**maps, **rows}), normals=None, label=None)
-    mix = replace(mix, pasted=inside, pasted_intrinsics=other.intrinsics, weak_pasted=other.weak)
+    mix = replace(
+        sample.with_arrays({**maps, **rows}), normals=None, label=None,
+        pasted=inside, pasted_intrinsics=other.intrinsics, weak_pasted=other.weak,
+    )  # fmt: skip
     segments = segments_of(mix)
     return mix if segments is None else with_segments(mix, segments.one_of_each_stuff(things))
 
