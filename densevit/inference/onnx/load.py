@@ -19,7 +19,7 @@ from densevit.inference.forward import check_box
 from densevit.inference.onnx.graph import INPUT
 from densevit.inference.onnx.metadata import metadata_of, open_graph
 from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_card import HeadSpec, ModelCard, uncertainty_of
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, InputKind, ModelInputs
 from densevit.models.conditioning.base import CONDITIONINGS
 from densevit.ops.geometry import field_of_view
@@ -47,15 +47,18 @@ class ImageInput(NamedTuple):
 class OnnxModule(nn.Module):
     """The graph as a network for images as they are: preprocessing and resizing back are part of it."""
 
-    def __init__(self, run: Run, takes: ImageInput, names: list[str], digest: bytes, box: Box | None = None) -> None:
+    def __init__(
+        self, run: Run, takes: ImageInput, names: list[str], digest: bytes, box: Box | None = None, no_flip: str = ""
+    ) -> None:
         """
         Args:
             box: the window of images that the graph shows the network; outside it, outputs are NaN.
             names: of the heads.
             digest: of the file; a resumed export asks whether it is the same model.
+            no_flip: see `reason_against_flip`.
         """
         super().__init__()
-        self.run, self.takes, self.names, self.box = run, takes, names, box
+        self.run, self.takes, self.names, self.box, self.no_flip = run, takes, names, box, no_flip
         self.register_buffer("sha256", torch.frombuffer(bytearray(digest), dtype=torch.uint8))
 
     @property
@@ -89,24 +92,32 @@ class OnnxPredictor(Predictor):
     model: OnnxModule
 
     def with_options(self, **options: Any) -> Predictor:
-        """See `Predictor.with_options`. Raises ConfigError: scales, another runtime, or `flip` of a file that sees a
-        window which is not in the middle of the image."""
+        """See `Predictor.with_options`. Raises ConfigError: scales, another runtime, or `flip` of a file whose maps
+        cannot be averaged with those of mirror images."""
         if "runtime" in options:
             raise ConfigError(f"runtime: {self.runtime} computes this file; load it again by another one.")
-        check_options(options, "this file", self.model.takes.size, self.model.box)
+        check_options(options, "this file", self.model.no_flip)
         return super().with_options(**options)
 
 
-def check_options(options: Mapping[str, Any], file: object, size: Size | None, box: Box | None) -> None:
-    """Raise ConfigError: options of a predictor that a file for images of `size`, which sees their `box`, cannot
-    serve."""
+def check_options(options: Mapping[str, Any], file: object, no_flip: str) -> None:
+    """Raise ConfigError: options of a predictor that a file cannot serve."""
     if any(scale != 1 for scale in options.get("scales", ())):
         raise ConfigError(f"--scales: {file} itself resizes images, all to one scale; take the checkpoint.")
-    if options.get("flip") and size is not None and box is not None and box[2] + box[3] != size[1]:
-        raise ConfigError(
-            f"--flip: {file} sees columns {box[2]} to {box[3]} of {size[1]}, which are others in the mirror image; "
-            "export it with --flip."
-        )
+    if options.get("flip") and no_flip:
+        raise ConfigError(f"--flip: {file} {no_flip}; export it with --flip.")
+
+
+def reason_against_flip(card: ModelCard, size: Size | None, box: Box | None) -> str:
+    """Return why maps of a file are not those to average with their mirror images', or ""."""
+    if size is not None and box is not None and box[2] + box[3] != size[1]:
+        return f"sees columns {box[2]} to {box[3]} of {size[1]}, which are others in the mirror image"
+    for name, calibration in ((name, spec.calibration) for name, spec in card.outputs.items()):
+        if calibration is not None and (
+            calibration.form == "log_affine" or (calibration.b and uncertainty_of(name) in card.outputs)
+        ):
+            return f"corrects '{name}' by {calibration.describe()} already, which a checkpoint does after averaging"
+    return ""
 
 
 def load_onnx(
@@ -138,11 +149,11 @@ def load_onnx(
         raise ConfigError(
             f"precision: {path} is in {stored}; export --precision int8 --max-drop d1=0.005 --data ... writes int8."
         )
-    takes, card = image_input(graph, path), parse_card(about.get("card", ""), path)
-    if missing := card.outputs.keys() - {output.name for output in graph.graph.output}:
+    takes, original = image_input(graph, path), parse_card(about.get("card", ""), path)
+    if missing := original.outputs.keys() - {output.name for output in graph.graph.output}:
         raise CheckpointError(f"{path}: its card names outputs that it does not have: {', '.join(sorted(missing))}.")
-    fixed = about.get(INPUT_KINDS["camera"].exported) if card.needs_camera else None
-    card = card_of_images(card, takes)
+    fixed = about.get(INPUT_KINDS["camera"].exported) if original.needs_camera else None
+    card = card_of_images(original, takes)
     if fixed is not None and takes.size is not None:
         if options.get("tiling") is not None:
             raise ConfigError(f"--tile-size: {path} holds the camera of whole images; tiles need the checkpoint.")
@@ -156,7 +167,7 @@ def load_onnx(
         box = check_box(map(int, window.strip("()").split(",")), takes.size or (0, 0)) if window else None
     except (DataError, ValueError):
         raise CheckpointError(f"{path}: damaged; its window is {window!r}.") from None
-    check_options(options, path, takes.size, box)
+    check_options(options, path, no_flip := reason_against_flip(original, takes.size, box))
     if takes.size is None and resolved in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(
@@ -173,7 +184,7 @@ def load_onnx(
         ):  # OpenVINO with AMX lacks bf16 between some int8 layers
             return load_onnx(path, runtime=runtime, device=device, precision="fp32", **options)
         raise CheckpointError(f"{path}: {name} does not open it ({first_line(error)}).") from error
-    module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)), box)
+    module = OnnxModule(run, takes, list(card.outputs), bytes.fromhex(sha256(path)), box, no_flip)
     predictor = OnnxPredictor(module, card, device=target, precision=resolved, **options)
     vars(predictor)["runtime"] = name  # which the module is
     return predictor

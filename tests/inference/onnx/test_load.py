@@ -156,6 +156,24 @@ def test_options_that_change_fit_a_file_or_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("uncertainty", "calibration"),
+    [(None, Calibration(form="log_affine", a=0.5)), ("laplace", Calibration(form="affine", a=2.0, b=-0.5))],
+)
+def test_what_a_checkpoint_corrects_after_averaging_is_not_averaged_corrected(
+    tmp_path: Path, uncertainty: str | None, calibration: Calibration
+) -> None:
+    """The mean of sqrt(d) is not sqrt(mean d); nor is an affine correction of uncertainty a linear one."""
+    model, card = network({"depth": {"type": "metric", "uncertainty": uncertainty}})
+    outputs = {**card.outputs, "depth": replace(card.outputs["depth"], calibration=calibration)}
+    export_onnx(model, replace(card, outputs=outputs), path := tmp_path / "a.onnx", OnnxExportOptions(size=SIZE))
+    with pytest.raises(ConfigError, match=r"--flip: .*a\.onnx corrects 'depth' by .*; export it with --flip"):
+        densevit.load(path, flip=True)
+    with pytest.raises(ConfigError, match="--flip: this file corrects 'depth'"):
+        densevit.load(path).with_options(flip=True)
+
+
+@pytest.mark.slow
 def test_a_file_for_any_size_is_not_computed_in_bf16_where_nothing_is_asked_for(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
