@@ -215,7 +215,7 @@ FIELDS: dict[str, Field] = {
     "segments": SegmentIds(np.int32, mixed=True),
     "segment_classes": PerSegment(NO_LABEL, np.int64),
     "segment_crowd": PerSegment(0, np.bool_),
-    "normals": Normals(np.float32),
+    "normals": Normals(np.float32, mixed=True),
     "intrinsics": Intrinsics(np.nan, torch.float32, (3, 3)),
     "pose": Pose(np.nan, torch.float32, (4, 4)),
     "points": Points(np.float32, mixed=True),

@@ -7,12 +7,13 @@ import numpy as np
 from jaxtyping import Float32
 
 from densevit.data.datasets.base import Dataset
+from densevit.data.io.samples import true_normals
 from densevit.data.loading.prefetch import prefetch_samples
 from densevit.data.predictions import SavedNormals
 from densevit.errors import DataError
 from densevit.evaluation.normals import PROTOCOLS, NormalsProtocol, NormalsScores, evaluate
 from densevit.inference.predictor import Predictor
-from densevit.ops.normals import KINDS_WITH_NORMALS, normals_of_map
+from densevit.ops.normals import normals_of_map
 from densevit.reporting.figures import Figure, normals_figure
 from densevit.scorers.base import (
     Evaluation,
@@ -26,18 +27,6 @@ from densevit.scorers.base import (
 from densevit.structures import Row, Sample
 
 Normals = Float32[np.ndarray, "h w 3"]
-
-
-def true_normals(sample: Sample) -> Normals | None:
-    """Return the sample's normals, else those of its depth; None where it has neither, or no intrinsics, or its depth
-    has an unknown shift."""
-    if sample.normals is not None:
-        return sample.normals
-    if sample.depth is None or sample.valid is None or sample.intrinsics is None:
-        return None
-    if sample.depth_kind not in KINDS_WITH_NORMALS:
-        return None
-    return normals_of_map(np.where(sample.valid, sample.depth, np.float32(0)), sample.intrinsics)
 
 
 def evaluate_normals(

@@ -47,21 +47,18 @@ class NormalsTask(Task):
         """Return the normals, 0 where unknown, and where they are known; those of depth only where it has no unknown
         shift, of CutMix each image by its own camera."""
         normals = torch.zeros_like(batch.image, dtype=torch.float32) if batch.normals is None else batch.normals
-        without = ~(normals != 0).flatten(1).any(1)
-        if batch.depth_kinds:
-            without &= torch.tensor([kind in KINDS_WITH_NORMALS for kind in batch.depth_kinds]).to(without)
-        regions = [(batch.intrinsics, batch.valid)]
-        if batch.pasted is not None and batch.valid is not None:
+        pasted = torch.zeros_like(batch.image[:, :1], dtype=torch.bool)
+        if batch.pasted is not None:
             pasted = batch.pasted[:, None]
-            regions = [(batch.intrinsics, batch.valid & ~pasted), (batch.pasted_intrinsics, batch.valid & pasted)]
-        for intrinsics, valid in regions:
-            if batch.depth is None or intrinsics is None:
+        for intrinsics, region in ((batch.intrinsics, ~pasted), (batch.pasted_intrinsics, pasted)):
+            if batch.depth is None or batch.valid is None or intrinsics is None:
                 continue
-            which = (without & intrinsics.isfinite().flatten(1).all(1)).nonzero()[:, 0]
-            if len(which):
-                inside = None if valid is None else valid[which]
-                fitted = normals_from_depth(batch.depth[which], intrinsics[which], inside)
-                normals = normals.index_add(0, which, fitted.to(normals))
+            which = ~((normals != 0) & region).flatten(1).any(1) & intrinsics.isfinite().flatten(1).all(1)
+            if batch.depth_kinds:
+                which &= torch.tensor([kind in KINDS_WITH_NORMALS for kind in batch.depth_kinds]).to(which)
+            if which.any():
+                fitted = normals_from_depth(batch.depth[which], intrinsics[which], (batch.valid & region)[which])
+                normals = normals.index_add(0, which.nonzero()[:, 0], fitted.to(normals))
         return normals, (normals != 0).any(1, keepdim=True)
 
     def image_scores(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> list[Row]:

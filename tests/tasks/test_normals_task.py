@@ -12,7 +12,10 @@ from shell import Shell
 from small import CONFIG, small_folder
 
 from densevit.data.datasets.base import open_dataset
+from densevit.data.datasets.pairs import Pairs
 from densevit.data.loading.collate import collate, cutmix
+from densevit.data.loading.dataloader import AugmentedDataset
+from densevit.data.recordings.distortion import Distortion
 from densevit.data.transforms.geometric import Resize
 from densevit.evaluation import normals as metrics
 from densevit.losses.normals import NORMAL_LOSSES
@@ -55,18 +58,37 @@ def mixed() -> Batch:
     return collate(given, range(4))
 
 
-def test_normals_are_fitted_to_depth_before_it_is_resampled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["folder", "truth", "cutmix", "lens", "pairs"])
+def test_normals_are_fitted_to_depth_before_it_is_resampled(tmp_path: Path, case: str) -> None:
     """Those of enlarged depth faced the camera, and those of an image that was scaled by 1.25 leaned to it."""
-    (tmp_path / "images").mkdir()
-    (tmp_path / "depths").mkdir()
-    Image.fromarray(np.zeros((SIZE[0] * 8, SIZE[1] * 8, 3), np.uint8)).save(tmp_path / "images/0.png")
-    np.save(tmp_path / "depths/0.npy", sample("0", depth=True).depth)
-    (tmp_path / "intrinsics.json").write_text(json.dumps((scale(8, 8) @ K).tolist()))
-    data = open_dataset({"type": "folder", "root": str(tmp_path)}).with_normals()
-    resized = Resize(size=(SIZE[0] * 10, SIZE[1] * 10))(data.read(0), np.random.default_rng(0))
+    h, w = SIZE[0] * 8, SIZE[1] * 8
+    rays, camera = backproject(np.ones(SIZE), K), scale(8, 8) @ K
+    facts = {"fx": camera[0, 0], "fy": camera[1, 1], "cx": camera[0, 2], "cy": camera[1, 2]}
+    if case == "lens":
+        facts |= {"k1": 0.05, "k2": -0.02, "is_fisheye": True, "w": w, "h": h}
+        lens = Distortion("fisheye", (0.05, -0.02), fisheye=True)
+        rays[..., :2] = lens.undistort(rays[..., :2].reshape(-1, 2)).reshape(*SIZE, 2)
+    for folder in ("images", "depths", "normals"):
+        (tmp_path / folder).mkdir()
+    for name in ("0", "1"):
+        Image.new("RGB", (w, h)).save(tmp_path / f"images/{name}.png")
+        np.save(tmp_path / f"depths/{name}.npy", (-2 / (rays @ NORMAL)).astype(np.float32))
+        if case == "truth":  # which asks for depth alone
+            np.save(tmp_path / f"normals/{name}.npy", np.tile(np.float32([0, 0, -1]), (h, w, 1)))
+    (tmp_path / "intrinsics.json").write_text(json.dumps(facts))
+    folder = {"type": "folder", "root": str(tmp_path)}
+    data = {
+        "truth": lambda: open_dataset({"type": "mix", "sources": [{"data": folder, "truth": "metric"}]}),
+        "cutmix": lambda: open_dataset({"type": "mix", "sources": [{"data": folder, "cutmix": 0.999}]}),
+        "pairs": lambda: Pairs([sample("0", depth=True, camera=True)]),
+    }.get(case, lambda: open_dataset(folder))()
+    resize = Resize(size=(SIZE[0] * 10, SIZE[1] * 10))
+    resized = AugmentedDataset(data.with_normals(), resize, seed=0).read(0, (0, 0))
+    assert (resized.pasted is not None) == (case == "cutmix")
     target, known = task().ground_truth(collate([resized], [0]))
     assert known.all()
-    assert torch.allclose(target, torch.from_numpy(NORMAL).float()[:, None, None].expand_as(target[0]), atol=1e-4)
+    off = (target[0].double() * torch.from_numpy(NORMAL)[:, None, None]).sum(0).clamp(-1, 1).arccos().rad2deg()
+    assert off.mean() < (1 if case == "lens" else 0.01)
 
 
 def test_the_truth_is_the_data_sets_else_that_of_depth_with_a_camera_else_none() -> None:

@@ -6,7 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from traceback import walk_stack
@@ -24,7 +24,14 @@ from densevit.data.index.packed import PackedSamples
 from densevit.data.index.paths import SampleFiles, Subset, keep_present
 from densevit.data.io.normals import Axes, read_normals
 from densevit.data.io.readers import DepthCache, image_size, read_depth, read_image
-from densevit.data.io.samples import depth_at_image, make_sample, normals_at_image, read_label_map, read_mask
+from densevit.data.io.samples import (
+    depth_at_image,
+    make_sample,
+    normals_at_image,
+    read_label_map,
+    read_mask,
+    true_normals,
+)
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import CameraModel, PinholeView
 from densevit.data.recordings.poses import read_words
@@ -117,6 +124,12 @@ class Dataset(ABC):
     depth_cache: DepthCache | None = None
     """Where decoded depth files are kept; None decodes them every time."""
 
+    fits_normals: bool = False
+    """Whether samples have the normals of their depth where they have none; see `with_normals`."""
+
+    reads_normals: bool = True
+    """Whether `read` returns normals of its own; else they are those of depth, or none; see `with_normals`."""
+
     annotate: Callable[[int, Sample], Sample] | None = None
     """Adds what a training objective needs to sample `index`, before its transforms."""
 
@@ -161,14 +174,19 @@ class Dataset(ABC):
         """Return the data set for work without depth: it reads no depth files, whose unit may be unknown."""
         return self
 
-    def with_normals(self) -> "Dataset":
+    def with_normals(self, *, files: bool = True) -> "Dataset":
         """Return the data set for work on normals: where it has none, it reads those of its depth, which fit the
-        measured pixels. Those of depth that was resampled afterwards are off by degrees."""
-        return self
+        measured pixels. Those of depth that was resampled afterwards are off by degrees. `files`: whether normals of
+        its own come first."""
+        other = copy(self)
+        other.fits_normals = True
+        return other
 
     def read_annotated(self, index: int) -> Sample:
         """Decode one sample, and add what a training objective needs."""
         sample = self.read(index)
+        if self.fits_normals:
+            sample = replace(sample, normals=true_normals(sample))
         return sample if self.annotate is None else self.annotate(index, sample)
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
@@ -261,6 +279,9 @@ class Part(Dataset):
     def read(self, index: int) -> Sample:
         return self.data.read(self.indices[index])
 
+    def with_normals(self, *, files: bool = True) -> "Dataset":
+        return Part(self.data.with_normals(files=files), self.indices)
+
     def depth_kind(self, index: int) -> DepthKind:
         return self.data.depth_kind(self.indices[index])
 
@@ -293,9 +314,6 @@ class FileDataset(Dataset):
     reads_depth: bool = True
     """Whether `read` decodes depth; see `without_depth`."""
 
-    fits_normals: bool = False
-    """Whether `read` returns the normals of depth; see `with_normals`."""
-
     normal_axes: Axes = "opencv"
     """The axes of files of normals (densevit.data.io.normals)."""
 
@@ -323,9 +341,9 @@ class FileDataset(Dataset):
         other.reads_depth = False
         return other
 
-    def with_normals(self) -> "Dataset":
-        other = copy(self)
-        other.fits_normals = True
+    def with_normals(self, *, files: bool = True) -> "Dataset":
+        other = super().with_normals()
+        other.reads_normals = files
         return other
 
     def read(self, index: int) -> Sample:
@@ -334,10 +352,10 @@ class FileDataset(Dataset):
         view = view_of(files, (image.shape[0], image.shape[1]))
         intrinsics = self.decode_intrinsics(files) if view is None else view.matrix
         depth = self.decode_depth(files) if self.reads_depth else None
-        normals = self.decode_normals(files)
+        normals, fitted = self.decode_normals(files) if self.reads_normals else None, None
         if depth is not None and (self.depth_of_any_size or depth.shape == image.shape[:2]):
-            if self.fits_normals and normals is None and intrinsics is not None and view is None:
-                normals = normals_at_image(files, depth, image.shape, intrinsics)
+            if self.fits_normals and normals is None and intrinsics is not None:
+                fitted = normals_at_image(files, depth, image.shape[:2], intrinsics, view)
             depth = depth_at_image(files, depth, image.shape[:2], intrinsics, view)
         labels, segments = self.decode_classes(files, image.shape[:2])
         sample = make_sample(
@@ -351,6 +369,7 @@ class FileDataset(Dataset):
             pose=self.decode_pose(files),
         )
         sample = sample if view is None else undistort_sample(sample, view)
+        sample = sample if fitted is None else replace(sample, normals=fitted)
         h, w = sample.image.shape[:2]
         box = self.crop_box(files, (h, w))
         return sample if box is None else crop_sample(sample, box)

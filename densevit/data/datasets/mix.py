@@ -19,6 +19,7 @@ from densevit.data.transforms.affine import TRANSFORMS, Transform
 from densevit.data.transforms.photometric import Color, ImageOnlyTransform
 from densevit.errors import ConfigError
 from densevit.ops.align import disparity_as_depth
+from densevit.ops.normals import KINDS_WITH_NORMALS
 from densevit.ops.segments import Objects
 from densevit.registry import ComponentSpec
 from densevit.structures import IGNORE, DepthKind, Sample
@@ -82,7 +83,7 @@ class Mix(Dataset):
         ranges = [data.depth_range for data in opened]
         self.depth_range = (min(low for low, _ in ranges), max(high for _, high in ranges))
         self.by_table = classes is not None
-        labelled = {s.name: s.data for s in self.sources if s.data.classes and teaches_labels(s)}
+        labelled = {s.name: s.data for s in self.sources if s.data.classes and teaches(s, "labels")}
         self._join(join_by_name(labelled) if classes is None else join_by_table(classes, labelled))
 
     def join_onto(self, names: Sequence[str]) -> None:
@@ -107,17 +108,19 @@ class Mix(Dataset):
         source, row = self.locate(index)
         sample = source.data.read(row)
         named = replace(sample, name=f"{source.name}/{sample.name}", source=source.name)
-        return self.joined.map_sample(source.name, with_truths(named, source.truths), self.things)
+        return self.joined.map_sample(source.name, with_truths(named, source), self.things)
 
     def without_depth(self) -> "Mix":
         other = copy(self)
         other.sources = [replace(source, data=source.data.without_depth()) for source in self.sources]
         return other
 
-    def with_normals(self) -> "Mix":
-        other = copy(self)
+    def with_normals(self, *, files: bool = True) -> "Dataset":
+        other = super().with_normals()
         other.sources = [
-            replace(source, data=source.data.with_normals()) if source.truths is None else source
+            replace(source, data=source.data.with_normals(files=files and teaches(source, "normals")))
+            if source.truths is None or depth_kind_of(source.truths) in KINDS_WITH_NORMALS
+            else source  # of its disparity, say, which is read as if it were metres
             for source in self.sources
         ]
         return other
@@ -137,7 +140,7 @@ class Mix(Dataset):
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
         source, row = self.locate(index)
-        labels = source.data.label_map(row) if teaches_labels(source) else None
+        labels = source.data.label_map(row) if teaches(source, "labels") else None
         return None if labels is None else self.joined.map_ids(source.name, labels)
 
     def depth_kind(self, index: int) -> DepthKind:
@@ -146,7 +149,7 @@ class Mix(Dataset):
 
     def objects(self, index: int) -> Objects | None:
         source, row = self.locate(index)
-        found = source.data.objects(row) if teaches_labels(source) else None
+        found = source.data.objects(row) if teaches(source, "labels") else None
         return None if found is None else found.mapped(self.joined.map_ids(source.name, found.classes))
 
     def depth_map(self, index: int) -> Float32[np.ndarray, "h w"] | None:
@@ -216,19 +219,20 @@ def truths_of(source: Source) -> tuple[Truth, ...] | None:
     return (source.truth,) if isinstance(source.truth, str) else source.truth
 
 
-def teaches_labels(source: MixtureSource) -> bool:
-    return source.truths is None or "labels" in source.truths
+def teaches(source: MixtureSource, truth: Truth) -> bool:
+    return source.truths is None or truth in source.truths
 
 
 def depth_kind_of(truths: Sequence[Truth]) -> DepthKind | None:
     return next((kind for kind in DEPTH_KINDS if kind in truths), None)
 
 
-def with_truths(sample: Sample, truths: Sequence[Truth] | None) -> Sample:
-    """Return the sample with the ground truth that is named, and none else; all of it for None.
+def with_truths(sample: Sample, source: MixtureSource) -> Sample:
+    """Return the sample with the ground truth that its source names, and none else; all of it where it names none.
 
     Depth is what the source says it is. Disparity is read as depth is, and turned into it.
     """
+    truths = source.truths
     if truths is None:
         return sample
     kind = depth_kind_of(truths)
@@ -239,4 +243,4 @@ def with_truths(sample: Sample, truths: Sequence[Truth] | None) -> Sample:
         sample = replace(sample, depth=depth, depth_kind=kind)
     if "labels" not in truths:
         sample = replace(sample, labels=None, label=None, segments=None, segment_classes=None, segment_crowd=None)
-    return sample if "normals" in truths else replace(sample, normals=None)
+    return sample if "normals" in truths or not source.data.reads_normals else replace(sample, normals=None)

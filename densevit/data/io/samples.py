@@ -11,8 +11,8 @@ from densevit.data.io.readers import read_labels, read_stored_labels
 from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
-from densevit.ops.geometry import scale
-from densevit.ops.normals import normals_of_map
+from densevit.ops.geometry import pinhole, scale
+from densevit.ops.normals import KINDS_WITH_NORMALS, normals_of_map
 from densevit.ops.segments import Segments
 from densevit.structures import Sample
 
@@ -107,14 +107,31 @@ def normals_at_image(
     depth: Float32[np.ndarray, "_ _"],
     size: tuple[int, ...],
     intrinsics: Float64[np.ndarray, "3 3"],
+    view: PinholeView | None = None,
 ) -> Float32[np.ndarray, "_ _ 3"]:
-    """Return the normals of a depth map at the size of its image; of a map of another size they are fitted at its own,
-    since the repeated pixels of the enlarged one would face the camera."""
+    """Return the normals of a depth map at the size of its image, as `depth_at_image` finds the pixels; they are fitted
+    to the map as it was measured, since the repeated or skipped pixels of a resampled one lie on no plane."""
     (h, w), (rows, columns) = size[:2], depth.shape
     camera = files.depth_intrinsics
+    bent = None if camera is not None else view
     if camera is None:
-        camera = scale(columns / w, rows / h) @ intrinsics
-    return depth_at_image(files, normals_of_map(depth, camera), size, intrinsics)
+        taken = None if view is None else view.camera
+        camera = intrinsics if taken is None else pinhole(taken.fx, taken.fy, taken.cx, taken.cy)
+        camera = scale(columns / w, rows / h) @ camera
+    normals = depth_at_image(files, normals_of_map(depth, camera), size, intrinsics, view)
+    return normals if bent is None else bent.straightened(normals)
+
+
+def true_normals(sample: Sample) -> Float32[np.ndarray, "_ _ 3"] | None:
+    """Return the sample's normals, else those of its depth; None where it has neither, or no intrinsics, or its depth
+    has an unknown shift."""
+    if sample.normals is not None:
+        return sample.normals
+    if sample.depth is None or sample.valid is None or sample.intrinsics is None:
+        return None
+    if sample.depth_kind not in KINDS_WITH_NORMALS:
+        return None
+    return normals_of_map(np.where(sample.valid, sample.depth, np.float32(0)), sample.intrinsics)
 
 
 def valid_depth(

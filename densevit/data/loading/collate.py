@@ -95,9 +95,12 @@ def cutmix(sample: Sample, other: Sample, rng: np.random.Generator, things: Sequ
 
     maps = {name: mixed(name) for name in {**first, **second} if FIELDS[name].mixed}
     mix = replace(
-        sample.with_arrays({**maps, **rows}), normals=None, label=None,
-        pasted=inside, pasted_intrinsics=other.intrinsics, weak_pasted=other.weak,
-    )  # fmt: skip
+        sample.with_arrays({**maps, **rows}),
+        label=None,
+        pasted=inside,
+        pasted_intrinsics=other.intrinsics,
+        weak_pasted=other.weak,
+    )
     segments = segments_of(mix)
     return mix if segments is None else with_segments(mix, segments.one_of_each_stuff(things))
 

@@ -167,6 +167,20 @@ class PinholeView:
         """Return the new map of depth, classes, segments or normals: in each pixel the value of the nearest one."""
         return taken if self.u is None else taken[tuple(np.rint(self.places[::-1]).astype(np.intp))]
 
+    def straightened(self, normals: Float32[np.ndarray, "h w 3"]) -> Float32[np.ndarray, "h w 3"]:
+        """Return the normals of depth from those that were fitted to it as if the lens bent nothing, and then moved
+        (`nearest`): 1 / depth is linear in rays, and `bent` says how what was taken for them changes with these."""
+        if self.u is None or self.v is None:
+            return normals
+        rows, columns = (np.arange(n) for n in self.u.shape)
+        x, y = (columns - self.matrix[0, 2]) / self.matrix[0, 0], (rows - self.matrix[1, 2]) / self.matrix[1, 1]
+        bent = np.stack([(self.u - self.camera.cx) / self.camera.fx, (self.v - self.camera.cy) / self.camera.fy], 2)
+        along_y, along_x = ((normals[..., :2] * slope).sum(2) for slope in np.gradient(bent, y, x, axis=(0, 1)))
+        value = (normals[..., :2] * bent).sum(2) + normals[..., 2]
+        turned = np.stack([along_x, along_y, value - along_x * x - along_y * y[:, None]], 2)
+        length = np.linalg.norm(turned, axis=2, keepdims=True)
+        return np.asarray(turned / np.maximum(length, 1e-12), np.float32)
+
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """Return columns and rows of the taken image, of a shape that broadcasts to h w."""
