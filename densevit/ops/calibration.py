@@ -1,7 +1,7 @@
 """Calibrations of metric depth: a correction that was measured on images and is part of a model card."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,11 @@ def calibrate_head(name: str, outputs: Mapping[str, Tensor], calibration: Calibr
     if uncertainty in outputs:
         corrected[uncertainty] = outputs[uncertainty] * error_scale(depth, calibration)
     return corrected
+
+
+def corrects_the_mean(name: str, outputs: Collection[str], calibration: Calibration) -> bool:
+    """Return whether `calibrate_head` must correct the mean of predictions, which is not that of corrected ones."""
+    return calibration.form == "log_affine" or bool(calibration.b and uncertainty_of(name) in outputs)
 
 
 def error_scale(depth: Float[Tensor, "*shape"], calibration: Calibration) -> Float[Tensor, "*shape"] | float:

@@ -19,9 +19,10 @@ from densevit.inference.forward import check_box
 from densevit.inference.onnx.graph import INPUT
 from densevit.inference.onnx.metadata import metadata_of, open_graph
 from densevit.inference.predictor import Predictor
-from densevit.model_card import HeadSpec, ModelCard, uncertainty_of
+from densevit.model_card import HeadSpec, ModelCard
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, InputKind, ModelInputs
 from densevit.models.conditioning.base import CONDITIONINGS
+from densevit.ops.calibration import corrects_the_mean
 from densevit.ops.geometry import field_of_view
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Box, Size
@@ -112,11 +113,9 @@ def reason_against_flip(card: ModelCard, size: Size | None, box: Box | None) -> 
     """Return why maps of a file are not those to average with their mirror images', or ""."""
     if size is not None and box is not None and box[2] + box[3] != size[1]:
         return f"sees columns {box[2]} to {box[3]} of {size[1]}, which are others in the mirror image"
-    for name, calibration in ((name, spec.calibration) for name, spec in card.outputs.items()):
-        if calibration is not None and (
-            calibration.form == "log_affine" or (calibration.b and uncertainty_of(name) in card.outputs)
-        ):
-            return f"corrects '{name}' by {calibration.describe()} already, which a checkpoint does after averaging"
+    for name, spec in card.outputs.items():
+        if spec.calibration is not None and corrects_the_mean(name, card.outputs, spec.calibration):
+            return f"corrects '{name}' by {spec.calibration.describe()}, which a checkpoint does after averaging"
     return ""
 
 
