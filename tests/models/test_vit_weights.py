@@ -1,5 +1,6 @@
 """Published layouts in our ViT: files written under their names, read as their own readers would."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -273,3 +274,23 @@ def test_a_bfloat16_array_says_that_torch_cannot_take_it(tmp_path: Path) -> None
     np.savez(tmp_path / "w.npz", a=np.zeros(3, "V2"))  # what NumPy makes of JAX's bfloat16
     with pytest.raises(CheckpointError, match="a type that torch cannot take"):
         read_tensors(tmp_path / "w.npz")
+
+
+@pytest.mark.parametrize(
+    ("config", "option", "right"),
+    [
+        ({"vision_config": {"hidden_act": "quick_gelu"}}, "mlp", "quick_gelu"),
+        ({"hidden_act": "gelu", "layer_norm_eps": 1e-12}, "eps", 1e-12),
+        ({"num_attention_heads": 4}, "heads", 4),
+    ],
+)
+def test_what_shapes_do_not_tell_is_what_the_config_beside_a_file_says(
+    tmp_path: Path, config: Any, option: str, right: Any
+) -> None:
+    """The activation of CLIP read as GELU gave other features in silence, likewise other heads."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options: Any = {"dim": DIM, "depth": DEPTH, "heads": HEADS, "patch_size": 4, "image_size": 8}
+    state, source = ours().vit.state_dict(), str(tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=f"config.json: its .* is {right!r}, .*; use {option}: {right}"):
+        ViTEncoder(**options).load_weights(state, source)
+    ViTEncoder(**{**options, option: right}).load_weights(state, source)

@@ -1,6 +1,6 @@
 """densevit's own Vision Transformer as an encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from densevit.errors import ConfigError
 from densevit.models.encoders.base import ENCODERS, OutIndices, TokenEncoder
 from densevit.models.lora import Lora
 from densevit.models.vit.block import EPS, MlpKind
-from densevit.models.vit.checkpoints import convert
+from densevit.models.vit.checkpoints import check_config, convert
 from densevit.models.vit.embeddings import ConvStem, Positions, Resampling
 from densevit.models.vit.init_weights import Init
 from densevit.models.vit.vision_transformer import (
@@ -195,8 +195,13 @@ class ViTEncoder(TokenEncoder):
             lambda x, mask, num_queries, block=block: vit.run_block(block, x, mask) for block in vit.blocks[first:]
         )
 
+    def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
+        """See `TokenEncoder.load_weights`; and `check_config`."""
+        check_config(self.vit, Path(source))
+        super().load_weights(state, source)
+
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Convert published layouts to our names and position embeddings to our grid; see `vit.checkpoint_filter`."""
+        """Convert published layouts to our names and position embeddings to our grid."""
         return convert(state, self.vit)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:

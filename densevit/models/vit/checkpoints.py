@@ -8,16 +8,19 @@ loader to report.
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from densevit.errors import CheckpointError
 from densevit.models.vit import load_npz
 from densevit.models.vit.embeddings import resample_pos_embed
 from densevit.models.vit.vision_transformer import VisionTransformer
 from densevit.ops.matrices import fuse_qkv, fuse_swiglu
+from densevit.utils.json_files import read_object
 
 Rules = tuple[tuple[str, str], ...]
 
@@ -124,6 +127,27 @@ LAYOUTS = (HUGGING_FACE_CLIP, HUGGING_FACE, OPENAI_CLIP, TIMM)
 
 
 State = dict[str, Tensor]
+
+ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}  # transformers' names that are not ours
+
+
+def check_config(vit: VisionTransformer, weights: Path) -> None:
+    """Raise CheckpointError if the `config.json` of transformers beside the weights is of another ViT in what shapes
+    do not tell."""
+    beside = weights.with_name("config.json")
+    config = read_object(beside) if beside.is_file() else {}
+    within = (config.get(key) for key in ("vision_config", "backbone_config"))
+    config = next((one for one in within if isinstance(one, dict)), config)
+    block: Any = vit.blocks[0]
+    own = {"num_attention_heads": ("heads", block.attn.heads), "layer_norm_eps": ("eps", block.norm1.eps)}
+    if not vit.mlp.startswith("swiglu"):  # which has an activation of its own
+        own["hidden_act"] = ("mlp", vit.mlp)
+    for key, (option, value) in own.items():
+        stated = config.get(key, value)
+        if (wanted := ACTIVATIONS.get(str(stated), stated)) != value:
+            raise CheckpointError(
+                f"{beside}: its {key} is {stated!r}, where the encoder has {option} {value!r}; use {option}: {wanted}."
+            )
 
 
 def convert(state: Mapping[str, Tensor], vit: VisionTransformer) -> State:
