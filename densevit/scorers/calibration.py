@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from densevit.data.datasets.base import Dataset, open_dataset
 from densevit.data.index.manifest import read_table
@@ -28,7 +28,7 @@ from densevit.ops.align import weighted_median
 from densevit.ops.calibration import FORMS, calibrate, fit_calibration
 from densevit.ops.points import sample
 from densevit.scorers.base import input_of
-from densevit.structures import Row
+from densevit.structures import Row, Sample
 from densevit.utils.atomic_io import check_can_create
 from densevit.utils.output import tqdm
 
@@ -77,17 +77,23 @@ class CalibrationResult:
 
 def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured]:
     """Yield the predictions at measured pixels within the data set's range, `PIXELS` of each image."""
-    near, far = data.depth_range
     for item in prefetch_samples(data):
         if item.depth is None or item.valid is None or item.depth_kind != "metric" or not item.valid.any():
             continue
         prediction = predictor(input_of(predictor, item), head=head)
-        counted = item.valid & (item.depth > near) & (item.depth < far)
-        pixels = np.flatnonzero(counted & np.isfinite(prediction) & (prediction > 0))
+        pixels = np.flatnonzero(counted(prediction, item, data.depth_range))
         pixels = np.random.default_rng(0).permutation(pixels)[:PIXELS]
         if len(pixels):
             depth, truth = (values.ravel()[pixels].astype(np.float64) for values in (prediction, item.depth))
             yield Measured(item.name, depth, truth)
+
+
+def counted(prediction: np.ndarray, item: Sample, depth_range: tuple[float, float]) -> Bool[np.ndarray, "h w"]:
+    """Return the pixels that are measured within the range and have a prediction."""
+    assert item.depth is not None and item.valid is not None
+    near, far = depth_range
+    within = item.valid & (item.depth > near) & (item.depth < far)
+    return np.asarray(within & np.isfinite(prediction) & (prediction > 0))
 
 
 def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Measured]:
@@ -215,15 +221,14 @@ def fit_intervals(
     if uncertainty not in predictor.card.outputs:
         raise ConfigError(f"head '{head_name}' predicts no uncertainty; train it with `uncertainty: laplace`.")
     predictor.check_tileable([uncertainty])
-    near, far = data.depth_range
 
     def scores() -> Iterator[Scores]:
         for item in tqdm(prefetch_samples(data), desc="calibrate", unit="image", total=len(data), delay=1):
             if item.depth is None or item.valid is None or item.depth_kind != "metric":
                 continue
             maps = predictor.predict_all(input_of(predictor, item))
-            counted = item.valid & (item.depth > near) & (item.depth < far) & (maps[head_name] > 0)
-            p, d, b = (m[counted].astype(np.float64) for m in (maps[head_name], item.depth, maps[uncertainty]))
+            pixels = counted(maps[head_name], item, data.depth_range)
+            p, d, b = (m[pixels].astype(np.float64) for m in (maps[head_name], item.depth, maps[uncertainty]))
             yield image_scores(p, d, b)
 
     interval = fit_interval(scores(), level, name)

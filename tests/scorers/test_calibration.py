@@ -11,7 +11,7 @@ import pytest
 import torch
 from shell import Shell
 from small import small_config
-from toy_models import fp32, toy_network
+from toy_models import fp32, toy_network, toy_predictor
 
 import densevit
 from densevit.cli.main import main
@@ -23,7 +23,14 @@ from densevit.inference.forward import forward
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.calibration import calibrate, error_scale, fit_calibration, laplace_interval
 from densevit.preprocess_config import PreprocessConfig
-from densevit.scorers.calibration import Measured, calibrated_card, choose_calibration, measure, stacked
+from densevit.scorers.calibration import (
+    Measured,
+    calibrated_card,
+    choose_calibration,
+    fit_intervals,
+    measure,
+    stacked,
+)
 
 
 def measured(wrong: object, count: int = 12, noise: float = 0.02) -> list[Measured]:
@@ -78,6 +85,25 @@ def test_depth_beyond_the_range_of_the_data_set_corrects_nothing() -> None:
     depth[:20] = 655.35  # a sensor's sign of no answer
     (found,) = measure(predictor, Pairs([{"image": image, "depth": depth}]), "depth")
     assert len(found.truth) == 8 * 28 and (found.truth == 3).all()
+
+
+def test_pixels_of_infinite_predictions_are_left_out_of_intervals() -> None:
+    """They made the factors of every distance NaN."""
+    predictor = toy_predictor(Overflowing())
+    outputs = {**predictor.card.outputs, "depth/uncertainty": HeadSpec(kind="uncertainty", unit="")}
+    image = np.full((4, 6, 3), 255, np.uint8)
+    data = Pairs([{"image": image, "depth": np.full((4, 6), 2.0, np.float32)}] * 10)
+    _, interval = fit_intervals(predictor.with_options(card=replace(predictor.card, outputs=outputs)), data)
+    assert interval.factors == pytest.approx((np.log(3 / 2) / 0.1,)) and interval.depths == pytest.approx((3.0,))
+
+
+class Overflowing(torch.nn.Module):
+    """Depth is 3 m with a scale of 0.1, and infinite in the first row."""
+
+    def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
+        depth = torch.full_like(image[:, :1], 3.0)
+        depth[:, :, 0] = torch.inf
+        return {"depth": depth, "depth/uncertainty": torch.full_like(depth, 0.1)}
 
 
 def draws(predict: Callable[[np.random.Generator, np.ndarray], np.ndarray], count: int = 24) -> list[Measured]:
