@@ -52,8 +52,9 @@ def export(
     target = format or format_of(path)
     refuse_others(target, {name: value for name, value in options.items() if value != defaults[name]})
     numbers = (options["batch_size"], *(options["image_size"] or ()))
-    if any(isinstance(number, int) and number < 1 for number in numbers):
-        raise ConfigError(f"--image-size, --batch-size: 1 or more, got {options['image_size']}, {numbers[0]}.")
+    if any(number is None or (isinstance(number, int) and number < 1) for number in numbers):
+        given = f"{options['image_size']}, {numbers[0]}"
+        raise ConfigError(f"--image-size, --batch-size: 1 or more, or dynamic for ONNX, got {given}.")
     load_plugins(plugins)
 
     def opened() -> tuple[nn.Module, ModelCard]:

@@ -1,6 +1,7 @@
 """Files from Python: the bytes of the commands."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small import contents
@@ -27,12 +28,19 @@ def test_options_of_a_format_are_checked(small_run: Path, tmp_path: Path) -> Non
         densevit.predict(small_run / "run", small_run / "data/images", tmp_path, formats={"png16": {"scal": 3}})
 
 
+@pytest.mark.parametrize(
+    ("options", "given"), [({"image_size": (0, 64)}, r"\(0, 64\), 1"), ({"batch_size": None}, "None, None")]
+)
+@pytest.mark.parametrize("file", ["a.onnx", "a.pt2"])
+def test_numbers_of_an_export_are_checked_first(tmp_path: Path, options: Any, given: str, file: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--image-size, --batch-size: 1 or more, or dynamic for ONNX, got {given}"):
+        densevit.export("no-such-model", tmp_path / file, **options)
+
+
 @pytest.mark.slow
 def test_onnx_is_checked_and_asks_for_a_size(small_run: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     with pytest.raises(ConfigError, match="--image-size"):
         densevit.export(small_run / "run", tmp_path / "a.onnx")
-    with pytest.raises(ConfigError, match=r"--image-size, --batch-size: 1 or more, got \(0, 64\), 1"):
-        densevit.export(small_run / "run", tmp_path / "a.onnx", image_size=(0, 64))
     made = densevit.export(small_run / "run", tmp_path / "a.onnx", image_size=(48, 64))
     assert made.paths == (tmp_path / "a.onnx",) and made.errors["depth"] < 1e-4
