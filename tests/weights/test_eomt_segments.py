@@ -135,6 +135,7 @@ def test_a_folder_says_how_bytes_become_numbers_and_the_epsilon(folder_of_densev
 @pytest.mark.parametrize(
     ("config", "processor", "probability", "message"),
     [
+        ({"model_type": "eomt_dinov3"}, {}, 0, "EoMT on DINOv3; only models on DINOv2 are read"),
         ({"hidden_act": "relu"}, {}, 0, "has hidden_act 'relu'; what is read here is 'gelu'"),
         ({}, {"resample": 3}, 0, "has resample 3; what is read here is 2"),
         ({}, {"size": {"shortest_edge": 640, "longest_edge": None}}, 0, "size shortest_edge 640; .* here is 64"),

@@ -59,6 +59,12 @@ def test_a_mask_of_one_class_becomes_two(tmp_path: Path) -> None:
     assert logits[1].any()
 
 
+def test_a_classifier_of_distillation_is_left_out_as_the_other_is(tmp_path: Path) -> None:
+    """Encoders as deit_tiny_distilled_patch16_224, in whose files smp keeps both, were refused."""
+    path = saved("smp_cat", tmp_path, **{"encoder.model.head_dist.weight": torch.zeros(1000, 64)})
+    assert seeded.gap("smp_cat", seeded.load(path, encoder="test_vit")) <= 1e-4
+
+
 def test_a_file_does_not_name_its_encoder(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="say encoder=NAME"):
         densevit.load(saved("smp_cat", tmp_path), device="cpu")

@@ -175,10 +175,13 @@ class TransformersEoMT(EoMTFamily):
 
     @classmethod
     def recognises(cls, raw: RawCheckpoint) -> bool:
-        return raw.config.get("model_type") == "eomt"
+        return raw.config.get("model_type") in ("eomt", "eomt_dinov3")
 
     def read(self, raw: RawCheckpoint) -> ConvertedCheckpoint:
-        """Raise CheckpointError: options that our components do not have, or attention that is masked in inference."""
+        """Raise CheckpointError: on DINOv3, options that our components do not have, or attention that is masked in
+        inference."""
+        if raw.config.get("model_type") == "eomt_dinov3":
+            raise CheckpointError(f"{raw.path}: EoMT on DINOv3; only models on DINOv2 are read (model_type eomt).")
         checkpoint = super().read(raw)
         size = {f"size {key}": side for key, side in (raw.preprocessor.get("size") or {}).items() if side}
         fixed = {**FIXED, **dict.fromkeys(size, checkpoint.model["encoder"]["image_size"])}

@@ -60,7 +60,7 @@ RULES: tuple[Rule, ...] = (
 )
 UNUSED = (
     "classification_head.*",
-    *(f"encoder.model.{part}.*" for part in ("head", "fc_norm", "norm", "attn_pool")),
+    *(f"encoder.model.{part}.*" for part in ("head", "head_dist", "fc_norm", "norm", "attn_pool")),
 )
 
 
