@@ -60,7 +60,8 @@ class _Arounds(dict[str, Around | None]):
 
 def find_by_key(root: Path, folder: str, suffixes: frozenset[str], walk: "Walk") -> dict[str, Around]:
     """Return the paths of a folder or pattern under `root`, by key (rules 1 and 3), sorted. Raises DataError if the
-    folder is missing, a link leads out of `root`, a name is not UTF-8, or two files have one key."""
+    folder is missing or holds files of other formats only, a link leads out of `root`, a name is not UTF-8, or two
+    files have one key."""
     pattern = _pattern(to_nfc(folder)) if is_pattern(folder) else None
     base = root / folder if pattern is None else root
     if not base.is_dir():
@@ -87,6 +88,10 @@ def find_by_key(root: Path, folder: str, suffixes: frozenset[str], walk: "Walk")
             around = shared.setdefault(around, around)
         if by_key.setdefault(key, around) is not around:
             others.setdefault(key, [path_of(key, by_key[key])]).append(path)
+    if pattern is None and arounds and not by_key:
+        came = ", ".join(sorted(suffix for suffix in arounds if suffix.startswith("."))) or "none"
+        fits = ", ".join(sorted(suffixes))
+        raise DataError(f"{base}: none of the files can be read; suffixes are {came}, and can be {fits}.")
     twice = [f"{key}: {', '.join(paths)}" for key, paths in others.items()]
     if twice and not record_missing(_duplicates(others)):
         raise DataError(f"{base}: {len(twice):,} names stand for several files each:{first_five(twice)}")

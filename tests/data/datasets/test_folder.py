@@ -240,6 +240,15 @@ def test_a_table_names_its_files_cameras_and_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "came"), [("labels/a.jpg", ".jpg, and can be .bmp"), ("depths/a.mat", ".mat"), ("depths/a", "none")]
+)
+def test_maps_of_a_format_that_is_not_read_are_named(tmp_path: Path, path: str, came: str) -> None:
+    put(tmp_path, "images/a.png", path)
+    with pytest.raises(DataError, match=rf"{path.partition('/')[0]}: none .* suffixes are {came}"):
+        open_folder(tmp_path, subset="available")
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("image,detph\nx/a.png,b\n", r"m.csv:2: no such column 'detph'. Did you mean 'depth'"),
