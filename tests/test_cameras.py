@@ -23,6 +23,7 @@ from densevit.builder.checkpoint import restore
 from densevit.builder.plan import load_plan
 from densevit.builder.training import build_trainer
 from densevit.cli.main import main
+from densevit.data.datasets.base import open_dataset
 from densevit.data.io.exif import exif_focal
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
@@ -396,8 +397,16 @@ def test_the_examples_end_in_metric_clouds(run: Path, tmp_path: Path, capsys: py
     assert np.median(read_ply_points(folder / "a.ply")[:, 2]) == pytest.approx(7, rel=0.2)
 
 
-def test_pseudo_labels_take_the_focal_length_of_exif_as_predictions_do(run: Path, tmp_path: Path, shell: Shell) -> None:
-    path = photo(tmp_path / "in/a.jpg", exif={F35: 26})
-    shell("pseudo-label", run, path.parent, "--output", tmp_path / "out", "--precision", "fp32", "--no-flip")
-    depth = np.load(tmp_path / "out/a.depth.npz")["depth"]
-    np.testing.assert_allclose(depth, densevit.load(run, precision="fp32")(path), rtol=2e-3)
+@pytest.mark.parametrize("words", [(), ("--shard-size", "1"), ("--focal", "50")])
+def test_pseudo_labels_take_and_keep_the_focal_length_as_predictions_do(
+    run: Path, plain: str, tmp_path: Path, shell: Shell, words: tuple[str, ...]
+) -> None:
+    path, model = photo(tmp_path / "in/a.jpg", exif={F35: 26}), plain if "--shard-size" in words else run
+    label = ("pseudo-label", model, path.parent, "--output", tmp_path / "out", "--precision", "fp32", "--no-flip")
+    shell(*label, *words)
+    assert "1 were already there" in shell(*label, *words, "--resume").out
+    focal = 50.0 if "--focal" in words else exif_focal(path)
+    student = open_dataset({"type": "pseudo_labels", "root": str(tmp_path / "out")}).read(0)
+    expected = densevit.load(model, precision="fp32", focal=focal)(path)
+    np.testing.assert_allclose(student.depth, expected, rtol=2e-3)
+    np.testing.assert_allclose(student.intrinsics, Lens(focal=focal).matrix(expected.shape))

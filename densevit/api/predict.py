@@ -158,9 +158,9 @@ def pseudo_label(
         options: of `densevit.load`.
     """
     from densevit import api
-    from densevit.api.prediction import PATIENCE, device_for, existing_rule
+    from densevit.api.prediction import PATIENCE, camera_of, device_for, existing_rule
     from densevit.engine.distributed import process_group
-    from densevit.inference.predict.cameras import resolve_cameras
+    from densevit.inference.predict.cameras import plan_cameras, resolve_cameras, with_exif
     from densevit.inference.predict.inputs import find_items
     from densevit.inference.predict.pseudo_labels import WRITERS, LabelPlan, write_pseudo_labels
     from densevit.utils.process import interruptible
@@ -172,7 +172,10 @@ def pseudo_label(
     plan.check(existing)
     with interruptible() as stop, process_group(device_for(options), patience=PATIENCE) as world:
         predictor = api.load(teacher, **{**options, "flip": flip, "device": str(world.device)})
-        plan = replace(plan, items=resolve_cameras(plan.items, predictor.cameras))
+        camera = camera_of(None, options.get("focal"), options.get("fov"))
+        items = resolve_cameras(plan.items, predictor.cameras)
+        items = with_exif(items, needed=False) if camera is None else plan_cameras(items, camera)
+        plan = replace(plan, items=items)
         return write_pseudo_labels(
             predictor, plan, Path(teacher).name, heads, existing, workers=workers or min(8, os.cpu_count() or 1),
             max_pixels=max_pixels, stop=stop, processes=world, progress=True,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 from urllib.parse import unquote
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64, Shaped
+from jaxtyping import Bool, Float32, Float64, Int64, Shaped
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, Dataset, TeacherInfo, folder_of, resolve_root
@@ -158,7 +158,7 @@ class PseudoLabels(Dataset):
             image = read_image(paths["image"])
             sample: dict[str, Any] = {"name": name, "image": image}
             for kind in self.maps:
-                values, sure = self._map(paths[kind], kind, image.shape[:2])
+                values, sure, sample["intrinsics"] = self._map(paths[kind], kind, image.shape[:2])
                 if kind == "depth":
                     depth, valid = self._depth(values, sure)
                     sample |= {"depth": depth, "valid": valid, "depth_kind": self.kind}
@@ -169,16 +169,17 @@ class PseudoLabels(Dataset):
 
     def _map(
         self, path: Path, kind: str, size: tuple[int, ...]
-    ) -> tuple[Shaped[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
-        """Return the values, and where they are as sure as asked for."""
+    ) -> tuple[Shaped[np.ndarray, "h w"], Bool[np.ndarray, "h w"], Float64[np.ndarray, "3 3"] | None]:
+        """Return the values, where they are as sure as asked for, and the camera of the image."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 values, confidence = file[kind], file["confidence"]
+                camera = file["intrinsics"].astype(np.float64).reshape(3, 3) if "intrinsics" in file else None
         except (OSError, ValueError, KeyError, EOFError, MemoryError) as error:
             raise DataError(f"{path}: is no map of pseudo-labels ({error}).") from error
         if values.shape != size or confidence.shape != size or values.size > MAX_PIXELS:
             raise DataError(f"{path}: is {values.shape}, its image {size} (h, w). Was the image changed since?")
-        return values, confidence >= np.float32(255 * self.least)
+        return values, confidence >= np.float32(255 * self.least), camera
 
     def _depth(
         self, values: Shaped[np.ndarray, "h w"], sure: Bool[np.ndarray, "h w"]

@@ -3,7 +3,7 @@
     DIR/manifest.json              the teacher: name, licence, what its maps mean; the data set `pseudo_labels` reads it
     DIR/images.jsonl               the images that are labelled: where each is, relative to DIR, or its shard
     DIR/kitchen/0001.depth.npz     `depth` (float16, or float32 where that overflows) and `confidence` (0 to 255)
-    DIR/kitchen/0001.labels.npz    `labels` (class ids, 255 = none) and `confidence`
+    DIR/kitchen/0001.labels.npz    `labels` (class ids, 255 = none) and `confidence`; both `intrinsics` where known
     DIR/shard-000000.tar           with shards: 0001.jpg, 0001.depth.npz, 0001.labels.npz of each image
 
 b images, h x w pixels, k classes, v views of an image.
@@ -41,6 +41,7 @@ from densevit.inference.writers import MapWriter, PredictedMap
 from densevit.inference.writers.labels import LabelWriter
 from densevit.model_card import Kind
 from densevit.model_inputs import NO_INPUTS, ModelInputs, mirror_inputs
+from densevit.ops.geometry import Matrix
 from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import IGNORE, Box
 from densevit.utils.atomic_io import atomic_path, make_folder, remove, write_bytes, write_text
@@ -139,7 +140,7 @@ class DepthWriter(MapWriter):
         valid = np.isfinite(depth) & (depth > 0) if frame.spec.kind == "metric" else np.isfinite(depth)
         stored = np.where(valid, depth, np.float32(np.nan))
         half = stored.astype(np.float16) if not valid.any() or np.abs(depth[valid]).max() < HALF else stored
-        return encode_npz(depth=half, confidence=to_bytes(np.where(valid, confidence, 0)))
+        return encode_npz(depth=half, confidence=to_bytes(np.where(valid, confidence, 0)), **camera_of(frame))
 
 
 class ClassWriter(LabelWriter):
@@ -155,7 +156,11 @@ class ClassWriter(LabelWriter):
         ids = np.where(finite, frame.values.argmax(0), IGNORE)
         confidence = np.where(finite, np.exp(frame.values.max(0)), 0)
         labels = ids.astype(np.uint8 if ids.max() <= IGNORE else np.uint16)
-        return encode_npz(labels=labels, confidence=to_bytes(confidence))
+        return encode_npz(labels=labels, confidence=to_bytes(confidence), **camera_of(frame))
+
+
+def camera_of(frame: PredictedMap) -> dict[str, Matrix]:
+    return {} if frame.camera is None else {"intrinsics": frame.matrix()}
 
 
 def to_bytes(share: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w"]:
