@@ -92,6 +92,11 @@ def uncertainty_of(head: str) -> str:
     return f"{head}/uncertainty"
 
 
+def head_giving(output: str) -> str:
+    """Return the head that gives an output: `depth` of `depth/uncertainty`."""
+    return output.partition("/")[0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
     """What a user of the weights must know; part of every checkpoint."""

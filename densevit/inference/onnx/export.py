@@ -34,7 +34,7 @@ from densevit.inference.onnx.metadata import (
     metadata,
 )
 from densevit.inference.onnx.verify import TOLERANCES, check_errors, torch_predictor, verify_onnx
-from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_card import HeadSpec, ModelCard, head_giving
 from densevit.model_inputs import INPUT_KINDS, NO_INPUTS
 from densevit.models.conditioning.base import input_names
 from densevit.ops.resize import network_size
@@ -166,9 +166,9 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         if name not in card.outputs:
             raise ConfigError(f"--heads: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")
     # Masks of queries are segments only with the classes of these queries; uncertainty is calibrated with its depth.
-    names = tuple(dict.fromkeys([*names, *(name.partition("/")[0] for name in names)]))
+    names = tuple(dict.fromkeys([*names, *map(head_giving, names)]))
     classes = (other for other, spec in card.outputs.items() if spec.kind == "query_classes")
-    names = tuple(dict.fromkeys([*names, *(other for other in classes if other.partition("/")[0] in names)]))
+    names = tuple(dict.fromkeys([*names, *(other for other in classes if head_giving(other) in names)]))
     card = replace(card, outputs={name: card.outputs[name] for name in names})
     if clash := [name for name in names if name in ("image", *(kind.exported for kind in file_inputs(card, options)))]:
         raise ConfigError(f"--heads: '{clash[0]}' is the name of an input of the file, too; leave this head out.")

@@ -37,7 +37,7 @@ from densevit.inference.predict.summary import (
 from densevit.inference.predictor import Predictor
 from densevit.inference.tiling import check_tileable_inputs
 from densevit.inference.writers import PredictedMap
-from densevit.model_card import uncertainty_of
+from densevit.model_card import head_giving, uncertainty_of
 from densevit.model_inputs import join_inputs
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import Pending, is_out_of_memory, read_pending
@@ -97,7 +97,7 @@ class Exporter(ABC):
     def selected(self, maps: Maps) -> Maps:
         """Return the maps of the heads that are written."""
         heads = {*self.sources.values(), *self.beside}
-        return {name: values for name, values in maps.items() if heads & {name, name.rpartition("/")[0]}}
+        return {name: values for name, values in maps.items() if heads & {name, head_giving(name)}}
 
     def frames_of(self, maps: Maps, image: Rgb, camera: Intrinsics | Lens | None) -> dict[str, PredictedMap]:
         """Return what writers are given of an image, by head."""

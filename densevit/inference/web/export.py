@@ -21,7 +21,7 @@ from densevit.inference.camera import assumed_fov
 from densevit.inference.onnx import export as onnx
 from densevit.inference.onnx.dynamic_size import check_any_size
 from densevit.inference.onnx.metadata import OnnxExportOptions
-from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_card import HeadSpec, ModelCard, head_giving
 from densevit.ops.colors import ColorMap, palette_for, table
 from densevit.ops.resize import network_size
 from densevit.reporting.html_page import render
@@ -118,7 +118,7 @@ def export_web(
 def shown(card: ModelCard, heads: tuple[str, ...]) -> ModelCard:
     """Return the card with the heads that a page shows: those that are given, or all that it can show. Raises
     ConfigError if there is none, or one of those gives segments or a focal length."""
-    named = {*heads, *(name.partition("/")[0] for name in heads)}  # uncertainty comes with its depth
+    named = {*heads, *map(head_giving, heads)}  # uncertainty comes with its depth
     kinds = {name: spec.output_kind for name, spec in card.outputs.items() if not heads or name in named}
     fit = [name for name, kind in kinds.items() if kind.averaged and not kind.estimates_camera]
     if other := [name for name in kinds if name not in fit and (heads or not fit)]:
