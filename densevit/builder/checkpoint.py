@@ -27,7 +27,7 @@ from densevit.models.vit.init_weights import SkipInit
 from densevit.preprocess_config import PreprocessConfig
 from densevit.registry import ComponentSpec, Registry
 from densevit.utils.network import is_address
-from densevit.utils.state_dict import is_finite, load_strict
+from densevit.utils.state_dict import check_finite, load_strict
 from densevit.weights import checkpoint, detect, hub, readers
 from densevit.weights.describe import describe_densevit, describe_third_party, ignored_tensors
 from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
@@ -146,8 +146,7 @@ def is_ours(path: str | Path) -> bool:
 def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None) -> tuple[DenseModel, ModelCard]:
     """Build an opened checkpoint and load it strictly; low-rank updates are merged into the weights. Raises
     CheckpointError: also if a weight is NaN or infinite."""
-    if bad := [name for name, tensor in opened.tensors.items() if not is_finite(tensor)]:
-        raise CheckpointError(f"{opened.path}: {len(bad)} of its tensors hold NaN or infinity: {', '.join(bad[:5])}.")
+    check_finite(opened.path, opened.tensors)
     table = published_table(opened.classes) if opened.classes else None
     try:
         opened = merged_checkpoint(opened)

@@ -25,7 +25,7 @@ from densevit.errors import CheckpointError, StorageError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.output import tqdm
-from densevit.utils.state_dict import is_finite
+from densevit.utils.state_dict import check_finite
 from densevit.weights import checkpoint, tensor_files
 from densevit.weights.checkpoint import Manifest
 from densevit.weights.migrations import migrate_config
@@ -89,7 +89,8 @@ class Checkpointer:
         )
         world.on_main(self.before_save)
         if sharded:
-            self._check_finite(state["weights"])
+            weights = {name: local(value) for name, value in state["weights"].items()}
+            check_finite(f"{self.folder.path(self.state.step)}: not saved", weights, world.all_gather)
             staged = tensor_files.stage(state, whole=world.is_main)
             pool = ThreadPoolExecutor(1)
             self._writing = pool.submit(self._save_shards, *staged, manifest)
@@ -104,12 +105,6 @@ class Checkpointer:
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
-
-    def _check_finite(self, weights: Mapping[str, Tensor]) -> None:
-        bad = [name for name, value in weights.items() if not is_finite(local(value))]
-        if bad := sorted(set().union(*self.state.world.all_gather(bad))):
-            path = self.folder.path(self.state.step)
-            raise CheckpointError(checkpoint.not_finite(path, bad))
 
     def _save_shards(self, state: Mapping[str, Any], local: Mapping[str, Part], manifest: Manifest) -> None:
         """Every process writes its tensors, rank 0 the rest; the folder has its name once all are there."""

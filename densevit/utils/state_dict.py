@@ -1,7 +1,7 @@
 """Strict loading of weights, with a report of everything that does not fit."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -71,6 +71,18 @@ def is_convertible(tensor: Tensor, weight: Tensor) -> bool:
 
 def dtype_and_layout(tensor: Tensor) -> str:
     return f"{tensor.dtype}, {tensor.layout}".replace("torch.", "").removesuffix(", strided")
+
+
+def check_finite(
+    source: object,
+    tensors: Mapping[str, Tensor],
+    gather: Callable[[list[str]], Iterable[list[str]]] = lambda names: [names],
+) -> None:
+    """Raise CheckpointError, which begins with `source`: a tensor is NaN or infinite somewhere. `gather`: the names of
+    one process to those of all."""
+    bad = sorted(set().union(*gather([name for name, tensor in tensors.items() if not is_finite(tensor)])))
+    if bad:
+        raise CheckpointError(f"{source}: {len(bad)} weights are NaN or infinite: {', '.join(bad[:5])}.")
 
 
 def is_finite(tensor: Tensor) -> bool:

@@ -13,7 +13,7 @@ its place, which hold the tensors of `state.pt`, too (`tensor_files.py`).
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.utils import atomic_io
 from densevit.utils.json_files import MALFORMED
-from densevit.utils.state_dict import is_finite
+from densevit.utils.state_dict import check_finite
 from densevit.weights import tensor_files
 from densevit.weights.migrations import migrate_card, migrate_state, migrate_tensors
 from densevit.weights.readers import SAFETENSORS, read_metadata, read_pickled, read_safetensors
@@ -65,16 +65,10 @@ def write(
     """Write the whole folder or nothing; an existing one is replaced at the end. Raises CheckpointError if a weight is
     NaN or infinite; such a checkpoint must never replace a good one. Raises StorageError if the disk is full or
     read-only."""
-    bad = [name for name, value in weights.items() if not is_finite(value)]
-    if bad:
-        raise CheckpointError(not_finite(folder, bad))
+    check_finite(f"{folder}: not saved", weights)
     atomic_io.require_free_space(folder.parent, num_bytes(weights) + num_bytes(state))
     with atomic_io.atomic_folder(folder, replace=True) as temporary:
         complete(temporary, {WEIGHTS: write_weights(temporary / WEIGHTS, weights, card)}, config, state, manifest)
-
-
-def not_finite(folder: Path, names: Sequence[str]) -> str:
-    return f"{folder}: not saved, {len(names)} weights are not finite: {', '.join(names[:5])}."
 
 
 def complete(

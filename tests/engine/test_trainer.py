@@ -393,7 +393,7 @@ def test_weights_that_are_not_finite_are_not_saved_and_the_last_good_ones_stay(t
     trainer.fit(train, VAL)
     trainer.state.step += 1
     trainer.ema.average["head.weight"][0] = math.nan
-    with pytest.raises(CheckpointError, match=r"step-00000013: not saved, 1 weights are not finite: head.weight"):
+    with pytest.raises(CheckpointError, match=r"step-00000013: not saved: 1 weights are NaN or infinite: head.weight"):
         trainer.checkpointer.save()
     found = run_folder.find_checkpoint(some_run(tmp_path), "auto", CPU)
     assert found is not None and found[1].step == 12

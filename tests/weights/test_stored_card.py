@@ -82,7 +82,7 @@ def test_weights_that_are_not_finite_are_refused(value: float, tmp_path: Path, s
     folder = save_network(tmp_path / "model", (network, card))
     (tmp_path / "0.png").write_bytes(b"")
     told = shell.refused("predict", folder, tmp_path / "0.png", "--output", tmp_path / "out")
-    assert "1 of its tensors hold NaN or infinity: encoder." in told
+    assert "1 weights are NaN or infinite: encoder." in told
     assert not (tmp_path / "out").exists()
 
 
