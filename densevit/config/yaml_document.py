@@ -46,6 +46,10 @@ class YamlDocument:
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")
+        except IsADirectoryError:
+            raise ConfigError(
+                f"{path}: a folder; expected a config file. `densevit init` writes one for a folder of data."
+            ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read as text ({error}).") from None
         document = cls({})

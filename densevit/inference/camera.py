@@ -201,8 +201,8 @@ class CameraPolicy:
         if "assumed" not in self.warned:
             self.warned.add("assumed")
             log.warning(
-                "Focal length unknown (no EXIF): a field of view of %.0f degrees is assumed, and metres are off by "
-                "what it is off. --fov DEGREES or --focal PIXELS gives it.",
+                "Focal length unknown (no EXIF): a field of view of %.0f degrees is assumed, and metres are "
+                "wrong in proportion to its error. --fov DEGREES or --focal PIXELS gives it.",
                 self.assumed_fov,
             )
 

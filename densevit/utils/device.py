@@ -30,7 +30,7 @@ def choose_device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts where it was built without CUDA
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
         raise ConfigError(f"device: '{name}' cannot be used here ({reason}). `auto` takes what is available.") from None
     return device
 

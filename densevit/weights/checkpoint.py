@@ -176,6 +176,17 @@ def locate(path: str | Path) -> Path:
     """Find the checkpoint at a path: a weights file, a step folder, or the best (else last) of a run. Raises
     CheckpointError if there is none."""
     path = Path(path)
+    if (found := _find(path)) is not None:
+        return found
+    if not path.exists():
+        near = sorted(p.name for p in path.parent.iterdir() if p.is_dir() and _find(p)) if path.parent.is_dir() else []
+        raise CheckpointError(
+            f"no checkpoint at {path}." + (f" Found in {path.parent}: {', '.join(near[:8])}." if near else "")
+        )
+    raise CheckpointError(f"{path}: no checkpoint here; it should hold {WEIGHTS}, or checkpoints/step-*.")
+
+
+def _find(path: Path) -> Path | None:
     if path.is_file() or (path / WEIGHTS).is_file() or (path / MANIFEST).is_file():
         return path
     for folder in (path / "checkpoints", path):
@@ -184,9 +195,7 @@ def locate(path: str | Path) -> Path:
                 return (folder / name).resolve()
         if saved := steps(folder):
             return saved[-1]
-    if not path.exists():
-        raise CheckpointError(f"no checkpoint at {path}.{_neighbours(path)}")
-    raise CheckpointError(f"{path}: no checkpoint here; it should hold {WEIGHTS}, or checkpoints/step-*.")
+    return None
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], ModelCard]:
@@ -254,11 +263,6 @@ def read_state(folder: Path, like: Callable[[str], Tensor | None] = lambda path:
     if is_sharded(folder):
         return migrate_state(tensor_files.fill(folder, state, like))
     return {**migrate_state(state), "weights": read(folder)[0]}
-
-
-def _neighbours(path: Path) -> str:
-    near = sorted(p.name for p in path.parent.iterdir() if p.is_dir())[:8] if path.parent.is_dir() else []
-    return f" Found in {path.parent}: {', '.join(near)}." if near else ""
 
 
 def split_unused(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

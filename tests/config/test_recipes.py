@@ -55,6 +55,8 @@ def test_what_is_no_config_is_told_with_its_neighbours_the_nearest_recipe_and_al
     assert all(name in str(caught.value) for name in recipes())
     with pytest.raises(ConfigError, match="no such config file"):
         find_config("rooms")  # of depth, of segmentation or of both
+    with pytest.raises(ConfigError, match="a folder; expected a config file"):
+        parser.read(config.parent, [])
     assert find_config("multitask/rooms").parent.name == "multitask"
 
 

@@ -125,6 +125,11 @@ def test_bf16_computes_in_bf16_and_answers_in_float32() -> None:
 
 
 def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
+    if not torch.backends.mps.is_available():  # torch lists all its backends, in a thousand letters
+        with pytest.raises(
+            ConfigError, match=r"^device: 'mps' cannot be used here \([^.]{,99}(\.[^.]{,99})?\)\. `auto`"
+        ):
+            Predictor(MeanColour(), CARD, device="mps")
     with pytest.raises(ConfigError, match="device: 'tpu' cannot be used here"):
         Predictor(MeanColour(), CARD, device="tpu")
     with pytest.raises(DataError, match="batch_size is 0"):

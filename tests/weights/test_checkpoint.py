@@ -64,13 +64,14 @@ def test_foreign_and_broken_files_are_refused_in_words(tmp_path: Path) -> None:
     safetensors.torch.save_file({"w": torch.zeros(1)}, tmp_path / "foreign.safetensors")
     (tmp_path / "text.safetensors").write_text("hello")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "run/checkpoints/step-00000001").mkdir(parents=True)
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
     for name, message in {
         "foreign.safetensors": "no densevit card",
         "text.safetensors": "not a readable safetensors file",
         "empty": "no checkpoint here",
         "photo.jpg": "not a densevit checkpoint",
-        "gone": "no checkpoint at .* Found in .*: empty",
+        "gone": "no checkpoint at .* Found in .*: run\\.",
     }.items():
         with pytest.raises(CheckpointError, match=message):
             checkpoint.read(tmp_path / name)

@@ -342,6 +342,8 @@ def read_bytes(path: Path, count: int = -1) -> bytes:
             data = file.read(count)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file.") from None
+    except DataError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise DataError(f"{str(path)!r}: cannot be read ({reason}).") from error
