@@ -182,6 +182,11 @@ class Raster:
             return 1
         return tag if tag in UPRIGHT else 1
 
+    @property
+    def white_is_zero(self) -> bool:
+        """Whether a gray TIFF's 0 is white (PhotometricInterpretation)."""
+        return bool(getattr(self.header, "tag_v2", {}).get(Tag.PhotometricInterpretation) == 0)
+
     def may_hold_exif(self) -> bool:
         """Return whether a PNG may hold EXIF."""
         # Chunk by chunk first: a search through the pixels costs a tenth of decoding them.
@@ -214,7 +219,8 @@ class Raster:
             return self.apply_orientation(self._opencv())
         pixels = self._load()
         if self.mode in GRAY16:
-            return self.apply_orientation(np.repeat((np.asarray(pixels) >> 8).astype(np.uint8)[..., None], 3, axis=2))
+            gray = (np.asarray(pixels) >> 8).astype(np.uint8)[..., None]
+            return self.apply_orientation(np.repeat(~gray if self.white_is_zero else gray, 3, axis=2))
         return self.apply_orientation(np.asarray(pixels.convert("RGB")))
 
     def stored(self) -> Shaped[np.ndarray, "..."]:
@@ -225,7 +231,8 @@ class Raster:
         # Pillow 13 swaps the bytes of what libtiff decompressed from big-endian numbers, which libtiff has swapped.
         if self.format == "TIFF" and self.mode in ("F", "I") and self.data[:2] == b"MM":
             return self._decode(cv2.IMREAD_UNCHANGED)
-        return self.apply_orientation(np.asarray(self._load()))
+        pixels = np.asarray(self._load())  # Pillow inverts these, but not those of 16 bits
+        return self.apply_orientation(~pixels if self.white_is_zero and self.mode in ("1", "L") else pixels)
 
     def apply_orientation(self, pixels: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
         turn = UPRIGHT.get(self.orientation)

@@ -74,6 +74,11 @@ def test_sixteen_bit_images_keep_their_upper_eight_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(tmp_path / "rgb.png"), rgb >> 8)
     for name in ("gray.png", "gray.tiff"):
         np.testing.assert_array_equal(read_image(tmp_path / name)[..., 1], rgb[..., 0] >> 8)
+    black_is_zero, white_is_zero = (struct.pack("<HHIHH", 262, 3, 1, value, 0) for value in (1, 0))
+    data = (tmp_path / "gray.tiff").read_bytes()
+    assert black_is_zero in data
+    (tmp_path / "white.tiff").write_bytes(data.replace(black_is_zero, white_is_zero))
+    np.testing.assert_array_equal(read_image(tmp_path / "white.tiff")[..., 1], 255 - (rgb[..., 0] >> 8))
 
 
 def test_slim_images_are_read_and_the_format_is_told_by_content_not_by_suffix(tmp_path: Path) -> None:
@@ -274,15 +279,17 @@ def test_palette_indices_are_the_class_ids(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_labels(tmp_path / name), ids.astype(int) + add)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4])
-def test_gray_of_few_bits_is_not_stretched(tmp_path: Path, bits: int) -> None:
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_ids_in_gray_are_neither_stretched_nor_inverted(tmp_path: Path, bits: int) -> None:
     ids = np.arange(16).reshape(2, 8) % 2**bits
     digits = np.unpackbits(ids.astype(np.uint8)[..., None], axis=2)[..., 8 - bits :]
     raw = b"".join(b"\0" + np.packbits(row).tobytes() for row in digits)  # each row after its filter type, none
     header = struct.pack(">IIBBBBB", 8, 2, bits, 0, 0, 0, 0)
     (tmp_path / "l.png").write_bytes(png(header, (b"IDAT", zlib.compress(raw))))
-    (tmp_path / "l.tif").write_bytes(tiff(np.packbits(digits).tobytes(), bits, {256: 8, 257: 2, 278: 2}))
-    for name in ("l.png", "l.tif"):
+    for white, name in enumerate(("white.tif", "l.tif")):
+        more = {256: 8, 257: 2, 278: 2, 262: white}
+        (tmp_path / name).write_bytes(tiff(np.packbits(digits).tobytes(), bits, more))
+    for name in ("l.png", "l.tif", "white.tif"):
         np.testing.assert_array_equal(read_labels(tmp_path / name), ids)
 
 
