@@ -98,7 +98,7 @@ def best_score(plan: Plan, tasks: Mapping[str, Task]) -> BestScore:
         fitting = (
             prefix + tasks[task].best[0]
             for prefix, task, source in scored
-            if source is None or (kinds := tasks[task].scored_kinds()) & found_truths(source, kinds)
+            if source is None or tasks[task].scored_kinds() & found_truths(source)
         )
         first = next(fitting, next(iter(names), ""))
         return first, names.get(first, "min")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float32
@@ -17,7 +18,7 @@ from densevit.data.transforms.affine import Transform
 from densevit.errors import DataError
 from densevit.ops.geometry import field_of_view, is_camera
 from densevit.ops.normals import KINDS_WITH_NORMALS
-from densevit.structures import IGNORE
+from densevit.structures import IGNORE, NO_LABEL
 
 T = TypeVar("T")
 
@@ -158,7 +159,7 @@ def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrup
 
 def has_cameras(dataset: Dataset) -> bool:
     """Return whether the camera of some samples is known."""
-    return any(camera_view(dataset, index, "skip") for index in evenly_spaced(len(dataset), LOOKS))
+    return any("camera" in there for there in _looks(dataset))
 
 
 def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int, float] | None:
@@ -233,26 +234,43 @@ def check_licences(dataset: Dataset) -> list[str]:
     ]
 
 
-def found_truths(source: MixtureSource, wanted: Collection[str] = ()) -> frozenset[str]:
-    """Return the ground truth that a source is said to have, or that some of its images have. `wanted`: kinds that are
-    asked for; of `camera`, and of `normals`, which follow from depth by it, only the images tell."""
+def found_truths(source: MixtureSource) -> frozenset[str]:
+    """Return the ground truth that a source is said to have, or that some of its images have. Only the images tell
+    labels of pixels from those of images (`image labels`), and whether there is a `camera`, by which normals follow
+    from depth."""
     said = source.truths
-    if said is not None and ("none" in said or not {"camera", "normals"} & set(wanted)):
+    if said is not None and "none" in said:
         return frozenset(said)
-    kinds: set[str] = set(said or ())
-    indices = evenly_spaced(len(source.data), NUM_SAMPLES)
-    for index in indices[:: max(1, len(indices) // LOOKS)]:
-        sample = _attempted(source.data.read, source.data, index, "skip")
-        if sample is None:  # reported where it is needed
-            continue
-        if said is None:
-            kinds |= {sample.depth_kind} if sample.depth is not None else set()
-            kinds |= {"normals"} if sample.normals is not None else set()
-            kinds |= {"labels"} if sample.labels is not None or sample.label is not None else set()
-        if sample.intrinsics is not None and is_camera(sample.intrinsics):
-            kinds |= {"camera"}
-            kinds |= {"normals"} if sample.depth is not None and kinds & {*KINDS_WITH_NORMALS} else set()
+    looks = _looks(source.data)
+    seen = {kind for there in looks for kind in there}
+    kinds = {*(seen - {"depth"} if said is None else said)} | (seen & {"camera"})
+    if "labels" in kinds and (labels := seen & {"labels", "image labels"}):
+        kinds = kinds - {"labels"} | labels
+    if kinds & {*KINDS_WITH_NORMALS} and any(there >= {"camera", "depth"} for there in looks):
+        kinds |= {"normals"}
     return frozenset(kinds)
+
+
+_seen: WeakKeyDictionary[Dataset, list[frozenset[str]]] = WeakKeyDictionary()
+"""What `_looks` found."""
+
+
+def _looks(dataset: Dataset) -> list[frozenset[str]]:
+    """Return what some samples have, as `found_truths` calls it; they are read once."""
+    if dataset not in _seen:
+        read = (_attempted(dataset.read, dataset, index, "skip") for index in evenly_spaced(len(dataset), LOOKS))
+        there = [sample for sample in read if sample is not None]  # others are reported where they are needed
+        _seen[dataset] = [
+            frozenset({
+                *(("depth", sample.depth_kind) if sample.depth is not None else ()),
+                *(("normals",) if sample.normals is not None else ()),
+                *(("labels",) if sample.labels is not None or sample.segments is not None else ()),
+                *(("image labels",) if sample.label not in (None, NO_LABEL) else ()),
+                *(("camera",) if sample.intrinsics is not None and is_camera(sample.intrinsics) else ()),
+            })
+            for sample in there
+        ]  # fmt: skip
+    return _seen[dataset]
 
 
 def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrupt: OnError) -> T | None:

@@ -113,7 +113,7 @@ def source_policies(
         name: task.ground_truth_kinds([loss.build() for _, loss in tasks[name].losses])
         for name, task in classes.items()
     }
-    truths = {source.name: found_truths(source, frozenset().union(*required.values())) for source in sources}
+    truths = {source.name: found_truths(source) for source in sources}
     policies: dict[str, list[SourcePolicy]] = {}
     for name, kinds in required.items():
         pseudo_labels, selected = issubclass(classes[name], SupportsPseudoLabels), tasks[name].sources

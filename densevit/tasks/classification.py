@@ -1,5 +1,6 @@
 """Image classification as a task. b images, h x w pixels, k classes; logits come as maps of 1 x 1."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import cv2
@@ -29,6 +30,10 @@ class ClassificationTask(Task):
     loss_registry = CLASS_LOSSES
     default_losses = ({"type": "cross_entropy"},)
     directions: ClassVar = {"accuracy": "max"}
+
+    @classmethod
+    def ground_truth_kinds(cls, losses: Sequence[Any]) -> frozenset[str]:
+        return frozenset({"image labels"})
 
     def losses(
         self, prediction: Float[Tensor, "b k 1 1"], batch: Batch, step: int, extras: Extras = NO_EXTRAS

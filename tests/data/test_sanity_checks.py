@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from small import add_cameras, small_folder
 
-from densevit.data.datasets.base import Dataset, open_dataset
+from densevit.data.datasets.base import Dataset, MixtureSource, open_dataset
 from densevit.data.sanity_checks import (
     check_depth_range,
     check_ground_truth,
     check_labels,
     check_transforms,
+    found_truths,
+    has_cameras,
     median_focal,
 )
 from densevit.data.transforms.geometric import RandomCrop, RandomScale
@@ -20,6 +23,8 @@ from densevit.data.transforms.photometric import DepthRange
 from densevit.data.transforms.warp import compose
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
+from densevit.tasks.classification import ClassificationTask
+from densevit.tasks.segmentation import SegmentationTask
 
 
 class Flat(Dataset):
@@ -29,17 +34,29 @@ class Flat(Dataset):
         self.names = [str(i) for i in range(40)]
         self.values = np.array([values], np.float32)
         self.read_ones: list[int] = []
+        self.more: dict[str, Any] = {}
 
     def read(self, index: int) -> Sample:
         self.read_ones.append(index)
         image = np.zeros((*self.values.shape, 3), np.uint8)
-        return Sample(name=self.names[index], image=image, depth=self.values, valid=self.values > 0)
+        return Sample(name=self.names[index], image=image, depth=self.values, valid=self.values > 0, **self.more)
 
 
 def test_truth_within_the_range_needs_no_word_and_few_samples() -> None:
     data = Flat([1.0, 2.0, 8.0])
     assert check_depth_range(data, 0.001, 10) == []
     assert len(data.read_ones) == 16 and data.read_ones[0] == 0 and data.read_ones[-1] == 39
+
+
+@pytest.mark.parametrize("truths", [None, ("labels",)])
+def test_labels_of_images_are_none_of_pixels_and_what_a_source_has_is_read_once(truths: tuple[str, ...] | None) -> None:
+    pixels, images = Flat([1.0]), Flat([1.0])
+    pixels.more, images.more = {"labels": np.zeros((1, 1), np.int64)}, {"label": 3}
+    for data, task in ((pixels, SegmentationTask), (images, ClassificationTask)):
+        for _ in range(3):
+            found = found_truths(MixtureSource("a", data, 1.0, truths))
+            assert task.ground_truth_kinds([]) == found - {"metric"} and not has_cameras(data)
+        assert len(data.read_ones) == 4
 
 
 def test_data_without_anything_to_learn_from_is_refused_once_all_of_it_was_read() -> None:
