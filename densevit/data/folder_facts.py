@@ -4,6 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -187,10 +188,10 @@ def val_fraction(names: Sequence[str]) -> float:
 def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tuple[float, float, float]]:
     """Return the units per metre (None where files hold metres or say it), why it is a guess, percentiles in metres.
     Raises DataError if no depth is valid in any of them."""
+    first, *others = (files.depth for files in samples if files.depth is not None)
+    whole, unit = read_wide(first)
     values, share = [], []
-    for files in samples:
-        assert files.depth is not None
-        stored = read_values(files.depth)
+    for stored in chain([whole], map(read_values, others)):
         valid = stored[np.isfinite(stored) & (stored > 0) & (stored != UINT16_MAX)]
         values.append(valid[:: max(1, valid.size // 10_000)])
         share.append(valid.size / stored.size)
@@ -198,19 +199,16 @@ def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tupl
     if not together.size:
         raise DataError(f"{samples[0].depth}: none of {len(samples)} depth maps has a value over 0.")
     percentiles = np.quantile(together, (0.01, 0.5, 0.99))
-    first = samples[0].depth
-    assert first is not None
-    scale, guess = unit_of(first, percentiles, float(np.mean(share)))
-    near, median, far = (percentiles / (scale or read_wide(first)[1] or 1.0)).tolist()
+    scale, guess = unit_of(first, whole, percentiles, float(np.mean(share))) if unit is None else (None, "")
+    near, median, far = (percentiles / (scale or unit or 1.0)).tolist()
     return scale, guess, (near, median, far)
 
 
-def unit_of(path: Path, percentiles: np.ndarray, share: float) -> tuple[float | None, str]:
-    """Return the units per metre of a kind of file; whole numbers do not say theirs, so that is a guess."""
+def unit_of(path: Path, values: np.ndarray, percentiles: np.ndarray, share: float) -> tuple[float | None, str]:
+    """Return the units per metre of a kind of file; whole numbers do not say theirs, so that is a guess. `values`: of
+    the file."""
     stored = np.asarray(percentiles)
-    if read_wide(path)[1] is not None:
-        return None, ""
-    if file_format(path) in ("PFM", "EXR") or not (read_values(path) % 1 == 0).all():
+    if file_format(path) in ("PFM", "EXR") or not (np.isfinite(values) & (values == np.trunc(values))).all():
         if stored[1] > 200:
             return 1000.0, f"the median is {stored[1]:.0f}, so these floats are hardly metres but millimetres"
         return None, ""

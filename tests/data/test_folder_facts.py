@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,10 @@ from small import small_folder
 
 from densevit.builder.plan import load_plan
 from densevit.config.starter import upper_end
+from densevit.data import folder_facts
 from densevit.data.folder_facts import look_at_folder, unit_of
+from densevit.data.io import readers
+from densevit.data.io.readers import read_values
 from densevit.errors import DataError
 
 
@@ -58,8 +63,21 @@ def test_whole_numbers_are_a_guess_that_says_so(
     stored = (scale * metres * rng.uniform(0.5, 2, (60, 80))).round()
     path = tmp_path / "depth.npy"
     np.save(path, (stored * (rng.random(stored.shape) < share)).astype(np.uint16))
-    unit, guess = unit_of(path, np.quantile(stored, (0.01, 0.5, 0.99)), share)
+    unit, guess = unit_of(path, read_values(path), np.quantile(stored, (0.01, 0.5, 0.99)), share)
     assert unit == found and guess
+
+
+def test_each_depth_map_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded, decode = Counter[Path](), readers.read_wide
+
+    def counted(path: Path, *args: int) -> Any:
+        decoded[path] += 1
+        return decode(path, *args)
+
+    monkeypatch.setattr(readers, "read_wide", counted)
+    monkeypatch.setattr(folder_facts, "read_wide", counted)
+    assert look_at_folder(small_folder(tmp_path)).depth_metres and decoded
+    assert set(decoded.values()) == {1}
 
 
 @pytest.mark.parametrize("with_labels", [False, True], ids=["depth", "depth and classes"])
