@@ -280,7 +280,7 @@ class EvalLoader:
             else [clips[i] for i in share]
         )
         self.workers, self.timeout, self.pin = workers, timeout, pin
-        self.skip, self.allowed = on_corrupt == "skip", math.ceil(max_corrupt_fraction * len(self))
+        self.skip, self.max_corrupt_fraction = on_corrupt == "skip", max_corrupt_fraction
 
     def __len__(self) -> int:
         return sum(map(len, self.jobs))
@@ -302,12 +302,17 @@ class EvalLoader:
                 for fault in faults:
                     skipped += 1
                     log.warning("not validated: %s", fault)
-                    if skipped > self.allowed:
-                        raise DataError(
-                            f"{skipped} unreadable samples in a validation, where {self.allowed} of {len(self)} may be "
-                            f"skipped. The last one: {fault}"
-                        )
+                    refuse_more_skipped(skipped, len(self), self.max_corrupt_fraction, fault)
                 yield from same_size
+
+
+def refuse_more_skipped(count: int, total: int, max_fraction: float, last: str) -> None:
+    """Raise DataError if more of a validation was skipped than may be. `last`: the error of the last one."""
+    if count > (allowed := math.ceil(max_fraction * total)):
+        raise DataError(
+            f"{count} unreadable samples in a validation, where {allowed} of {total} may be skipped. "
+            f"The last one: {last}"
+        )
 
 
 def _evaluation_batches(

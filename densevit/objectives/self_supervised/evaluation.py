@@ -14,7 +14,7 @@ from torch import Tensor
 from densevit.data.datasets.base import Dataset, evenly_spaced
 from densevit.data.loading.clips import Clips, videos
 from densevit.data.loading.collate import collate
-from densevit.data.loading.dataloader import OnError, with_sample_name
+from densevit.data.loading.dataloader import OnError, refuse_more_skipped, with_sample_name
 from densevit.data.transforms.geometric import Resize
 from densevit.engine.objective import AllReduceMean
 from densevit.errors import DataError
@@ -38,14 +38,24 @@ class HeldOutVideos:
 
     Args:
         length, stride: of clips, as in training.
-        on_corrupt: skip leaves out clips and trajectories with an unreadable frame, with a warning.
+        on_corrupt: skip leaves out clips and trajectories with an unreadable frame, with a warning, up to
+            `max_corrupt_fraction` of the frames.
 
     Raises:
         DataError: no video is as long as a clip.
     """
 
-    def __init__(self, data: Dataset, length: int, stride: int, card: ModelCard, on_corrupt: OnError = "raise") -> None:
-        self.data, self.stride, self.card, self.on_corrupt = data, stride, card, on_corrupt
+    def __init__(
+        self,
+        data: Dataset,
+        length: int,
+        stride: int,
+        card: ModelCard,
+        on_corrupt: OnError = "raise",
+        max_corrupt_fraction: float = 0.001,
+    ) -> None:
+        self.data, self.stride, self.card = data, stride, card
+        self.on_corrupt, self.max_corrupt_fraction = on_corrupt, max_corrupt_fraction
         self.clips = Clips(data, length, stride)
 
     def read(self, index: int, size: Size | None = None) -> Sample:
@@ -58,9 +68,10 @@ class HeldOutVideos:
 
     def batches(self, rank: int, world_size: int) -> Iterator[Batch]:
         """Yield this process's share of some clips, spread over the videos."""
-        for clip in evenly_spaced(len(self.clips), CLIPS)[rank::world_size]:
-            indices = self.clips.frames(clip)
-            with self.may_skip():
+        clips = [self.clips.frames(clip) for clip in evenly_spaced(len(self.clips), CLIPS)[rank::world_size]]
+        faults, frames = set[str](), {index for indices in clips for index in indices}
+        for indices in clips:
+            with self.may_skip(faults, len(frames)):
                 first = self.read(indices[0])
                 h, w = first.image.shape[:2]
                 yield as_clip([first, *(self.read(index, (h, w)) for index in indices[1:])], indices)
@@ -72,10 +83,11 @@ class HeldOutVideos:
         Args:
             motions: from each frame of a clip to the next.
         """
+        faults = set[str]()
         for name, frames in videos(self.data).items():
             numbers = self._path(frames)
             samples: list[Sample] = []
-            with self.may_skip():
+            with self.may_skip(faults, len(self.data)):
                 samples = [self.read(frames[number]) for number in numbers]
             if len({sample.image.shape for sample in samples}) > 1 or len(samples) < 3:
                 continue
@@ -87,13 +99,15 @@ class HeldOutVideos:
             yield name, np.stack(poses), dict(zip(numbers, samples, strict=True))
 
     @contextmanager
-    def may_skip(self) -> Iterator[None]:
+    def may_skip(self, faults: set[str], frames: int) -> Iterator[None]:
         try:
             yield
         except DataError as error:
             if self.on_corrupt == "raise":
                 raise
             log.warning("not validated: %s", error)
+            faults.add(str(error))  # a frame may be in several clips
+            refuse_more_skipped(len(faults), frames, self.max_corrupt_fraction, str(error))
 
     def _path(self, frames: Sequence[int]) -> list[int]:
         """Return the numbers of the first frame of a video and those that follow it, `stride` later where no clip has a

@@ -137,7 +137,9 @@ class SelfSupervised(Supervised):
                 data.annotate = MeasuredMotion(data, run.data.clip_stride, measurements)
         if val is not None:
             clips = run.data.clip, run.data.clip_stride
-            self.held_out = HeldOutVideos(val, *clips, self.setup.card, run.data.on_corrupt)
+            self.held_out = HeldOutVideos(
+                val, *clips, self.setup.card, run.data.on_corrupt, run.data.max_corrupt_fraction
+            )
 
     def on_train_step(self, progress: float) -> None:
         super().on_train_step(progress)

@@ -347,6 +347,10 @@ def test_clips_and_trajectories_with_an_unreadable_frame_are_skipped_where_they_
     assert caplog.messages == ["not validated: sample 1 ('a/1'): a/1.png: damaged."] * 3
     with pytest.raises(DataError, match="damaged"):
         list(strict.batches(0, 1))
+    limited = evaluation.HeldOutVideos(Walk(), 2, 1, card, "skip", max_corrupt_fraction=0)
+    for found in (limited.batches(0, 1), limited.trajectories(lambda batch: batch.pose)):
+        with pytest.raises(DataError, match=r"1 unreadable samples in a validation, where 0 of 6 may be skipped.*a/1"):
+            list(found)
 
 
 def test_errors_of_a_trajectory_ignore_a_similarity_and_are_those_of_evo() -> None:
