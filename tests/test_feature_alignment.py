@@ -66,6 +66,7 @@ def test_it_is_logged_and_nothing_of_it_is_saved(config: Path, tmp_path: Path) -
         ([f"{ALIGN}.encoder={ENCODER.replace('32', '48')}"], "has 48 channels at stride 8, that of"),
         ([f"{ALIGN}.encoder={{type: vitt}}"], "align_features.encoder.type: no encoder 'vitt'. Did you mean 'vit'"),
         ([f"{ALIGN}.encoder={ENCODER}", "model.freeze_encoder=true"], "needs a trained encoder"),
+        ([f"{ALIGN}.encoder={ENCODER}", "model.trainable=[decoder, heads]"], "needs a trained encoder"),
         ([f"{ALIGN}.encoder={ENCODER}", "compile=true"], "needs a trained encoder, and neither"),
         ([f"{ALIGN}.encoder={ENCODER}", f"{ALIGN}.sources=[wep]"], "no source 'wep' in data.train"),
         ([f"{ALIGN}.encoder={{type: vit, weights: none.pth}}"], "align_features.encoder.weights: no such file"),

@@ -116,7 +116,17 @@ def run_training(draft: Draft, resume: str | None = None) -> Run:
             plan = with_batch_size(plan, world, resumed)
         plan = plan.open() if resumed is None else plan.open(resumed[1].step, resumed[1].samples)
         poll(NOT_STARTED)
+        if resumed is not None:
+            refuse_other_classes(plan, resumed[0])
         return fit(plan, world, resumed, lock)
+
+
+def refuse_other_classes(plan: Plan, checkpoint_folder: Path) -> None:
+    """Raise ConfigError: the data have the classes of a checkpoint's heads in another order."""
+    for name, spec in checkpoint.read_card(checkpoint_folder).outputs.items():
+        classes = plan.model.heads[name].options.get("classes") if name in plan.model.heads else None
+        if isinstance(classes, tuple | list):
+            refuse_reordered(f"{checkpoint_folder}: head '{name}'", spec.classes, classes)
 
 
 def with_batch_size(plan: Plan, world: DistributedContext, resumed: Found | None) -> Plan:
@@ -135,7 +145,7 @@ def with_batch_size(plan: Plan, world: DistributedContext, resumed: Found | None
         return sized(plan, YamlDocument.read(resumed[0] / checkpoint.CONFIG).tree["batch_size"])
     if world.size > 1:
         raise ConfigError(f"batch_size: auto is measured by one process, and these are {world.size}; give a number.")
-    fewest = max(plan.run.data.clip, getattr(plan.objective.component, "fewest_images", 1))
+    fewest = max(plan.run.data.clip, training.fewest_images(plan))
     first, data = plan.run.grad_accum_steps * fewest, replace(plan.run.data, cache_features=None)
     opened = sized(plan, first, data=data, epochs=None, steps=plan.run.steps or 10**6).open()
     with TemporaryDirectory() as folder:
@@ -161,9 +171,6 @@ def fit(plan: Plan, world: DistributedContext, resumed: Found | None, lock: Fold
     """Train a plan whose data sets are open, in a folder that is locked."""
     trainer = build_trainer(plan, world)
     if resumed is not None:
-        saved, outputs = checkpoint.read_card(resumed[0]).outputs, trainer.card.outputs
-        for name in saved.keys() & outputs.keys():
-            refuse_reordered(f"{resumed[0]}: head '{name}'", saved[name].classes, outputs[name].classes)
         trainer.checkpointer.load(*resumed)
     run_folder.write_config(plan.run, world)
     trainer.checkpointer.before_save = lock.check

@@ -39,6 +39,12 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     objective: Any = plan.objective.component
     with plan.located():
         world.check(run, resolve(run.precision, world.device))
+        size = run.batch_size // (run.grad_accum_steps * world.size)
+        if size < (fewest := fewest_images(plan)):
+            raise ConfigError(
+                f"batch_size: micro-batches of {size} (batch_size / grad_accum_steps / processes), and objective "
+                f"'{plan.objective.name}' needs {fewest} images or more in each."
+            )
         for name, task in plan.tasks.items():
             check_source_names(f"tasks.{name}", task.sources, plan.train.sources)
         objective.check_data(run, plan.tasks, plan.opened)
@@ -61,6 +67,12 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     with plan.located():
         built = objective.build(setup, **plan.objective.options)
         return Trainer(built, world, predict=predict, data=dataset_fingerprint(plan.train), best=best)
+
+
+def fewest_images(plan: Plan) -> int:
+    """Return how many images a micro-batch needs at least."""
+    objective: Any = plan.objective.component
+    return int(objective.fewest_images(plan.objective.options))
 
 
 def checked_encoder(config: ComponentConfig, key_path: str) -> Encoder:

@@ -131,6 +131,11 @@ class TrainingObjective(nn.Module, ABC):
             yield "data.probe: only a pre-training has a probe; set objective to mae or dino."
 
     @classmethod
+    def fewest_images(cls, options: Mapping[str, Any]) -> int:
+        """Return how many images a micro-batch needs at least."""
+        return 1
+
+    @classmethod
     def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
         """Check a run and its open data sets before the model is built; by default, that none needs a teacher. Raises
         ConfigError: the objective cannot learn from them."""

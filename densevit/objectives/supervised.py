@@ -117,7 +117,9 @@ class Supervised(TrainingObjective):
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
         yield from super().incompatible(run)
-        if run.objective.get("align_features") and (run.model.freeze_encoder or run.compile or run.parallel == "fsdp"):
+        parts = {name.partition(".")[0] for name in run.model.trainable or ("encoder",)}
+        frozen = run.model.freeze_encoder or "encoder" not in parts
+        if run.objective.get("align_features") and (frozen or run.compile or run.parallel == "fsdp"):
             yield "objective.align_features: needs a trained encoder, and neither compile nor parallel: fsdp."
         if run.objective.get("loss_weighting") == "uncertainty" and len(run.tasks) == 1:
             yield "objective.loss_weighting: there is only one task, and nothing to balance it with."

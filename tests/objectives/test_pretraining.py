@@ -206,7 +206,14 @@ def test_the_probe_of_a_task_learns_from_the_sources_that_it_names(
     assert seen == {"b"}
 
 
-def test_what_a_pretraining_lacks_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_pretraining_lacks_is_said_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("densevit.builder.training.build_model")
+    assert train(folder, "x", DINO, *SHORT, "batch_size=2", "grad_accum_steps=2") == 2
+    assert "micro-batches of 1 (batch_size / grad_accum_steps / processes), and objective 'dino' needs 2" in (
+        capsys.readouterr().err
+    )
     nothing = ["model.freeze_encoder=true", "model.trainable=[heads]"]
     assert train(folder, "x", MAE, "data.val=null", *nothing, "parallel=fsdp") == 2
     said = capsys.readouterr().err

@@ -40,7 +40,7 @@ class PretrainingMethod(nn.Module, ABC):
     def on_train_step(self, progress: float) -> None:
         self.progress = progress
 
-    check_data = TrainingObjective.check_data
+    check_data, fewest_images = TrainingObjective.check_data, TrainingObjective.fewest_images
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Self-distillation of the DINOv2 kind. b images, h x w pixels, n patches, d channels, k prototypes."""
 
 import math
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.engine.objective import OBJECTIVES
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError
 from densevit.losses.pretraining import dino_loss, ibot_loss, koleo_loss
 from densevit.models.encoders.base import Encoder
 from densevit.objectives.pretraining.base import PretrainingMethod, average_into
@@ -67,7 +68,6 @@ class SelfDistillation(PretrainingMethod):
     patch_centre: Tensor
     averaged_at: Tensor
     running_statistics = ("centre", "patch_centre")  # which a skipped step leaves as they were
-    fewest_images = 2  # of a micro-batch: KoLeo compares neighbours
 
     def __init__(
         self,
@@ -151,10 +151,12 @@ class SelfDistillation(PretrainingMethod):
             patches = heads["patch"](seen.patches, freeze_prototypes=frozen)
             losses["ibot"] = self.ibot_weight * ibot_loss(patches, target_patches, mask.flatten(1))
         if self.koleo_weight:
-            if len(image) < self.fewest_images:
-                raise DataError("objective.koleo_weight: neighbours need at least 2 images a batch in each process.")
             losses["koleo"] = self.koleo_weight * sum(map(koleo_loss, seen.image.chunk(2)))  # type: ignore[assignment]
         return losses
+
+    @classmethod
+    def fewest_images(cls, options: Mapping[str, Any]) -> int:
+        return 2 if options["koleo_weight"] else 1  # it compares neighbours
 
     def view(
         self, image: Float[Tensor, "b 3 h w"], size: Size, scale: Scale, blur: float, solarize: float = 0.0
