@@ -165,8 +165,11 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     for name in names:
         if name not in card.outputs:
             raise ConfigError(f"--heads: this model has no head '{name}'. It has: {', '.join(card.outputs)}.")
-    # Masks of queries are segments only with the classes of these queries; uncertainty is calibrated with its depth.
-    names = tuple(dict.fromkeys([*names, *map(head_giving, names)]))
+    # Masks of queries are segments only with the classes of these queries; uncertainty is calibrated with its depth, by
+    # whose camera and calibration measurements beside the image are brought to what the network knows.
+    measured = any(name != "camera" for name in input_names(card))
+    scaled = [name for name, spec in card.outputs.items() if measured and spec != spec.transformed()]
+    names = tuple(dict.fromkeys([*names, *map(head_giving, names), *scaled]))
     classes = (other for other, spec in card.outputs.items() if spec.kind == "query_classes")
     names = tuple(dict.fromkeys([*names, *(other for other in classes if head_giving(other) in names)]))
     card = replace(card, outputs={name: card.outputs[name] for name in names})

@@ -2,16 +2,19 @@
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+import torch
 from torch import Tensor
-from toy_models import DEPTH, SMALL_DPT, fp32, toy_network
+from toy_models import DEPTH, DEPTH_AND_LABELS, SMALL_DPT, fp32, toy_network
 
 import densevit
+from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
 from densevit.inference.image_input import ImageInput
@@ -46,6 +49,22 @@ def measured(count: int) -> np.ndarray:
     points = np.where(rng.random((count, *SIZE)) < 0.1, rng.uniform(1, 5, (count, *SIZE)), 0).astype(np.float32)
     points[-1] = 0
     return points
+
+
+@pytest.mark.slow
+def test_classes_that_are_exported_alone_see_points_in_the_metres_of_the_network(
+    uncorrected: None, tmp_path: Path
+) -> None:
+    """They saw those of the depth after its calibration, and were refused the camera that these metres follow from."""
+    more: Any = {"conditioning": {"points": {"hidden": 8}}, "camera": "canonical", "canonical_focal": 50.0}
+    model, card = toy_network(DEPTH_AND_LABELS, SMALL_DPT, RULE, **more)
+    depth = replace(card.outputs["depth"], calibration=Calibration(form="scale", a=3.0))
+    card = replace(card, outputs={**card.outputs, "depth": depth})
+    export_onnx(model, card, tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, heads=("labels",), camera=60.0))
+    given = {"inputs": {"points": torch.from_numpy(measured(2)[:1, None])}}
+    found = densevit.load(tmp_path / "a.onnx", precision="fp32").predict_arrays(images(1), **given)
+    expected = fp32((model, card), camera=60.0).predict_arrays(images(1), **given)
+    np.testing.assert_allclose(found["labels"], expected["labels"], atol=1e-4 * np.abs(expected["labels"]).max())
 
 
 @pytest.mark.slow  # test_points_training.py exports such a file, too, and predicts by it
