@@ -20,6 +20,7 @@ from densevit.engine.logger import read_csv
 from densevit.engine.monitors import COLUMNS as SPEED
 from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.models.encoders.module import ModuleEncoder
+from densevit.structures import Sample
 
 SHORT = {"steps": 2, "validate_every": 2}
 
@@ -180,6 +181,17 @@ def test_nested_overrides_merge_and_components_replace(folder: Path) -> None:
     run = Draft.from_python(folder / "small.yaml", overrides).run
     assert run.optim.lr == 0.5 and run.model.decoder == {"type": "linear"}
     assert run.model.encoder is not None and (run.model.encoder["dim"], run.model.encoder["depth"]) == (64, 2)
+
+
+def test_pairs_of_samples_are_these_samples() -> None:
+    given = Sample(
+        name="a", image=np.zeros((4, 6, 3), np.uint8), depth=np.ones((4, 6), np.float32), valid=np.eye(4, 6) > 0,
+        depth_kind="affine", normals=np.ones((4, 6, 3), np.float32), pose=np.eye(4),
+    )  # fmt: skip
+    data = densevit.Pairs([given])
+    for name, value in vars(given).items():
+        np.testing.assert_array_equal(getattr(data.read(0), name), value)
+    assert data.depth_kind(0) == "affine"
 
 
 def test_pairs_take_labels_names_and_cameras() -> None:

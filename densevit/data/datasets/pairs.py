@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from densevit.errors import DataError, located
 from densevit.model_card import Palette
 from densevit.ops.geometry import is_camera
 from densevit.registry import did_you_mean
-from densevit.structures import Sample
+from densevit.structures import DepthKind, Sample
 
 PARTS = ("name", "image", "depth", "labels", "label", "intrinsics")
 
 
 class Pairs(Dataset):
-    """A sequence of samples, each (image, depth) or a mapping; anything with `len()` and `[index]`, read when needed.
+    """A sequence of samples, each (image, depth), a mapping or a `Sample`; anything with `len()` and `[index]`, read
+    when needed.
 
     >>> data = densevit.Pairs([("0.jpg", "0.png"), ("1.jpg", "1.png")], depth_scale=1000)  # doctest: +SKIP
     >>> data = densevit.Pairs([{"image": rgb, "labels": ids}], classes=["sky", "road"])  # doctest: +SKIP
@@ -65,9 +67,15 @@ class Pairs(Dataset):
         if twice := [name for name, count in Counter(self.names).items() if count > 1][:5]:
             raise DataError(f"the sequence of samples has several named {', '.join(twice)}; give each a `name`.")
 
+    def depth_kind(self, index: int) -> DepthKind:
+        item = self.items[index]
+        return item.depth_kind if isinstance(item, Sample) else "metric"
+
     def read(self, index: int) -> Sample:
-        name = self.names[index]
-        fields = as_mapping(self.items[index], f"sample {index}")
+        name, item = self.names[index], self.items[index]
+        if isinstance(item, Sample):
+            return replace(item, name=name)
+        fields = as_mapping(item, f"sample {index}")
         with located(f"image of '{name}'"):
             image = as_rgb(fields["image"])
         depth, labels = fields.get("depth"), fields.get("labels")
