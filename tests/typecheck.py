@@ -2,12 +2,13 @@
 
 A size may be symbolic: it is so in a graph that is traced for images of any size.
 
-jaxtyping binds the arguments of every call that it checks, which costs more than a step of a small model: so only
-functions whose signature has shapes go through it, and all others through beartype alone. Functions inside of functions
-are not checked: they are made anew by each call, and making the check takes milliseconds.
+jaxtyping binds the arguments of every call and checks them twice, which costs more than a step of a small model. So
+functions go through beartype alone, those with shapes inside of a context that lets a letter be one size only. Functions
+inside of functions are not checked: they are made anew by each call, and making the check takes milliseconds.
 """
 
 import inspect
+from functools import wraps
 from typing import Any, get_args
 
 import jaxtyping
@@ -22,7 +23,8 @@ check = beartype(
         violation_type=jaxtyping.TypeCheckError,
     )
 )
-with_shapes = _decorator.jaxtyped
+jaxtyping_decorator = _decorator.jaxtyped
+sizes_of_one_call = _decorator.jaxtyped("context")
 
 
 def has_shape(hint: Any) -> bool:
@@ -32,15 +34,35 @@ def has_shape(hint: Any) -> bool:
     return isinstance(hint, str) or any(has_shape(part) for part in get_args(hint))
 
 
+def with_shapes(function: Any) -> Any:
+    """Check the calls of a function by beartype, every letter being one size in each."""
+    checked = check(function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with sizes_of_one_call:
+            return checked(*args, **kwargs)
+
+    return call
+
+
 def jaxtyped(function: Any = None, *, typechecker: Any) -> Any:
-    """Check the calls of a function, or of a data class's __init__, by jaxtyping where its signature has shapes."""
+    """Check the calls of a function, or of a data class's __init__.
+
+    By jaxtyping itself where a hint is a text, which may name what is not imported, or where a size is that of an argument.
+    """
     if function is None:
         return lambda function: jaxtyped(function, typechecker=typechecker)
-    if inspect.isfunction(function) and "<locals>" in function.__qualname__:
+    if not inspect.isfunction(function):
+        return jaxtyping_decorator(function, typechecker=typechecker)
+    if "<locals>" in function.__qualname__:
         return function
-    if inspect.isfunction(function) and not any(map(has_shape, function.__annotations__.values())):
-        return typechecker(function)
-    return with_shapes(function, typechecker=typechecker)
+    hints = function.__annotations__.values()
+    if not any(map(has_shape, hints)):
+        return check(function)
+    if inspect.isgeneratorfunction(function) or any(isinstance(hint, str) or "{" in str(hint) for hint in hints):
+        return jaxtyping_decorator(function, typechecker=typechecker)
+    return with_shapes(function)
 
 
 # jaxtyping's hook finds the one, its recursion into classes, properties and class methods the other.
