@@ -3,8 +3,8 @@
 A size may be symbolic: it is so in a graph that is traced for images of any size.
 
 jaxtyping binds the arguments of every call and checks them twice, which costs more than a step of a small model. So
-functions go through beartype alone, those with shapes inside of a context that lets a letter be one size only. Functions
-inside of functions are not checked: they are made anew by each call, and making the check takes milliseconds.
+functions go through beartype alone, those with shapes inside a context in which a letter is one size only. Functions
+inside functions are not checked: they are made anew by each call, and making the check takes milliseconds.
 """
 
 import inspect
@@ -49,7 +49,7 @@ def with_shapes(function: Any) -> Any:
 def jaxtyped(function: Any = None, *, typechecker: Any) -> Any:
     """Check the calls of a function, or of a data class's __init__.
 
-    By jaxtyping itself where a hint is a text, which may name what is not imported, or where a size is that of an argument.
+    By jaxtyping itself where a hint is a text, which may name what is not imported, or a size is that of an argument.
     """
     if function is None:
         return lambda function: jaxtyped(function, typechecker=typechecker)
