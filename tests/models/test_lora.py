@@ -19,16 +19,19 @@ from densevit.ops.matrices import merge_lora
 from densevit.weights.lora import is_update, merge
 
 SMALL = {"type": "vit", "dim": 32, "depth": 2, "heads": 2, "image_size": 64}
+SLIM = {"embed_dim": 64, "num_heads": 2, "depth": 2}
+NARROW = {"embed_dim": 32, "depths": [2, 1, 1, 1], "num_heads": [1, 2, 4, 8]}
+SWIN = {"type": "swin", "image_size": 64, "out_indices": [0], "arguments": NARROW}
 # Encoder, and the number of its layers with updates; timm reads past the qkv layers of BEiT, EVA and Swin V2.
 ENCODERS_AND_LAYERS: list[tuple[dict[str, Any], int]] = [
     (SMALL | {"layer_scale": 1.0}, 8),
     (SMALL | {"mlp": "swiglu"}, 10),
-    ({"type": "timm", "name": "vit_tiny_patch16_224", "arguments": {"depth": 2}}, 8),
-    ({"type": "timm", "name": "vit_small_patch16_dinov3", "arguments": {"depth": 2}}, 8),
-    ({"type": "timm", "name": "beit_base_patch16_224", "arguments": {"depth": 2}}, 8),
-    ({"type": "timm", "name": "eva02_tiny_patch14_224", "arguments": {"depth": 2}}, 8),
-    ({"type": "swin", "name": "swin_tiny_patch4_window7_224", "image_size": 64, "out_indices": [0]}, 8),
-    ({"type": "swin", "name": "swinv2_tiny_window8_256", "image_size": 64, "out_indices": [0]}, 8),
+    ({"type": "timm", "name": "vit_tiny_patch16_224", "arguments": SLIM}, 8),
+    ({"type": "timm", "name": "vit_small_patch16_dinov3", "arguments": SLIM}, 8),
+    ({"type": "timm", "name": "beit_base_patch16_224", "arguments": SLIM}, 8),
+    ({"type": "timm", "name": "eva02_tiny_patch14_224", "arguments": SLIM}, 8),
+    (SWIN | {"name": "swin_tiny_patch4_window7_224"}, 8),
+    (SWIN | {"name": "swinv2_tiny_window8_256"}, 8),
 ]
 
 

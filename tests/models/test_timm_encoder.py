@@ -32,14 +32,14 @@ FAMILIES = [
 ]
 
 
-def build(name: str, **options: Any) -> TimmEncoder:
+def build(name: str, width: dict[str, int] | None = None, **options: Any) -> TimmEncoder:
     torch.manual_seed(0)
-    return TimmEncoder(name=name, arguments={"depth": 2}, **options).eval()
+    return TimmEncoder(name=name, arguments={"depth": 2, **(width or {})}, **options).eval()
 
 
 @pytest.mark.parametrize(("name", "patch", "prefix"), FAMILIES)
 def test_a_family_runs_at_odd_and_oblong_sizes(name: str, patch: int, prefix: int) -> None:
-    encoder = build(name)
+    encoder = build(name, {"embed_dim": 64, "num_heads": 2})
     assert (encoder.patch_size, encoder.prefix_tokens, encoder.out_indices) == (patch, prefix, (0, 1))
     for h, w in ((75, 101), (2 * patch, 3 * patch)):
         features = encoder(torch.rand(1, 3, h, w))
