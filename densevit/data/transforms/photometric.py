@@ -168,7 +168,7 @@ class Albumentations(ImageOnlyTransform):
 
 @TRANSFORMS.register("depth_range")
 class DepthRange(Transform):
-    """Depth outside [near, far] metres counts as not measured."""
+    """Depth outside [near, far] metres counts as not measured, and so do normals there, which may follow from it."""
 
     def __init__(self, *, near: Annotated[float, Field(ge=0)] = 1e-3, far: Factor = 80.0) -> None:
         if near >= far:
@@ -180,4 +180,5 @@ class DepthRange(Transform):
         if sample.depth is None or sample.valid is None:
             return sample
         valid = sample.valid & (sample.depth >= self.near) & (sample.depth <= self.far)
-        return replace(sample, depth=np.where(valid, sample.depth, np.float32(0)), valid=valid)
+        normals = None if sample.normals is None else sample.normals * (valid | ~sample.valid)[..., None]
+        return replace(sample, depth=np.where(valid, sample.depth, np.float32(0)), valid=valid, normals=normals)

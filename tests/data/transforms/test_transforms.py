@@ -176,7 +176,11 @@ def test_crops_of_benchmarks_are_theirs_and_refuse_what_does_not_fit() -> None:
 
 
 def test_depth_out_of_range_counts_as_not_measured() -> None:
-    depth, valid, _, _ = fields(apply(small(), {"type": "depth_range", "near": 2.0, "far": 4.0}))
+    facing = np.tile(np.float32([0, 0, -1]), (*small().image.shape[:2], 1))
+    given = replace(small(), normals=facing)
+    kept = apply(given, {"type": "depth_range", "near": 2.0, "far": 4.0})
+    depth, valid, _, _ = fields(kept)
+    np.testing.assert_array_equal(kept.normals.any(2), valid | ~given.valid)  # holes of depth may have them
     assert depth.tolist() == [[0, 2, 3], [4, 0, 0]] and (valid == (depth > 0)).all()
 
 
