@@ -2,11 +2,11 @@
 
 import math
 import re
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float32
@@ -251,16 +251,17 @@ def found_truths(source: MixtureSource) -> frozenset[str]:
     return frozenset(kinds)
 
 
-_seen: WeakKeyDictionary[Dataset, list[frozenset[str]]] = WeakKeyDictionary()
-"""What `_looks` found."""
+_seen: dict[int, tuple[weakref.ref[Dataset], list[frozenset[str]]]] = {}
+"""What `_looks` found, by the id of the data set, which may be a data class and then has no hash."""
 
 
 def _looks(dataset: Dataset) -> list[frozenset[str]]:
     """Return what some samples have, as `found_truths` calls it; they are read once."""
-    if dataset not in _seen:
+    known = _seen.get(id(dataset))
+    if known is None or known[0]() is not dataset:
         read = (_attempted(dataset.read, dataset, index, "skip") for index in evenly_spaced(len(dataset), LOOKS))
         there = [sample for sample in read if sample is not None]  # others are reported where they are needed
-        _seen[dataset] = [
+        looks = [
             frozenset({
                 *(("depth", sample.depth_kind) if sample.depth is not None else ()),
                 *(("normals",) if sample.normals is not None else ()),
@@ -270,7 +271,8 @@ def _looks(dataset: Dataset) -> list[frozenset[str]]:
             })
             for sample in there
         ]  # fmt: skip
-    return _seen[dataset]
+        known = _seen[id(dataset)] = weakref.ref(dataset), looks
+    return known[1]
 
 
 def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrupt: OnError) -> T | None:
