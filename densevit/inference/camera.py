@@ -20,7 +20,15 @@ from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.camera import Camera, canonical_scale
-from densevit.ops.geometry import Matrix, field_of_view, focal_length, is_possible_fov, pinhole, pinhole_from_fov
+from densevit.ops.geometry import (
+    Matrix,
+    check_principal_point,
+    field_of_view,
+    focal_length,
+    is_possible_fov,
+    pinhole,
+    pinhole_from_fov,
+)
 from densevit.structures import Size
 
 log = logging.getLogger(__name__)
@@ -52,11 +60,7 @@ class Intrinsics(CameraModel):
                 "a CSV with columns image, fx, fy, cx, cy gives each image its own."
             )
         matrix = self.undistorted(size).matrix
-        cx, cy = matrix[0, 2], matrix[1, 2]
-        if cx >= size[1] or cy >= size[0]:
-            raise DataError(
-                f"intrinsics: the principal point ({cx:g}, {cy:g}) lies outside this image of {size[0]}x{size[1]}."
-            )
+        check_principal_point(matrix, size)
         check_fov(float(matrix[0, 0]), size[1])
         return matrix
 

@@ -10,6 +10,8 @@ import math
 import numpy as np
 from jaxtyping import Float, Float64
 
+from densevit.errors import DataError
+
 Matrix = Float64[np.ndarray, "3 3"]
 
 
@@ -98,5 +100,18 @@ def pinhole(fx: float, fy: float, cx: float, cy: float) -> Matrix:
 
 
 def is_camera(matrix: Matrix) -> bool:
-    """Return whether these are intrinsics: finite numbers, focal lengths over 0."""
-    return bool(np.isfinite(matrix).all() and matrix[0, 0] > 0 and matrix[1, 1] > 0)
+    """Return whether these are intrinsics: finite numbers, focal lengths over 0, and 0, 0, 0, 1 at the lower left. (A
+    transposed matrix has its principal point there.)"""
+    lower_left = np.array([matrix[1, 0], *matrix[2]])
+    return bool(
+        np.isfinite(matrix).all() and min(matrix[0, 0], matrix[1, 1]) > 0 and np.allclose(lower_left, (0, 0, 0, 1))
+    )
+
+
+def check_principal_point(matrix: Matrix, size: tuple[int, int]) -> None:
+    """Raise DataError if the principal point lies beyond an (h, w) image, as that of a larger image does."""
+    cx, cy = matrix[:2, 2]
+    if cx >= size[1] or cy >= size[0]:
+        raise DataError(
+            f"intrinsics: the principal point ({cx:g}, {cy:g}) lies outside this image of {size[0]}x{size[1]}."
+        )

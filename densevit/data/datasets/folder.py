@@ -19,6 +19,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -44,12 +45,13 @@ from densevit.data.index.paths import (
 )
 from densevit.data.io.coco import BASE
 from densevit.data.io.normals import Axes
-from densevit.data.io.readers import NOT_MEASURED, read_stored_labels
+from densevit.data.io.readers import NOT_MEASURED, image_size, read_stored_labels
 from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.cameras import camera_of_json, is_camera_object, read_camera
-from densevit.errors import DataError
+from densevit.errors import DataError, located
+from densevit.ops.geometry import check_principal_point
 from densevit.ops.segments import segments_of_ids, segments_of_labels
 from densevit.registry import did_you_mean
 from densevit.utils.json_files import read_json
@@ -361,6 +363,12 @@ def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[Samp
     names = tree if isinstance(tree, dict) and not is_camera_object(tree) else {}
     cameras = {to_nfc(name): camera_of_json(value, file) for name, value in names.items()}
     per_name, shared = bool(names), None if names else read_camera(file)
+    size = None
+    with suppress(DataError, IndexError):  # an image that cannot be read is told where it is
+        size = image_size(samples[0].image)
+    if size is not None and isinstance(shared, np.ndarray):
+        with located(file):
+            check_principal_point(shared, size)
     if isinstance(samples, PackedSamples) and not per_name:
         return PackedSamples(samples.names, samples.paths, {**samples.shared, "intrinsics": shared})
     missing = [files.name for files in samples if per_name and files.name not in cameras]

@@ -1,6 +1,7 @@
 """Samples from Python: a sequence of (image, depth) pairs, or of mappings, in the place of files on disk."""
 
 import os
+import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -163,7 +164,9 @@ def as_path(value: Any, what: str) -> Path:
 def as_matrix(value: Any, name: str) -> Float64[np.ndarray, "3 3"]:
     matrix: Float64[np.ndarray, "3 3"] = np.asarray(value, np.float64)
     if matrix.shape != (3, 3) or not is_camera(matrix):
-        raise DataError(f"intrinsics of '{name}': 3 x 3 in pixels, got shape {matrix.shape}.")
+        raise DataError(
+            f"intrinsics of '{name}': expected fx 0 cx, 0 fy cy, 0 0 1, in pixels, got {reprlib.repr(matrix.tolist())}."
+        )
     return matrix
 
 

@@ -116,8 +116,8 @@ def camera_of_json(value: Any, where: object) -> Camera | None:
         matrix, size, lens = np.zeros((3, 3)), None, None
     if not is_camera(matrix):
         raise DataError(
-            f"{where}: expected fx, fy, cx, cy or a 3 x 3 matrix, in pixels and fx and fy over 0, "
-            f"got {reprlib.repr(value)}."
+            f"{where}: expected fx, fy, cx, cy or a 3 x 3 matrix, fx 0 cx, 0 fy cy, 0 0 1, in pixels and "
+            f"fx and fy over 0, got {reprlib.repr(value):.200}."
         )
     return model_of_matrix(matrix, size, lens)
 

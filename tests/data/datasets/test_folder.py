@@ -209,6 +209,7 @@ def test_a_split_that_nothing_defines_is_refused(tmp_path: Path, split: str) -> 
 
 BAD_CAMERAS = ['{"0": {"fx": 5}}', "[1, 2, 3]", '{"0": "wide"}', "not json"]
 BAD_CAMERAS += ['{"fx": 0, "fy": 6, "cx": 2, "cy": 3}', '[[1,0,0],[0,1,0],[0,0,"NaN"]]']
+BAD_CAMERAS += ["[[5,0,0],[0,6,0],[2,3,1]]", "[[10,0,4],[0,12,6],[0,0,2]]", '{"fx": 50, "fy": 60, "cx": 20, "cy": 3}']
 
 
 def test_one_camera_serves_all_and_a_bad_one_is_refused(tmp_path: Path) -> None:

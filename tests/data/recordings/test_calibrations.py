@@ -221,7 +221,7 @@ def test_a_yaml_of_aliases_is_refused_before_it_grows(tmp_path: Path) -> None:
     rows = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     rows += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
     (tmp_path / "camera.yaml").write_text("\n".join(rows) + "\nK: *i\n")
-    with pytest.raises(DataError, match=r"camera.yaml: expected fx, fy, cx, cy or a 3 x 3 matrix, .* got {'K': \[\["):
+    with pytest.raises(DataError, match=r"camera.yaml: expected .* a 3 x 3 matrix, .* got {'K': \[\[.{,200}$"):
         read_camera(tmp_path / "camera.yaml")
 
 
