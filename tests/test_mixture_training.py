@@ -111,6 +111,16 @@ def test_what_does_not_fit_together_is_told_before_training(
     assert not (tmp_path / "run/train.csv").exists()
 
 
+def test_labels_without_names_join_no_others(folder: Path, tmp_path: Path, shell: Shell) -> None:
+    """They were trained as if their ids were those of the joined classes."""
+    shutil.copytree(folder / "a", tmp_path / "nameless")
+    (tmp_path / "nameless/classes.json").unlink()
+    words = [f"{SOURCES}.0.data.root={tmp_path / 'nameless'}", f"output={tmp_path / 'run'}"]
+    told = shell.refused("train", folder / "mix.yaml", *words, f"{SOURCES}.0.truth=[metric, labels]")
+    assert "data.train: source 'rooms' has labels, and no names of its classes" in told
+    opened(folder / "mix.yaml", *words)
+
+
 def test_check_data_validates_each_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-data", str(folder / "mix.yaml"), "--no-cache"]) == 2  # trained on what is validated on
     told = capsys.readouterr().out
