@@ -13,7 +13,7 @@ from densevit.data.index.manifest import read_table
 from densevit.data.index.matching import DEPTH_SUFFIXES, LABEL_SUFFIXES, NORMAL_SUFFIXES, Walk, match_names, to_nfc
 from densevit.data.index.paths import confine, first_five
 from densevit.data.io.normals import Axes, read_normals
-from densevit.data.io.readers import read_depth, read_values
+from densevit.data.io.readers import as_array, read_depth, read_values
 from densevit.data.io.samples import read_label_map
 from densevit.data.labels.class_table import ClassTable
 from densevit.errors import DataError
@@ -135,6 +135,8 @@ class GivenValues:
         DataError: some images have none.
     """
 
+    missing: ClassVar[float | np.int64]  # stands for masked entries
+
     def __init__(self, data: Dataset, values: Given) -> None:
         self.data, self.values = data, values
         self.indices = {name: index for index, name in enumerate(data.names)}
@@ -152,11 +154,12 @@ class GivenValues:
     def value(self, name: str) -> np.ndarray:
         """Raise DataError if it is no array h w."""
         if callable(self.values):
-            array = np.asarray(self.values(self.data.read(self.indices[name]).image))
+            value = self.values(self.data.read(self.indices[name]).image)
         elif isinstance(self.values, Mapping):
-            array = np.asarray(self.values[name])
+            value = self.values[name]
         else:
-            array = np.asarray(self.values[self.indices[name]])
+            value = self.values[self.indices[name]]
+        array = as_array(value, self.missing)
         if array.ndim != 2:
             raise DataError(f"prediction for '{name}': an array of shape {array.shape}; it is h w.")
         return array
@@ -166,6 +169,7 @@ class GivenMaps(GivenValues):
     """Depth maps from Python: metres, or numbers without unit; see `SavedMaps` for `kind`."""
 
     scale: float | None = None
+    missing: ClassVar[float | np.int64] = np.nan
 
     def __init__(self, data: Dataset, values: Any, *, kind: Kind = "metric") -> None:
         super().__init__(data, values)
@@ -190,6 +194,8 @@ def read_with_gaps(maps: DepthMaps, name: str) -> Float32[np.ndarray, "h w"]:
 
 class GivenLabels(GivenValues):
     """Label maps from Python: positions of the classes."""
+
+    missing: ClassVar[float | np.int64] = np.int64(255)
 
     def read(self, name: str) -> Int64[np.ndarray, "h w"]:
         """Return the class ids; what is no class of the data counts as wrong."""

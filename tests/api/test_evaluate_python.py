@@ -1,11 +1,13 @@
 """Evaluation from Python: the numbers and files of the commands, for models, files, arrays and functions."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from toy_models import save_network, toy_network
 from toy_room_model import write_toy
 
@@ -98,6 +100,27 @@ def test_predictions_may_be_files_arrays_or_a_function(small_run: Path, tmp_path
         assert other.scores["abs_rel"] == pytest.approx(0.1, abs=1e-6)
     several = densevit.evaluate(predictions=given, data=data(small_run), protocol="all")
     assert several.scores["plain/abs_rel"] == found[1].scores["abs_rel"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda depth, hole: torch.tensor(depth).bfloat16(),
+        lambda depth, hole: torch.tensor(depth, requires_grad=True),
+        lambda depth, hole: np.ma.array(depth + 9 * hole, mask=hole),
+    ],
+    ids=["bfloat16", "gradient", "masked"],
+)
+def test_depth_may_be_a_tensor_of_any_kind_or_a_masked_array(form: Callable[..., Any]) -> None:
+    image, depth, hole = (
+        np.zeros((8, 10, 3), np.uint8),
+        np.full((8, 10), 2.0, np.float32),
+        np.arange(80).reshape(8, 10) < 9,
+    )
+    given = form(depth, hole)
+    assert densevit.evaluate(lambda image: depth, [(image, given)]).scores["abs_rel"] == 0
+    found = densevit.evaluate(lambda image: given, [(image, depth)])
+    assert found.scores["abs_rel"] == pytest.approx(0.9995 * 9 / 80 if np.ma.isMaskedArray(given) else 0)
 
 
 def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int64
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import SampleFiles
-from densevit.data.io.readers import NOT_MEASURED, as_rgb, read_depth, stored_to_metres
+from densevit.data.io.readers import NOT_MEASURED, as_array, as_rgb, read_depth, stored_to_metres
 from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError, located
@@ -99,7 +99,7 @@ class Pairs(Dataset):
     def _depth(self, value: Any, name: str) -> Any:
         if isinstance(value, str | Path):
             return read_depth(value, self.depth_scale, invalid=NOT_MEASURED)
-        depth = np.asarray(value)
+        depth = as_array(value, 0)
         if depth.ndim == 3 and 1 in (depth.shape[0], depth.shape[2]):
             depth = depth.squeeze(0 if depth.shape[0] == 1 else 2)
         if depth.dtype.kind != "f" and self.depth_scale is None:
@@ -114,7 +114,7 @@ class Pairs(Dataset):
     def _labels(self, value: Any, name: str) -> Int64[np.ndarray, "h w"]:
         if isinstance(value, str | Path):
             return read_label_map(Path(value), self.table)
-        ids = np.asarray(value)
+        ids = as_array(value, np.int64(255))
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
             raise DataError(f"labels of '{name}': {ids.dtype} of shape {ids.shape}; labels are whole numbers h w.")
         stored: Int64[np.ndarray, "h w"] = ids.astype(np.int64)

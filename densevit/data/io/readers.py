@@ -270,6 +270,20 @@ def is_batch(images: object) -> TypeGuard[Iterable[ImageLike]]:
     return isinstance(images, Iterable) and not one
 
 
+def as_array(value: Any, missing: float | np.int64) -> Shaped[np.ndarray, "..."]:
+    """Return an array for an array-like or a tensor, which may have a gradient, be in bfloat16 or on a GPU.
+
+    Args:
+        missing: the value of the masked entries of a masked array.
+    """
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if value.is_floating_point() else value
+    if isinstance(value, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(value), missing, value.data)
+    return np.asarray(value)
+
+
 def as_rgb(image: object) -> Rgb:
     """Read, apply the EXIF orientation and convert. Raises DataError if it cannot be read, or is no image; the
     message says what came and what would fit."""
