@@ -1,5 +1,6 @@
 """What a user of pip gets: the wheel with recipes and data files, and an sdist from which the same wheel is built."""
 
+import ast
 import json
 import os
 import re
@@ -147,7 +148,11 @@ def test_what_the_package_imports_is_declared() -> None:
     names = {re.split(r"[<>=\[]", line)[0].lower().replace("-", "_") for line in options.split()}
     imported = set()
     for path in [*ROOT.glob("densevit/**/*.py"), *ROOT.glob("densevit_rooms/*.py")]:
-        imported |= set(re.findall(r"^ *(?:import|from) (\w+)", path.read_text(), re.MULTILINE))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
     # The stubs of the library are for type checkers only.
     known = {*sys.stdlib_module_names, "_typeshed", "densevit", "densevit_rooms"}
     third_party = {DISTRIBUTIONS.get(name, name) for name in imported - known}
