@@ -124,7 +124,7 @@ def _unreadable(text: str, paths: Mapping[str, Path], type_: str = "unreadable")
     """Return a reader's message, with the file that it names; without paths, so that it can be cached by content."""
     named = next((role for role, path in paths.items() if str(path) in text), "image")
     for role, path in paths.items():
-        text = text.replace(f"{path}: ", "").replace(str(path), f"its {role}")
+        text = text.replace(f"{path}: ", "").replace(f"{path}:", "line ").replace(str(path), f"its {role}")
     return type_, named, text
 
 

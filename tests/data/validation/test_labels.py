@@ -135,3 +135,13 @@ def test_the_command_examines_labels_and_takes_classes_by_number_too(tmp_path: P
     assert main(["check-data", str(tmp_path), "--no-cache"]) == 0
     told = shell("check-data", tmp_path, "--no-cache", "--classes", "3", code=2).out
     assert "holds class 3; the 3 classes end at 2, and 768 pixels lie beyond" in told
+
+
+def test_a_fault_in_a_line_of_a_text_file_names_the_line(tmp_path: Path) -> None:
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "data.yaml").write_text("train: images\nnames: [cat, dog]\n")
+    (tmp_path / "images/a.png").write_bytes(encode(".png", sample("a", *SIZE).image))
+    (tmp_path / "labels/a.txt").write_text("0 0 0 1 0 1 1\n5 0 0 1 0 1 1\n")
+    (issue,) = validate([folder_split(tmp_path, "yolo", split="train")]).issues
+    assert issue.path.endswith("a.txt") and issue.reason == "line 2: class 5; there are 0 to 1."
