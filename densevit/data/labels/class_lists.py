@@ -74,7 +74,7 @@ def read_classes(path: Path) -> ClassTable:
     entry."""
     text = read_text(path, "the list of classes")
     entries = _of_json(path, text) if path.suffix.lower() == ".json" else _of_text(path, text)
-    _refuse_beyond(path, entries)
+    _check_entries(path, entries)
     return ClassTable(with_ignored(entries, str(path)), str(path))
 
 
@@ -99,8 +99,12 @@ def with_ignored(entries: Sequence[Entry], source: str) -> list[Entry]:
     return list(entries)
 
 
-def _refuse_beyond(path: Path, entries: Sequence[Entry]) -> None:
+def _check_entries(path: Path, entries: Sequence[Entry]) -> None:
     for entry in entries:
+        if len(entry.name.strip().splitlines()) != 1:
+            raise DataError(
+                f"{path}: the class with id {entry.id} is named {entry.name!r}; a name is one line of text."
+            )
         if entry.id > LARGEST or max(entry.colour or (0,)) > 255:
             raise DataError(
                 f"{path}: class '{entry.name}' has id {entry.id} and colour {entry.colour}; ids go to {LARGEST}, "

@@ -157,6 +157,8 @@ BAD_LISTS = [
     ("json", "3", "list or an object"),
     ("json", '["a", "a"]', "class a occurs more than once"),
     ("json", '[{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]', "id 1 occurs more than once"),
+    ("json", '["a", " "]', "the class with id 1 is named ' '; a name is one line of text"),
+    ("json", r'["a\nb", "c"]', "the class with id 0 is named .*; a name is one line of text"),
     ("json", '[{"name": "a"}]', "expected"),
     ("json", '[{"id": -1, "name": "a"}]', "expected"),
     ("json", '[{"id": true, "name": "a"}]', "expected"),
