@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
+
+from densevit.data.datasets.base import DATASETS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ["vit.md"]
@@ -110,6 +113,16 @@ def test_links_are_words_and_not_paths_of_the_repository() -> None:
         words = re.findall(r"\[`?([^\]\[`]+)`?\]\([^)\s]+\)", page.read_text())
         paths = r"[\w./-]+\.(md|py|ya?ml|json)|(benchmarks|configs|docs|examples|tests)/\S+"
         assert [word for word in words if re.fullmatch(paths, word)] == [], page.name
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_the_data_sets_in_the_configs_of_a_page_have_the_options_that_they_name(page: Path) -> None:
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        nodes = [yaml.safe_load(block)]
+        for node in nodes:
+            nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else []
+            if isinstance(node, dict) and node.get("type") in DATASETS.components:
+                DATASETS.check(node, page.name, partial=True)
 
 
 def test_the_tests_that_pages_name_are_there() -> None:
