@@ -86,6 +86,8 @@ def check_pose(values: Any, where: str) -> Pose | None:
     turn = pose[:3, :3]
     if not np.allclose(turn @ turn.T, np.eye(3), atol=1e-2) or np.linalg.det(turn) < 0:
         raise DataError(f"{where}: its upper left 3 x 3 numbers are no rotation, so this is no pose.")
+    if not np.allclose(pose[3], (0, 0, 0, 1)):
+        raise DataError(f"{where}: the last row of a pose is 0 0 0 1, got {pose[3]}. Is it written column by column?")
     return pose
 
 

@@ -13,6 +13,7 @@ from densevit.data.datasets.base import read_numbers
 from densevit.data.index.manifest import read_table
 from densevit.data.io.readers import NOT_MEASURED, read_depth
 from densevit.data.recordings.distortion import PinholeView
+from densevit.data.recordings.poses import Pose, check_pose
 from densevit.errors import DataError
 from densevit.inference.predict.cameras import rows_name, size_of
 from densevit.inference.predict.inputs import Item, absolute
@@ -139,16 +140,14 @@ def from_cloud(path: Path, item: Item, size: Size, pose: Path | None) -> Measure
     return MeasuredPoints(u[seen], v[seen], depth[seen])
 
 
-def read_pose(path: Path) -> Float64[np.ndarray, "4 4"]:
+def read_pose(path: Path) -> Pose:
     try:
         values = read_numbers(path, 16)
     except DataError:
         values = [*read_numbers(path, 12), 0.0, 0.0, 0.0, 1.0]
-    matrix = np.array(values).reshape(4, 4)
-    turn = matrix[:3, :3]
-    if not np.allclose(turn @ turn.T, np.eye(3), atol=1e-2):
-        raise DataError(f"{path}: its 3x3 part is no rotation.")
-    return matrix
+    pose = check_pose(values, str(path))
+    assert pose is not None  # its numbers are finite
+    return pose
 
 
 TYPES = {

@@ -26,6 +26,7 @@ from densevit.data.recordings.layouts import read_folders, read_scannet
 from densevit.data.recordings.poses import pose_of, poses_at, read_trajectory
 from densevit.data.validation import SplitToValidate, validate
 from densevit.errors import DataError
+from densevit.inference.predict.point_files import read_pose
 from densevit.ops.geometry import backproject, pinhole
 
 H, W, N = 24, 32, 8
@@ -452,12 +453,17 @@ def test_damaged_lists_are_named_with_their_line(name: str, content: str, messag
         Recording(root=tmp_path)
 
 
-def test_a_pose_that_is_no_rotation_is_refused(tmp_path: Path) -> None:
+def test_a_pose_that_is_no_rigid_motion_is_refused(tmp_path: Path) -> None:
     write_frames(tmp_path / "walk")
-    for wrong in (2 * np.eye(4), np.diag([1.0, 1.0, -1.0, 1.0])):  # of a scale, and a mirror
-        (tmp_path / "walk/frame-000000.pose.txt").write_text(text(wrong))
-        with pytest.raises(DataError, match=r"frame-000000.pose.txt: its upper left 3 x 3 numbers are no rotation"):
+    rotation, row = "its upper left 3 x 3 numbers are no rotation", r"the last row of a pose is 0 0 0 1"
+    wrong = ((2 * np.eye(4), rotation), (np.diag([1.0, 1.0, -1.0, 1.0]), rotation), (pose(1).T, row))
+    for matrix, fault in wrong:  # of a scale, a mirror, and written column by column
+        file = tmp_path / "walk/frame-000000.pose.txt"
+        file.write_text(text(matrix))
+        with pytest.raises(DataError, match=rf"frame-000000.pose.txt: {fault}"):
             Recording(root=tmp_path)
+        with pytest.raises(DataError, match=rf"frame-000000.pose.txt: {fault}"):
+            read_pose(file)  # of measured points
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no recording in a known layout"):
         Recording(root=tmp_path / "empty")
