@@ -219,7 +219,8 @@ def dice(
     if pool != "image":
         sums = sums.sum(1, keepdim=True)
     overlap, predicted, true = over_step(sums) if pool == "batch" else sums
-    losses = 1 - (2 * overlap + smooth) / (predicted + true + smooth)
+    # Without `smooth` nothing may remain of a class that is neither true nor predicted, or of an image without labels.
+    losses = 1 - (2 * overlap + smooth) / (predicted + true + smooth).clamp_min(1e-12)
     # Masks, not indices: a GPU need not be asked which classes there are.
     counted = true > 0 if classes == "present" else (true.sum(1, keepdim=True) > 0).expand_as(true)
     loss: Scalar = ((losses * counted).sum(1) / counted.sum(1).clamp_min(1)).mean().to(probs.dtype)

@@ -19,6 +19,7 @@ VARIANTS = [
     {"type": "focal", "gamma": 0.0, "weights": [1, 2, 0.5]},
     {"type": "focal", "gamma": 0.5},
     {"type": "dice", "exponent": 2, "classes": "all", "pool": "image"},
+    {"type": "dice", "smooth": 0, "pool": "image"},
     {"type": "lovasz", "pool": "image"},
 ]
 
