@@ -20,6 +20,7 @@ from densevit.data.datasets.base import DATASETS, Classes, FileDataset, resolve_
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import Listing, SampleFiles, Subset, confine, glob_visible
 from densevit.data.io.readers import image_size
+from densevit.data.labels.class_table import ClassTable, Entry
 from densevit.errors import ConfigError, DataError
 from densevit.ops.segments import Segments
 from densevit.structures import IGNORE, Size
@@ -56,9 +57,10 @@ class Yolo(FileDataset):
         self.root = resolve_root(root, "yolo")
         tree = read_yaml(self.root / file)
         names = class_names(tree, self.root / file)
-        self.background = background
-        self.classes = ("background", *names) if background else names
-        self.things = range(int(background), len(self.classes))
+        entries = [Entry(i, name) for i, name in enumerate(("background", *names) if background else names)]
+        table = ClassTable(entries, str(self.root / file))
+        self.classes = table.names
+        self.things = self.positions = table.things[int(background) :]  # of the numbers in label files
         self.empty = 0 if background else IGNORE
         stated = str(tree.get("path") or ".")  # often a path on the machine that wrote the file
         base = (
@@ -67,8 +69,8 @@ class Yolo(FileDataset):
         stated_images = tree.get(split)
         if not stated_images:
             raise DataError(f"{self.root / file}: names no images of '{split}'.")
-        entries = [stated_images] if isinstance(stated_images, str) else list(stated_images)
-        folders = [confine(base, below(base, str(entry)), allow_outside=allow_outside_root) for entry in entries]
+        listed = [stated_images] if isinstance(stated_images, str) else list(stated_images)
+        folders = [confine(base, below(base, str(entry)), allow_outside=allow_outside_root) for entry in listed]
         images = [image for each in folders for image in images_of(each)]
         names_of = [image.relative_to(base) if image.is_relative_to(base) else Path(image.name) for image in images]
         samples = [SampleFiles(str(name.with_suffix("")), image) for name, image in zip(names_of, images, strict=True)]
@@ -96,8 +98,8 @@ class Yolo(FileDataset):
         return segments.labels(self.empty), segments
 
     def segments(self, path: Path | None, size: Size) -> Segments:
-        outlines = [] if path is None else read_outlines(path, len(self.classes) - self.background)
-        return paint([(number + self.background, corners) for number, corners in outlines], size)
+        outlines = [] if path is None else read_outlines(path, len(self.positions))
+        return paint([(self.positions[number], corners) for number, corners in outlines], size)
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:

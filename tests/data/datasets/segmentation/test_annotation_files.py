@@ -95,6 +95,16 @@ def test_yolo_outlines_are_filled_and_small_ones_lie_on_top(tmp_path: Path) -> N
     assert np.array_equal(ignoring.label_map(0), np.where(labels == 0, IGNORE, labels - 1))
 
 
+@pytest.mark.parametrize(("background", "number"), [(True, 254), (False, 255)])
+def test_yolo_pixels_of_the_256th_class_are_not_ignored(tmp_path: Path, background: bool, number: int) -> None:
+    yaml = f"names: [{', '.join(f'c{i}' for i in range(300))}]\ntrain: images/train\n"
+    data = opened("yolo", yolo(tmp_path, {"a": f"{number}{LARGE[1:]}\n299{SMALL[1:]}"}, yaml), background=background)
+    labels, classes = data.label_map(0), data.read(0).segment_classes.tolist()
+    assert [data.classes[i] for i in (labels[8, 10], labels[20, 30])] == [f"c{number}", "c299"]
+    assert labels[8, 10] != IGNORE and [data.classes[i] for i in classes] == [f"c{number}", "c299"]
+    assert set(classes) <= set(data.things) and len(data.things) == 300
+
+
 def test_yolo_images_of_one_name_in_two_folders_have_their_own_outlines(tmp_path: Path) -> None:
     for place, line in (("one", LARGE), ("two", SMALL)):
         yolo(tmp_path / place, {"a": line})
@@ -117,6 +127,7 @@ def test_yolo_images_of_one_name_in_two_folders_have_their_own_outlines(tmp_path
         ("cat 0 0 1 0 1 1", TRAIN, "not all of it is numbers"),
         (LARGE, "train: images/train\n", "names: a list of class names"),
         (LARGE, "names: {0: cat, 2: dog}\ntrain: images/train\n", "ids go from 0 on"),
+        (LARGE, "names: [cat, cat]\ntrain: images/train\n", "class cat occurs more than once"),
         (LARGE, "names: [cat]\n", "names no images of 'train'"),
         (LARGE, "names: [cat]\ntrain: ../elsewhere\n", "leads out of"),
         (LARGE, "names: [cat]\ntrain: images/val\n", "no images, nor a list"),
