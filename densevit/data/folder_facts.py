@@ -17,7 +17,7 @@ from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names,
 from densevit.data.datasets.recording import Recording
 from densevit.data.index.paths import SampleFiles
 from densevit.data.io.images import file_format
-from densevit.data.io.readers import image_size, read_stored_labels, read_values, read_wide
+from densevit.data.io.readers import SCALE_KEY, image_size, read_stored_labels, read_values, read_wide
 from densevit.data.recordings.blocks import is_consecutive
 from densevit.errors import DataError
 from densevit.structures import IGNORE
@@ -189,7 +189,8 @@ def depth_facts(samples: Sequence[SampleFiles]) -> tuple[float | None, str, tupl
     """Return the units per metre (None where files hold metres or say it), why it is a guess, percentiles in metres.
     Raises DataError if no depth is valid in any of them."""
     first, *others = (files.depth for files in samples if files.depth is not None)
-    whole, unit = read_wide(first)
+    whole, coding = read_wide(first)
+    unit = coding.get(SCALE_KEY)
     values, share = [], []
     for stored in chain([whole], map(read_values, others)):
         valid = stored[np.isfinite(stored) & (stored > 0) & (stored != UINT16_MAX)]

@@ -6,7 +6,7 @@ All three are upright (EXIF orientation applied), so an image and its maps line 
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import IOBase
 from pathlib import Path
@@ -24,6 +24,7 @@ from densevit.model_card import Palette
 from densevit.utils.atomic_io import atomic_write, make_folder
 
 SCALE_KEY = "depth_scale"  # PNG text chunk with the stored units per metre; `export` writes it
+CODING_KEYS = ("value_scale", "value_offset")  # those of maps without unit: value = stored / scale + offset, 0: none
 NOT_MEASURED = (65535,)  # stored depth that means so, unless a data set says otherwise
 
 
@@ -81,8 +82,8 @@ def read_depth(
         infinite: keep inf, which predictions may hold.
     """
     path = Path(path)
-    stored, text_scale = read_wide(path, max_pixels)
-    scale = text_scale if scale is None else scale
+    stored, coding = read_wide(path, max_pixels)
+    scale = coding.get(SCALE_KEY) if scale is None else scale
     if scale is None and stored.dtype.kind != "f":
         raise UnknownUnit(
             f"{path}: integer depth ({stored.dtype}) without a unit. Set depth_scale, the units per metre: "
@@ -94,29 +95,35 @@ def read_depth(
 
 
 def read_values(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Float32[np.ndarray, "h w"]:
-    """Read a map of numbers without unit from the same formats, as they are stored; NaN where one is not finite.
-    Raises DataError naming the file, when it is missing, damaged, or of 8 bits or colours."""
-    stored, _ = read_wide(Path(path), max_pixels)
+    """Read a map of numbers without unit from the same formats, as they are stored, or as text chunks of their PNG
+    decode them; NaN where one is not finite. Raises DataError naming the file, when it is missing, damaged, or of 8
+    bits or colours."""
+    stored, coding = read_wide(Path(path), max_pixels)
+    scale, offset = (coding.get(key) for key in CODING_KEYS)
     with np.errstate(over="ignore"):
+        if scale and offset is not None:
+            stored = np.where(stored > 0, stored / scale + offset, np.nan)
         values = stored.astype(np.float32)
     values[~np.isfinite(values)] = np.nan
     return values
 
 
-def read_wide(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Shaped[np.ndarray, "h w"], float | None]:
-    """Return the numbers of a map of more than 8 bits as stored, and the scale that its own file names. Raises
-    DataError naming the file, when it is missing, damaged, or of 8 bits or colours."""
-    kind, scale = file_format(path), None
+def read_wide(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Shaped[np.ndarray, "h w"], Mapping[str, float]]:
+    """Return the numbers of a map of more than 8 bits as stored, and the scales that its own file names, by their keys.
+    Raises DataError naming the file, when it is missing, damaged, or of 8 bits or colours."""
+    kind, coding = file_format(path), {}
     if kind in READERS:
         stored = _two_dimensional(path, read_array(path, kind, max_pixels))
     else:
         raster = Raster.open(path, max_pixels)
         if raster.mode not in ("F", "I", *GRAY16):
             raise CoarseDepth(path, f"is {raster.format} {raster.mode}")
-        scale, stored = _text_scale(raster), _two_dimensional(path, raster.stored())
+        keys = (SCALE_KEY, *CODING_KEYS)
+        coding = {key: number for key in keys if (number := _text_number(raster, key)) is not None}
+        stored = _two_dimensional(path, raster.stored())
     if stored.dtype.kind not in "iuf" or stored.dtype.itemsize < 2:
         raise CoarseDepth(path, f"holds {stored.dtype}")
-    return stored, scale
+    return stored, coding
 
 
 def read_labels(path: str | os.PathLike[str]) -> Int64[np.ndarray, "h w"]:
@@ -189,14 +196,14 @@ def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bo
     return metres
 
 
-def _text_scale(raster: Raster) -> float | None:
-    text = raster.text(SCALE_KEY)
+def _text_number(raster: Raster, key: str) -> float | None:
+    text = raster.text(key)
     if text is None:
         return None
     try:
         return float(text)
     except ValueError:
-        raise DataError(f"{raster.path}: its text chunk {SCALE_KEY} is {text[:40]!r}, not a number.") from None
+        raise DataError(f"{raster.path}: its text chunk {key} is {text[:40]!r}, not a number.") from None
 
 
 def _two_dimensional(path: Path, array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "h w"]:

@@ -11,7 +11,7 @@ import trimesh
 from PIL import Image
 
 from densevit.api.prediction import build_writer
-from densevit.data.io.readers import read_depth
+from densevit.data.io.readers import read_depth, read_values
 from densevit.depth_corrections import Interval
 from densevit.errors import ConfigError, DataError, StorageError
 from densevit.inference.camera import Intrinsics, Lens
@@ -68,6 +68,7 @@ def test_png16_of_disparity_spreads_over_16_bits_and_nobody_reads_it_as_metres(t
         assert image.text["depth_kind"] == "disparity" and "depth_scale" not in image.text
     assert stored.tolist()[0][0] == 1 and stored.tolist()[0][2:] == [65535, 0]
     np.testing.assert_allclose(stored[0, :3] / scale + offset, values[0, :3], atol=0.5 * 8 / 65534)
+    np.testing.assert_allclose(read_values(tmp_path / "a.png"), values, atol=0.5 * 8 / 65534)  # as evaluations do
     with pytest.raises(DataError, match="depth_scale"):
         read_depth(tmp_path / "a.png")
 
