@@ -83,12 +83,20 @@ def nearest_folder(folder: Path) -> tuple[Path, Literal["", "no folder", "read-o
     """Return the nearest existing parent of a folder (or itself), and why nothing can be written there. Raises
     StorageError if no disk can hold it: a name is too long, say."""
     try:
-        nearest = next(path for path in (folder, *folder.absolute().parents) if path.is_symlink() or path.exists())
+        nearest = next(path for path in (folder, *folder.absolute().parents) if _is_there(path))
     except OSError as error:
         raise StorageError(f"{folder}: cannot be made ({error.strerror}).") from None
     if not nearest.is_dir():
         return nearest, "no folder"
     return nearest, "" if os.access(nearest, os.W_OK | os.X_OK) else "read-only"
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()  # `Path.exists` hides other errors from Python 3.14 on
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def user_cache(kind: str) -> Path | None:

@@ -91,6 +91,7 @@ def _receive(url: str, part: Path, bar: Any) -> bool:
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code != 416 or not have:  # not satisfiable: nothing is left to send, or the file became shorter
             raise
         if error.headers.get("Content-Range", "").endswith(f"/{have}"):
