@@ -136,6 +136,21 @@ def test_a_folder_has_maps_of_segments_and_a_table_or_a_label_map_for_their_clas
     np.testing.assert_array_equal(named.segments, [[0, 2, 2], [1, 1, 2]])
 
 
+def test_numbers_in_a_table_of_segments_are_ids_of_the_list_of_classes(tmp_path: Path) -> None:
+    root = folder(tmp_path, IMAGE_IDS, "image,id,class\na,4,1\na,300,2\n")
+    (root / "classes.json").write_text('{"1": "sky", "2": "car", "3": "tree"}')
+    data = Folder(root=root)
+    assert [data.classes[i] for i in data.read(0).segment_classes] == ["sky", "car"]
+
+
+def test_segments_below_0_are_refused(tmp_path: Path) -> None:
+    root = folder(tmp_path, IMAGE_IDS, "image,id,class\na,4,sky\na,300,car\n")
+    (root / "segments/a.png").unlink()
+    np.save(root / "segments/a.npy", IMAGE_IDS.astype(np.int32) - 1)
+    with pytest.raises(DataError, match=r"a.npy: segment -1; numbers of segments go from 1 on"):
+        Folder(root=root).read(0)
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [

@@ -48,12 +48,14 @@ from densevit.data.io.normals import Axes
 from densevit.data.io.readers import NOT_MEASURED, image_size, read_stored_labels
 from densevit.data.io.video import natural_order
 from densevit.data.labels.class_lists import find_classes
+from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.cameras import camera_of_json, is_camera_object, read_camera
 from densevit.errors import DataError, located
 from densevit.ops.geometry import check_principal_point
 from densevit.ops.segments import segments_of_ids, segments_of_labels
 from densevit.registry import did_you_mean
+from densevit.structures import IGNORE
 from densevit.utils.json_files import read_json
 
 log = logging.getLogger(__name__)
@@ -164,7 +166,7 @@ class Folder(FileDataset):
             samples = _with_map(kind, samples, subset, what)
         self.segment_table = None
         if packed.has(samples, "segments").any():
-            self.segment_table = find_segment_table(self.root, self.classes, set(packed.column(samples, "name")))
+            self.segment_table = find_segment_table(self.root, self.table, set(packed.column(samples, "name")))
             self.version = " ".join(file_version(self.root / f) for f in SEGMENT_FILES if (self.root / f).is_file())
             self.things = self._things()
         self.facts = folder_facts(samples, self.root / intrinsics, blocks=bool(val_fraction) and self.video)
@@ -377,13 +379,19 @@ def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[Samp
     return [r if r.intrinsics is not None else replace(r, intrinsics=cameras.get(r.name, shared)) for r in samples]
 
 
-def find_segment_table(root: Path, names: Sequence[str], images: Collection[str]) -> dict[str, SegmentRows] | None:
-    """Return the rows of each image; None where there is no table. Raises DataError naming the line: columns are
-    missing, an id that is no number or comes twice, a class that is not there, or no row of any image."""
+def find_segment_table(
+    root: Path, classes: ClassTable | None, images: Collection[str]
+) -> dict[str, SegmentRows] | None:
+    """Return the rows of each image; None where there is no table. `classes`: a number in the table is one of their
+    stored ids, as in label maps. Raises DataError naming the line: columns are missing, an id that is no number or
+    comes twice, a class that is not there, or no row of any image."""
     path = next((root / name for name in SEGMENT_FILES if (root / name).is_file()), None)
     if path is None:
         return None
-    class_ids = {name: i for i, name in enumerate(names)} | {str(i): i for i in range(len(names))}
+    names = () if classes is None else classes.names
+    places = {} if classes is None else classes.places
+    class_ids = {name: i for i, name in enumerate(names)}
+    class_ids |= {str(id_): place for id_, place in places.items() if place != IGNORE}
     table: dict[str, SegmentRows] = {}
     for line, cells in read_table(path):
         if not cells.keys() >= SEGMENT_COLUMNS:
@@ -403,6 +411,8 @@ def find_segment_table(root: Path, names: Sequence[str], images: Collection[str]
 
 
 def read_segment_ids(path: Path) -> Int64[np.ndarray, "h w"]:
-    """Return the numbers in a map of segments: gray, or R + 256 G + 65536 B."""
+    """Return the numbers in a map of segments: gray, or R + 256 G + 65536 B. Raises DataError: one is below 0."""
     pixels = read_stored_labels(path).pixels.astype(np.int64)
+    if (least := int(pixels.min())) < 0:
+        raise DataError(f"{path}: segment {least}; numbers of segments go from 1 on, and 0 is void.")
     return pixels @ BASE if pixels.ndim == 3 else pixels
