@@ -13,7 +13,7 @@ def describe(protocol: Protocol, h: int | None = None, w: int | None = None) -> 
     it is not defined at this size."""
     sentences = [
         f"{protocol.name}: {protocol.description}",
-        f"Ground truth counts {where(protocol, h, w)}, where it is {between(protocol)}.",
+        f"Pixels are scored {where(protocol, h, w)}, where ground truth is {between(protocol)}.",
         f"Images with fewer than {protocol.min_pixels} such pixels are left out." if protocol.min_pixels > 1 else "",
         FILLED if protocol.fill else "",
         RESIZING[protocol.window].format(resize=f"bilinear, {RESIZED[protocol.resize]}"),

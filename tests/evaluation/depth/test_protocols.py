@@ -219,7 +219,7 @@ def test_only_what_fits_data_size_and_kind_applies() -> None:
 def test_every_protocol_is_told_in_words() -> None:
     for name, protocol in PROTOCOLS.items():
         told = describe(protocol)
-        assert told.startswith(f"{name}: ") and "Ground truth counts" in told and "{" not in told
+        assert told.startswith(f"{name}: ") and "Pixels are scored" in told and "{" not in told
         assert protocol.source in told and name in summary(PROTOCOLS.values())
 
 
