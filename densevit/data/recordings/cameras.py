@@ -109,7 +109,7 @@ def camera_of_json(value: Any, where: object) -> Camera | None:
             matrix, size, lens = numbers_of(value).reshape(3, 3), None, None
         else:
             matrix, size = _matrix_of(value), _size_of(value)
-            lens = distortion_of(*_coefficients_of(value), where)
+            lens = distortion_of(*coefficients_of(value), where)
     except DataError:
         raise
     except MALFORMED:
@@ -163,7 +163,8 @@ def _size_of(facts: Mapping[str, Any]) -> tuple[int, int] | None:
     return next(((int(facts[h]), int(facts[w])) for h, w in SIZES if facts.get(h) and facts.get(w)), None)
 
 
-def _coefficients_of(facts: Mapping[str, Any]) -> tuple[str, Sequence[float] | Mapping[str, float]]:
+def coefficients_of(facts: Mapping[str, Any]) -> tuple[str, Sequence[float] | Mapping[str, float]]:
+    """Return model and coefficients, as `distortion_of` takes them. Raises TypeError, ValueError: no numbers."""
     names = (facts.get(key) for key in ("distortion_model", "camera_model", "model"))
     model = next((str(name) for name in names if name and str(name).lower() != "pinhole"), "")
     if facts.get("is_fisheye") or facts.get("fisheye_model"):

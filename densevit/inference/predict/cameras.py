@@ -9,7 +9,7 @@ from typing import Any
 from densevit.data.index.manifest import CAMERA, camera_of, read_table
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.readers import image_size
-from densevit.data.recordings.cameras import is_camera_object
+from densevit.data.recordings.cameras import coefficients_of, distortion_of, is_camera_object
 from densevit.errors import DataError, located
 from densevit.inference.camera import CameraPolicy, Intrinsics, Lens, focal_of_matrix, lens_warning
 from densevit.inference.predict.inputs import Item, absolute
@@ -90,15 +90,16 @@ def with_cameras(items: Sequence[Item], path: Path) -> list[Item]:
     """Return the items with the cameras of a table, CSV, JSON or JSON Lines.
 
     A row names its image by `image` (a path relative to the table's folder) or `name` (of the output), and gives fx,
-    fy, cx, cy; or `focal`, in pixels; or `fov`, horizontal, in degrees. With `width` and `height` it holds for an image
-    of that size. JSON is a list of such rows, or an object from names to them. Raises DataError if the table cannot be
-    read, lacks the camera of an image, has two of one, or is of another image size.
+    fy, cx, cy and the lens's k1, k2, p1, p2, k3 if it bends; or `focal`, in pixels; or `fov`, horizontal, in degrees.
+    With `width` and `height` it holds for an image of that size. JSON is a list of such rows, or an object from names
+    to them. Raises DataError if the table cannot be read, lacks the camera of an image, has two of one, or is of
+    another image size.
     """
     cameras: dict[str | Path, tuple[str, Intrinsics | Lens]] = {}
     for origin, cells in camera_rows(path):
         filled = {key: str(value).strip() for key, value in cells.items() if value is not None and str(value).strip()}
         with located(origin):
-            camera = camera_of_row(filled)
+            camera = camera_of_row(filled, {key: cells[key] for key in filled})
         key = filled.get("image") or filled.get("name")
         if camera is None or not key:
             columns = f"{', '.join(CAMERA)}, or focal, or fov"
@@ -139,8 +140,8 @@ def camera_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
 
 
-def camera_of_row(cells: Mapping[str, str]) -> Intrinsics | Lens | None:
-    """Raise DataError: numbers that make no camera."""
+def camera_of_row(cells: Mapping[str, str], values: Mapping[str, Any]) -> Intrinsics | Lens | None:
+    """Raise DataError: numbers that make no camera. `values`: the cells as JSON has them."""
     size = size_in_row(cells)
     if "focal" in cells or "fov" in cells:
         if len(set(cells) & set(COLUMNS)) > 1:
@@ -151,7 +152,11 @@ def camera_of_row(cells: Mapping[str, str]) -> Intrinsics | Lens | None:
         except ValueError:
             raise DataError(f"{key} is {cells[key]!r}; {Lens.fits[key]}.") from None
     matrix = camera_of(cells)
-    return None if matrix is None else Intrinsics(matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2], size)
+    try:
+        lens = distortion_of(*coefficients_of(values), "lens")
+    except (TypeError, ValueError):
+        raise DataError(f"coefficients of a lens are numbers in columns k1, k2, p1, p2, k3; got {cells}.") from None
+    return None if matrix is None else Intrinsics(*focal_of_matrix(matrix), size, lens)
 
 
 def size_in_row(cells: Mapping[str, str]) -> Size | None:

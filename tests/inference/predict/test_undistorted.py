@@ -46,7 +46,9 @@ def folder(tmp_path: Path) -> Path:
 def test_a_wall_is_straight_in_clouds_of_a_fisheye(
     reader: Predictor, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for camera in ("camera.json", "camera.yaml"):
+    rows = "".join(f"{name},{FOCAL},{FOCAL},79.5,59.5,equidistant,0.05,-0.02\n" for name in "ab")
+    (folder / "table.csv").write_text(f"name,fx,fy,cx,cy,camera_model,k1,k2\n{rows}")
+    for camera in ("camera.json", "camera.yaml", "table.csv"):
         options = {"formats": ["ply", "npy"], "intrinsics": str(folder / camera), "overwrite": True}
         assert densevit.predict(reader, folder / "in", folder / "out", **options).done == 2
         points = read_ply_points(folder / "out/a.ply")
@@ -81,6 +83,10 @@ def test_calibrations_that_do_not_fit_are_refused_before_anything_is_written(rea
         DataError, match=r"a.png: the camera is of images of 320 x 240 \(h x w\), this one is 120 x 160"
     ):
         densevit.predict(reader, folder / "in", folder / "out", formats=["npy"], intrinsics=folder / "tall.json")
+    for bent, fault in (("k1\na,90,90,79,59,much", "lens are numbers"), ("model,k1\na,90,90,79,59,omni,1", "omni")):
+        (folder / "table.csv").write_text(f"name,fx,fy,cx,cy,{bent}\n")
+        with pytest.raises(DataError, match=fault):
+            densevit.predict(reader, folder / "in/a.png", folder / "out", intrinsics=folder / "table.csv")
     (folder / "table.csv").write_text("name,focal\na,50\n")
     with pytest.raises(ConfigError, match="a clip has one camera; give FX,FY,CX,CY or its calibration"):
         densevit.predict(reader, folder / "in", folder / "out", fps=1, intrinsics=folder / "table.csv")
