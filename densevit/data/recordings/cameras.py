@@ -31,19 +31,17 @@ Camera = Float64[np.ndarray, "3 3"] | CameraModel
 
 LARGEST = 4_000_000  # bytes of a calibration; those with the corners of all boards have some 100,000
 MATRICES = ("camera_matrix", "Camera_Matrix", "cameraMatrix", "K", "k", "intrinsics")
-COEFFICIENTS = (
-    *("distortion_coefficients", "Distortion_Coefficients", "distortion_coeffs", "dist_coeffs", "distCoeffs"),
-    *("D", "d", "coeffs"),
-)
+COEFFICIENTS = re.compile(r"(dist|disto|distortion)(_?(coef|param)\w*)?|d|coeffs", re.IGNORECASE)  # a list called so
 NAMED = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6")  # OpenCV's order
+NERFSTUDIO = ("k1", "k2", "k3", "k4", "p1", "p2")  # the order of its `distortion_params`
 SIZES = (("image_height", "image_width"), ("image_Height", "image_Width"), ("height", "width"), ("h", "w"))
 FISHEYE = (
     *("equidistant", "fisheye", "kannala_brandt", "kannala_brandt4"),
     *("opencv_fisheye", "radial_fisheye", "simple_radial_fisheye"),
 )
 RADIAL = (
-    *("", "plumb_bob", "rational_polynomial", "radtan", "brown_conrady", "modified_brown_conrady", "pinhole", "none"),
-    *("opencv", "full_opencv", "simple_pinhole", "simple_radial", "radial", "perspective"),
+    *("", "plumb_bob", "rational_polynomial", "radtan", "radial_tangential", "brown_conrady", "modified_brown_conrady"),
+    *("pinhole", "none", "opencv", "full_opencv", "simple_pinhole", "simple_radial", "radial", "perspective"),
 )
 # nerfstudio's cameras that are no pinholes whatever their coefficients, by how the names begin
 UNREAD = ("equirectangular", "omnidirectional", "vr180", "orthophoto", "fisheye624")
@@ -164,15 +162,16 @@ def _size_of(facts: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def coefficients_of(facts: Mapping[str, Any]) -> tuple[str, Sequence[float] | Mapping[str, float]]:
-    """Return model and coefficients, as `distortion_of` takes them. Raises TypeError, ValueError: no numbers."""
+    """Return model and coefficients, as `distortion_of` takes them. Raises LookupError, TypeError or ValueError: no
+    numbers."""
     names = (facts.get(key) for key in ("distortion_model", "camera_model", "model"))
     model = next((str(name) for name in names if name and str(name).lower() != "pinhole"), "")
     if facts.get("is_fisheye") or facts.get("fisheye_model"):
         model = "fisheye"
-    for key in COEFFICIENTS:
-        if facts.get(key) is not None:
-            value = facts[key]["data"] if isinstance(facts[key], Mapping) else facts[key]
-            return model, numbers_of(value).tolist()
+    for key, value in facts.items():
+        if COEFFICIENTS.fullmatch(str(key)) and isinstance(value, Mapping | list | tuple):
+            numbers = numbers_of(value["data"] if isinstance(value, Mapping) else value).tolist()
+            return model, dict(zip(NERFSTUDIO, numbers, strict=False)) if key == "distortion_params" else numbers
     return model, {key: float(facts[key] or 0) for key in facts if re.fullmatch(r"[kp]\d", key)}
 
 

@@ -154,7 +154,7 @@ def camera_of_row(cells: Mapping[str, str], values: Mapping[str, Any]) -> Intrin
     matrix = camera_of(cells)
     try:
         lens = distortion_of(*coefficients_of(values), "lens")
-    except (TypeError, ValueError):
+    except (LookupError, TypeError, ValueError):
         raise DataError(f"coefficients of a lens are numbers in columns k1, k2, p1, p2, k3; got {cells}.") from None
     return None if matrix is None else Intrinsics(*focal_of_matrix(matrix), size, lens)
 
