@@ -91,7 +91,8 @@ def predict(
     measured = point_files(points, points_scale, points_pose)
     ready, device = find_model(model, options)
     work: dict[str, Any] = {"heads": heads, "existing": existing, "workers": workers or min(8, os.cpu_count() or 1)}
-    clips = any(value not in (None, False) for value in videos.values()) or set(formats) & set(CLIP_FORMATS.components)
+    asked = any(videos[name] != default for name, default in defaults(plan_clips).items())
+    clips = asked or set(formats) & set(CLIP_FORMATS.components)
     if clips or any(is_video(str(source)) for source in named):
         refuse_for_videos(camera, points, max_pixels)
         lens = Intrinsics.of_file(camera) if isinstance(camera, Path) else camera
