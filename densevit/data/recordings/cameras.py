@@ -23,7 +23,7 @@ from jaxtyping import Float64
 from densevit.data.recordings.distortion import CameraModel, Distortion
 from densevit.data.recordings.poses import Pose, pose_of, read_lines
 from densevit.errors import DataError
-from densevit.ops.geometry import is_camera, pinhole
+from densevit.ops.geometry import is_camera, pinhole, shift
 from densevit.utils.json_files import MALFORMED, read_json
 
 Camera = Float64[np.ndarray, "3 3"] | CameraModel
@@ -107,6 +107,9 @@ def camera_of_json(value: Any, where: object) -> Camera | None:
             matrix, size, lens = numbers_of(value).reshape(3, 3), None, None
         else:
             matrix, size = _matrix_of(value), _size_of(value)
+            if (window := value.get("roi")) and window["width"] and window["height"]:  # of ROS, whose camera is whole
+                matrix = shift(-window["x_offset"], -window["y_offset"]) @ matrix
+                size = int(window["height"]), int(window["width"])
             lens = distortion_of(*coefficients_of(value), where)
     except DataError:
         raise

@@ -8,6 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+import yaml
 
 from densevit.data.datasets.depth.tum import Tum
 from densevit.data.datasets.folder import Folder
@@ -73,6 +74,15 @@ def test_calibrations_are_read(text: str, tmp_path: Path) -> None:
         assert camera.distortion == Distortion("equidistant", (0.1, -0.02, 0.003, -0.001), fisheye=True)
     else:
         assert (camera.distortion.radial, camera.distortion.tangential) == (BENT.radial, BENT.tangential)
+
+
+def test_a_window_of_ros_has_its_part_of_the_camera() -> None:
+    facts = yaml.safe_load(CAMERA_INFO.rstrip("-\n"))
+    for window, size in (({}, (0, 0)), ({"x_offset": 16, "y_offset": 12}, (24, 32))):  # 0: no window
+        window = {"x_offset": 0, "y_offset": 0, "do_rectify": False, **window}
+        found = camera_of_json(facts | {"roi": window | {"height": size[0], "width": size[1]}}, "c.yaml")
+        cx, cy = 30.0 - window["x_offset"], 25.0 - window["y_offset"]
+        assert found == replace(EXPECTED, cx=cx, cy=cy, size=size if size[0] else (48, 64))
 
 
 @pytest.mark.parametrize(
