@@ -122,7 +122,7 @@ IMAGE_IDS = np.array([[0, 300, 300], [4, 4, 300]], np.uint16)
 
 
 def test_a_folder_has_maps_of_segments_and_a_table_or_a_label_map_for_their_classes(tmp_path: Path) -> None:
-    table = Folder(root=folder(tmp_path / "a", IMAGE_IDS, "image,id,class,crowd\na,4,sky,\na,300,1,1\n"))
+    table = Folder(root=folder(tmp_path / "a", IMAGE_IDS, "image,id,class,crowd\na,4,sky,\na,300,1,1.0\n"))
     assert list(table.things) == [1]
     sample = table.read(0)
     assert sample.segment_classes is not None and sample.segment_classes.tolist() == [0, 1]
@@ -159,6 +159,7 @@ def test_segments_below_0_are_refused(tmp_path: Path) -> None:
             "image,id,class\na,4,sky\na,4,car\n",
             "segments.csv:3: an id is a whole number from 1 on, once for each image",
         ),
+        ("image,id,class,crowd\na,4,sky,yes\n", "segments.csv:2: crowd is 0 or 1, or false or true; got 'yes'"),
         ("image,id,class\na,4,skye\n", "segments.csv:2: no class 'skye'. Did you mean 'sky'"),
         ("image,id,class\nb,4,sky\n", "no image 'b'"),
         ("image,id,class\na,4,sky\n", "segment 300 has no row in the table of segments"),

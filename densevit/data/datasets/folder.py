@@ -65,6 +65,8 @@ MapKind = Literal["depth", "labels"]
 
 
 SEGMENT_FILES = ("segments.csv", "segments.jsonl")
+CROWD = {"0": False, "1": True, "false": False, "true": True, "0.0": False, "1.0": True}
+"""Words of the column; pandas writes numbers beside empty cells as 1.0."""
 SEGMENT_COLUMNS = {"image", "id", "class"}
 
 
@@ -404,7 +406,10 @@ def find_segment_table(
             raise DataError(f"{path}:{line}: no class '{name}'.{did_you_mean(name, list(names))}")
         rows.ids.append(int(id_))
         rows.classes.append(class_ids[name])
-        rows.crowd.append(str(cells.get("crowd") or "0").strip().lower() in ("1", "true"))
+        crowd = str(cells.get("crowd") or "0").strip().lower() or "0"
+        if crowd not in CROWD:
+            raise DataError(f"{path}:{line}: crowd is 0 or 1, or false or true; got '{crowd}'.")
+        rows.crowd.append(CROWD[crowd])
     if table.keys().isdisjoint(images):
         raise DataError(f"{path}: no image '{next(iter(table))}'; an image is named as in its folder, without suffix.")
     return table
