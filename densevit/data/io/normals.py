@@ -70,7 +70,10 @@ def read_normals(path: Path, axes: Axes = "opencv", *, max_pixels: int = MAX_PIX
     if kind == "EXR":
         vectors = _exr(path, max_pixels)
     elif kind == "NPY":
-        vectors = _three_channels(path, read_array(path, kind, 3 * max_pixels)).astype(np.float32)
+        floats = _three_channels(path, read_array(path, kind, 3 * max_pixels))
+        if floats.dtype.kind != "f":
+            raise DataError(f"{path}: holds {floats.dtype}; normals in NPY are floats, the components themselves.")
+        vectors = floats.astype(np.float32)
     else:
         raster = Raster.open(path, max_pixels)
         if raster.format != "PNG":

@@ -67,6 +67,8 @@ def test_what_is_no_map_of_normals_is_named(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "gray.png"), np.zeros((4, 4), np.uint16))
     np.save(tmp_path / "flat.npy", np.zeros((4, 4), np.float32))
     cv2.imwrite(str(tmp_path / "lossy.jpg"), np.zeros((4, 4, 3), np.uint8))
-    for name, says in (("gray.png", "height x width x 3"), ("flat.npy", "height x width x 3"), ("lossy.jpg", "JPEG")):
+    np.save(tmp_path / "coded.npy", np.full((4, 4, 3), (128, 128, 255), np.uint8))  # a wall in OpenGL's axes
+    shape = "height x width x 3"
+    for name, says in (("gray.png", shape), ("flat.npy", shape), ("lossy.jpg", "JPEG"), ("coded.npy", "holds uint8")):
         with pytest.raises(DataError, match=f"{name}.*{says}"):
-            read_normals(tmp_path / name)
+            read_normals(tmp_path / name, "opengl")
