@@ -69,9 +69,11 @@ def encode_panoptic_ids(ids: Integer[np.ndarray, "h w"]) -> bytes:
 def mask_of(segmentation: Any, size: Size, what: str) -> Bool[np.ndarray, "h w"]:
     """Raise DataError, which begins with `what`: neither polygons nor run lengths, or not of an image of this size."""
     h, w = size
+    if segmentation == []:
+        raise DataError(f"{what}: `segmentation` is empty, as of a box; outlines or run lengths are needed.")
     if isinstance(segmentation, list):
         masks = [fill_polygon(_corners(outline, size, what), size) for outline in segmentation]
-        return np.logical_or.reduce(masks) if masks else np.zeros(size, np.bool_)
+        return np.asarray(np.logical_or.reduce(masks))
     if not isinstance(segmentation, dict) or not {"size", "counts"} <= segmentation.keys():
         raise DataError(f"{what}: `segmentation` is neither polygons nor run lengths with size and counts.")
     if segmentation["size"] not in ([h, w], size):

@@ -402,6 +402,7 @@ def test_coco_and_yolo_have_segments_with_crowds_and_things(tmp_path: Path) -> N
         ({"segmentation": {"size": [40, 60], "counts": [1.5, 2398.5]}}, "are whole numbers from 0 on"),
         ({"segmentation": [["a", 5, 30, 5, 30, 25]]}, "a polygon is a list"),
         ({"segmentation": [[float("nan"), 5, 30, 5, 30, 25]]}, "a polygon is a list"),
+        ({"segmentation": []}, "`segmentation` is empty, as of a box"),
         ({"segmentation": "x"}, "neither polygons nor run lengths"),
         ({"category_id": "cat", "id": 4}, "image 139, annotation 4: `category_id` is 'cat', not a whole number"),
         ({"category_id": None}, "annotation without an id: `category_id` is missing"),
