@@ -12,6 +12,7 @@
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -285,6 +286,13 @@ def read_colmap(folder: Path) -> dict[str, tuple[Pose, Camera]]:
     """
     cameras, found = read_colmap_cameras(folder / "cameras.txt"), {}
     rows = read_lines(folder / "images.txt", "COLMAP's text model")
+    rows = list(dropwhile(lambda row: not row[1].strip(), rows))
+    for number, line in rows[1::2]:
+        if line.strip() and not re.search(r"\s-?\d+\s*$", line):  # the number of a point, not the name of an image
+            raise DataError(
+                f"{folder / 'images.txt'}:{number}: expected the second line of an image, which is blank or holds "
+                f"X Y POINT3D of the points that it shows, got {line[:80]!r}."
+            )
     for number, line in rows[::2]:
         if not line.strip():
             continue

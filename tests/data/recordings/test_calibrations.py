@@ -149,6 +149,11 @@ def test_the_models_of_colmap_are_read_in_the_order_of_its_parameters(tmp_path: 
         ("1 OPENCV 40 30 30 30 20 15\n", "", "cameras.txt:1: expected ID MODEL"),
         ("1 PINHOLE 40 30 0 30 20 15\n", "", "focal lengths are numbers over 0"),
         ("1 PINHOLE 40 30 30 30 20 15\n", "1 1 0 0 0 0 0 0 2 a b.jpg\n\n", "images.txt:1: .* with a camera of"),
+        (
+            "1 PINHOLE 40 30 30 30 20 15\n",
+            "1 1 0 0 0 0 0 0 1 a.jpg\n2 1 0 0 0 0 0 0 1 b.jpg\n",
+            "images.txt:2: expected the second line of an image",
+        ),
     ],
 )
 def test_damaged_models_of_colmap_are_named_with_their_line(
@@ -158,6 +163,16 @@ def test_damaged_models_of_colmap_are_named_with_their_line(
     (tmp_path / "images.txt").write_text(images)
     with pytest.raises(DataError, match=message):
         read_colmap(tmp_path)
+
+
+def test_blank_lines_before_the_images_of_colmap_are_none_of_theirs(tmp_path: Path) -> None:
+    (tmp_path / "cameras.txt").write_text("1 PINHOLE 40 30 30 30 20.5 15.5\n")
+    (tmp_path / "images.txt").write_text(
+        "# IMAGES\n\n1 2 0 0 0 1 2 3 1 a b.jpg\n1.5 2 -1 3 4 7\n2 1 0 0 0 0 0 0 1 c.jpg\n\n"
+    )
+    found = read_colmap(tmp_path)
+    assert [pose[:3, 3].tolist() for pose, _ in found.values()] == [[-1, -2, -3], [0, 0, 0]]
+    assert list(found) == ["a b.jpg", "c.jpg"]
 
 
 def test_a_file_of_several_cameras_is_refused(tmp_path: Path) -> None:
