@@ -13,7 +13,7 @@ from densevit.data.io.readers import Rgb
 from densevit.data.io.samples import segments_of as true_segments
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.data.segment_predictions import SavedSegments, SegmentTask
-from densevit.errors import ConfigError, DataError
+from densevit.errors import ConfigError, DataError, located
 from densevit.evaluation.segments import instances, panoptic
 from densevit.evaluation.segments.instances import Matches
 from densevit.evaluation.segments.panoptic import QualityStats
@@ -60,7 +60,8 @@ def evaluate_segments(
     def scored(pair: tuple[Sample, SegmentPrediction]) -> tuple[str, QualityStats | Matches]:
         sample, prediction = pair
         if isinstance(prediction, PanopticPrediction):
-            return sample.name, count(prediction, segments_in(sample), len(data.classes))
+            with located(sample.name):
+                return sample.name, count(prediction, segments_in(sample), len(data.classes))
         return sample.name, matches(prediction, sample, data, indices[sample.name], window)
 
     # Segments are matched while the model works on the next image.
@@ -113,7 +114,8 @@ def segments_in(sample: Sample) -> Segments:
 def count(prediction: PanopticPrediction, truth: Segments, num_classes: int) -> QualityStats:
     """Return the counts of panoptic quality of one image. Raises DataError if the maps differ in size."""
     if prediction.segments.shape != truth.ids.shape:
-        raise DataError(f"a map of {prediction.segments.shape} cannot be scored against segments of {truth.ids.shape}.")
+        predicted, true = ("x".join(map(str, ids.shape)) for ids in (prediction.segments, truth.ids))
+        raise DataError(f"a map of {predicted} cannot be scored against segments of {true}.")
     return panoptic.count(prediction.segments, prediction.classes, truth.ids, truth.classes, truth.crowd, num_classes)
 
 

@@ -213,6 +213,10 @@ def change(key: str, value: Any) -> Callable[[Path], None]:
     ("spoil", "message"),
     [
         (lambda folder: (folder / "found/003.png").unlink(), "found/003.png: no such file"),
+        (
+            lambda folder: Image.new("RGB", (50, 40)).save(folder / "found/003.png"),
+            "003: a map of 40x50 cannot be scored against segments of 40x60",
+        ),
         (change("image_id", 3), "image_id 3 is no image of the data, whose first is '000'"),
         (change("segments_info", [{"id": 1000, "category_id": 3}]), "000.png: segment 2000 is not in found.json"),
         (change("segments_info", [{"id": 1000, "category_id": 4}]), "'000' has category 4, which the data does not"),
