@@ -104,6 +104,16 @@ def test_outlines_come_back_and_crops_show_the_object_alone(tmp_path: Path, kind
     np.testing.assert_array_equal(crop[..., :3], shown.image[25:35, 35:55])
 
 
+def test_yolo_counts_its_classes_without_the_empty_position_255(tmp_path: Path) -> None:
+    names = (*(f"c{i}" for i in range(255)), "(no class)", "c255")
+    spec = HeadSpec(kind="instances", unit="", classes=names, things=(254, 256))
+    masks, classes = np.full((2, *SIZE), -LOGIT, np.float32), np.zeros((2, 258), np.float32)
+    masks[0, :20], masks[1, 20:], classes[0, 254], classes[1, 256] = LOGIT, LOGIT, 20, 20
+    shown = PredictedMap(values=masks, image=frame("instances").image, spec=spec, classes=classes.reshape(-1, 1, 1))
+    YoloOutlines().write(tmp_path / "a.txt", shown)
+    assert sorted(number for number, _ in read_outlines(tmp_path / "a.txt", 256)) == [254, 255]
+
+
 def test_an_overlay_colours_segments_and_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[list[str]] = []
 

@@ -33,6 +33,7 @@ from densevit.ops.segments import (
     median_depths,
     write_names,
 )
+from densevit.structures import IGNORE
 from densevit.utils.atomic_io import write_text
 
 Score = Annotated[float, Field(ge=0, le=1, description="of instances, below which they are left out")]
@@ -175,7 +176,8 @@ class YoloOutlines(ObjectWriter):
         for _, mask, label, _ in objects_of(frame, self.threshold):
             # A quarter of a pixel, so that readers find the same pixel whether they round or truncate.
             corners = (outline(mask) + 0.25) / mask.shape[::-1]
-            lines.append(f"{label} " + " ".join(f"{value:.6f}" for value in corners.ravel()))
+            number = label - (label > IGNORE)  # no class has that position
+            lines.append(f"{number} " + " ".join(f"{value:.6f}" for value in corners.ravel()))
         return "".join(f"{line}\n" for line in lines).encode()
 
 
