@@ -15,7 +15,8 @@ the depth map: depth of confidence 0, ARKit's low, is not measured.
 |         | trajectory.txt (TUM's format), poses.csv or poses/NAME.txt                                              |
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from jaxtyping import Float64
 from densevit.data.index.manifest import CAMERA, read_table
 from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, match_names
 from densevit.data.index.paths import SampleFiles, check_inside, glob_visible
+from densevit.data.io.readers import image_size
 from densevit.data.io.video import natural_order
 from densevit.data.recordings.cameras import camera_of_json, read_colmap
 from densevit.data.recordings.poses import (
@@ -41,7 +43,8 @@ from densevit.data.recordings.poses import (
     read_words,
 )
 from densevit.errors import DataError
-from densevit.utils.json_files import read_object
+from densevit.ops.geometry import focal_length
+from densevit.utils.json_files import MALFORMED, read_object
 
 Matrix = Float64[np.ndarray, "3 3"]
 
@@ -205,7 +208,9 @@ def read_nerf(folder: Path, max_gap: float) -> list[SampleFiles]:
             raise DataError(f"{file}: frame {number} needs file_path and transform_matrix.")
         if not image.suffix:
             image = image.with_suffix(".png")
-        camera = camera_of_json(own, file) if all(key in own for key in ("fl_x", "fl_y", "cx", "cy")) else None
+        camera = (
+            camera_of_json(nerf_camera(own, image, file), file) if {"fl_x", "camera_angle_x"} & own.keys() else None
+        )
         pose, time = pose @ OPENGL, own.get("timestamp")
         frames.append(SampleFiles(image.stem, image, depth, time=time, pose=pose, intrinsics=camera))
     frames.sort(key=lambda frame: (frame.image.parent, natural_order(frame.image)))
@@ -213,6 +218,20 @@ def read_nerf(folder: Path, max_gap: float) -> list[SampleFiles]:
         return frames
     # Several cameras, each with a folder of its own.
     return [replace(f, name=f.image.relative_to(folder).with_suffix("").as_posix()) for f in frames]
+
+
+def nerf_camera(facts: Mapping[str, Any], image: Path, file: Path) -> Mapping[str, Any]:
+    """Return the facts of a frame with what its camera leaves out, as instant-ngp and Blender's exporters do: square
+    pixels, the principal point in the middle, and the focal length of a field of view in radians. Raises DataError."""
+    if {"fl_x", "fl_y", "cx", "cy"} <= facts.keys():
+        return facts
+    try:
+        h, w = (facts["h"], facts["w"]) if {"h", "w"} <= facts.keys() else image_size(image)
+        fx = facts.get("fl_x") or focal_length(w, math.degrees(facts["camera_angle_x"]))
+        fy = focal_length(h, math.degrees(facts["camera_angle_y"])) if "camera_angle_y" in facts else fx
+        return {"fl_x": fx, "fl_y": fy, "cx": w / 2, "cy": h / 2, **facts}
+    except MALFORMED:
+        raise DataError(f"{file}: expected fl_x in pixels, or camera_angle_x in radians, of the camera.") from None
 
 
 def read_colmap_folder(folder: Path, max_gap: float) -> list[SampleFiles]:

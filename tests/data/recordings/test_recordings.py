@@ -1,10 +1,12 @@
 """The same walk in every layout of a recorder gives the same images, depth, cameras, poses and times."""
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -197,6 +199,32 @@ def test_every_layout_gives_the_same_walk(write: Callable[[Path], None], foreign
         np.testing.assert_allclose(sample.depth, truth, atol=1e-3)
         assert name not in LOSSLESS or np.array_equal(sample.image, image(i))
         assert files.time == (pytest.approx(TIMES[i], abs=1e-4) if name in TIMED else None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "camera"),
+    [
+        ({"camera_angle_x": math.pi / 2}, (W / 2, W / 2, (W - 1) / 2, (H - 1) / 2)),  # Blender's exporters
+        ({"fl_x": 30, "camera_angle_x": 0.6}, (30, 30, (W - 1) / 2, (H - 1) / 2)),  # instant-ngp
+        ({"fl_x": 30, "camera_angle_y": math.pi / 2, "cx": 20, "cy": 16}, (30, H / 2, 19.5, 15.5)),
+        ({"camera_angle_x": "wide"}, r"transforms\.json: expected fl_x in pixels, or camera_angle_x"),
+    ],
+)
+def test_a_nerf_leaves_out_what_follows_from_the_size_of_its_images(
+    facts: dict[str, Any], camera: tuple[float, ...] | str, tmp_path: Path
+) -> None:
+    write_nerf(tmp_path)
+    file = tmp_path / "transforms.json"
+    frames = json.loads(file.read_text())["frames"]
+    file.write_text(
+        json.dumps({**facts, "frames": [{k: v for k, v in frame.items() if k != "cy"} for frame in frames]})
+    )
+    if isinstance(camera, str):
+        with pytest.raises(DataError, match=camera):
+            Recording(root=tmp_path)
+        return
+    fx, fy, cx, cy = camera
+    np.testing.assert_allclose(Recording(root=tmp_path).read(0).intrinsics, [[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
