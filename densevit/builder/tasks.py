@@ -80,13 +80,10 @@ def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> Non
                 f"{len(data.classes) or 'none'}."
             )
         refuse_reordered(f"model.heads.{name}", output.classes, data.classes)
+        learned = task_class(spec.task).ground_truth_kinds([])
         for source in data.sources:
             asked = not spec.sources or source.name in spec.sources
-            if (
-                asked
-                and not source.data.classes
-                and task_class(spec.task).ground_truth_kinds([]) & found_truths(source)
-            ):
+            if asked and not source.data.classes and learned & found_truths(source):
                 raise ConfigError(
                     f"data.{key}: source '{source.name}' has labels, and no names of its classes, by which they would "
                     "join those of other sources. Give it a list of classes, or leave labels out of its `truth`."

@@ -56,9 +56,10 @@ class NormalsTask(Task):
             which = ~((normals != 0) & region).flatten(1).any(1) & intrinsics.isfinite().flatten(1).all(1)
             if batch.depth_kinds:
                 which &= torch.tensor([kind in KINDS_WITH_NORMALS for kind in batch.depth_kinds]).to(which)
-            if which.any():
-                fitted = normals_from_depth(batch.depth[which], intrinsics[which], (batch.valid & region)[which])
-                normals = normals.index_add(0, which.nonzero()[:, 0], fitted.to(normals))
+            rows = which.nonzero()[:, 0]
+            if len(rows):
+                fitted = normals_from_depth(batch.depth[rows], intrinsics[rows], (batch.valid & region)[rows])
+                normals = normals.index_add(0, rows, fitted.to(normals))
         return normals, (normals != 0).any(1, keepdim=True)
 
     def image_scores(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> list[Row]:

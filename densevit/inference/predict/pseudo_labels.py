@@ -140,7 +140,7 @@ class DepthWriter(MapWriter):
         valid = np.isfinite(depth) & (depth > 0) if frame.spec.kind == "metric" else np.isfinite(depth)
         stored = np.where(valid, depth, np.float32(np.nan))
         half = stored.astype(np.float16) if not valid.any() or np.abs(depth[valid]).max() < HALF else stored
-        return encode_npz(depth=half, confidence=to_bytes(np.where(valid, confidence, 0)), **camera_of(frame))
+        return encode_npz(depth=half, confidence=to_bytes(np.where(valid, confidence, 0)), **stored_camera(frame))
 
 
 class ClassWriter(LabelWriter):
@@ -156,10 +156,10 @@ class ClassWriter(LabelWriter):
         ids = np.where(finite, frame.values.argmax(0), IGNORE)
         confidence = np.where(finite, np.exp(frame.values.max(0)), 0)
         labels = ids.astype(np.uint8 if ids.max() <= IGNORE else np.uint16)
-        return encode_npz(labels=labels, confidence=to_bytes(confidence), **camera_of(frame))
+        return encode_npz(labels=labels, confidence=to_bytes(confidence), **stored_camera(frame))
 
 
-def camera_of(frame: PredictedMap) -> dict[str, Matrix]:
+def stored_camera(frame: PredictedMap) -> dict[str, Matrix]:
     return {} if frame.camera is None else {"intrinsics": frame.matrix()}
 
 
