@@ -27,9 +27,11 @@ class Field:
     """A value of the image as a whole, which no transform changes.
 
     Attributes:
+        fill: of pixels from outside the image.
         mixed: CutMix takes the pixels of both images.
     """
 
+    fill: float
     mixed: bool = False
 
     def warp(self, value: Any, step: AffineStep, sample: Sample) -> Any:
@@ -130,6 +132,9 @@ class Labels(Pixels):
 
 class SegmentIds(Labels):
     """Numbers of segments. Transforms drop what they leave of a segment if it is under `MIN_SEGMENT` pixels."""
+
+    def missing(self, size: Size) -> np.ndarray:
+        return np.full(size, -1, self.dtype)
 
     def warp(self, value: np.ndarray, step: AffineStep, sample: Sample) -> np.ndarray:
         moved = super().warp(value, step, sample)

@@ -139,13 +139,13 @@ class SetCriterion(LabelLoss):
         return bce.sum(), dice.sum()
 
     def class_loss(self, classes: Classes, truth: Segments, pairs: Pairs) -> Scalar:
-        """Return the weighted cross entropy, averaged over the queries of the images that have segments, summed over
+        """Return the weighted cross entropy, averaged over the queries of the images with a known pixel, summed over
         layers."""
         no_object = classes.shape[-1] - 1
         target = torch.full(classes.shape[:-1], no_object, device=classes.device)
         target[pairs.image, pairs.layer, pairs.query] = truth.classes[pairs.image, pairs.segment]
         weight = torch.where(target == no_object, self.no_object, 1.0)
-        weight = weight * truth.occur().any(1)[:, None, None]
+        weight = weight * (truth.ids != VOID).any((1, 2))[:, None, None]
         losses = F.cross_entropy(classes.flatten(0, 2), target.flatten(), reduction="none").view(target.shape)
         return self.mean((losses * weight).sum((0, 2)), weight.sum((0, 2)), 1e-6).sum()
 

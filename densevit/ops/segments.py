@@ -147,7 +147,7 @@ def select_instances(
 class Segments(NamedTuple):
     """What `Sample.segments`, `segment_classes` and `segment_crowd` hold."""
 
-    ids: Int32[np.ndarray, "h w"]  # k is row k - 1 of the others; 0 is void
+    ids: Int32[np.ndarray, "h w"]  # k is row k - 1 of the others; 0 is void, -1 of an image without segments
     classes: Int64[np.ndarray, " n"]
     crowd: Bool[np.ndarray, " n"]
 
@@ -164,12 +164,13 @@ class Segments(NamedTuple):
         """Return the segments with other classes; those of class IGNORE become void, those of one class of stuff one
         segment. `things`: the classes of single objects; empty: all."""
         kept: dict[tuple[int, int | None], int] = {}  # class, and which object -> its number
-        numbers = np.zeros(len(classes) + 1, np.int32)
+        numbers = np.zeros(len(classes) + 2, np.int32)
+        numbers[-1] = -1  # stays
         for row, (label, crowd) in enumerate(zip(classes.tolist(), self.crowd.tolist(), strict=True)):
             if label != IGNORE:
                 one = row if crowd or not things or label in things else None
                 numbers[row + 1] = kept.setdefault((label, one), len(kept) + 1)
-        rows = np.unique(numbers, return_index=True)[1][1:] - 1  # the first of each
+        rows = np.unique(numbers, return_index=True)[1][2:] - 1  # the first of each
         return Segments(numbers[self.ids], classes[rows], self.crowd[rows])
 
     def one_of_each_stuff(self, things: Collection[int]) -> "Segments":

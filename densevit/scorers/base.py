@@ -7,6 +7,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
+import numpy as np
+
 from densevit.data.datasets.base import Dataset
 from densevit.data.fields import FIELDS
 from densevit.evaluation.scores import Scores, tables
@@ -55,7 +57,7 @@ def seen(window: Window | None, sample: Sample) -> Sample:
     for name, value in truth.items():
         if (box := window(value.shape[0], value.shape[1])) is not None:
             part = slice(box[0], box[1]), slice(box[2], box[3])
-            truth[name] = FIELDS[name].missing(value.shape[:2])
+            truth[name] = np.full_like(value, FIELDS[name].fill)
             truth[name][part] = value[part]
     return sample.with_arrays(truth)
 

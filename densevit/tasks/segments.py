@@ -50,7 +50,8 @@ class PanopticTask(Task):
         is_target = self.is_target(classes)
         numbers = torch.arange(classes.shape[1], device=classes.device).expand_as(classes)
         numbers = numbers.where(is_target, self.outside).where(~batch.segment_crowd, VOID)
-        ids = F.pad(numbers, (1, 0), value=self.outside).gather(1, segments.flatten(1)).view_as(segments)
+        numbers = F.pad(F.pad(numbers, (1, 0), value=self.outside), (1, 0), value=VOID)
+        ids = numbers.gather(1, segments.flatten(1) + 1).view_as(segments)
         return Segments(ids, classes.where(is_target & ~batch.segment_crowd, -1))
 
     def is_target(self, classes: Tensor) -> Tensor:
@@ -62,7 +63,7 @@ class PanopticTask(Task):
             return [{} for _ in batch.names]
         truth = (x.cpu().numpy() for x in (batch.segments, batch.segment_classes, batch.segment_crowd))
         return [
-            self.score(predicted, ids, classes[classes >= 0], crowd[classes >= 0])
+            self.score(predicted, ids, classes[classes >= 0], crowd[classes >= 0]) if (ids >= 0).all() else {}
             for predicted, ids, classes, crowd in zip(prediction, *truth, strict=True)
         ]
 
@@ -74,7 +75,7 @@ class PanopticTask(Task):
             truth = image
             if batch.segments is not None and batch.segment_classes is not None:
                 ids, classes = (x[i].cpu().numpy() for x in (batch.segments, batch.segment_classes))
-                labelled = LabelledSegments(ids.astype(np.int32), classes, np.zeros(len(classes), np.bool_))
+                labelled = LabelledSegments(ids.clip(0).astype(np.int32), classes, np.zeros(len(classes), np.bool_))
                 truth = draw_segments(image, labelled.as_prediction(self.output.things), self.output)
             rows.append(np.concatenate([image, truth, draw_segments(image, predicted, self.output)], axis=1))
         return np.concatenate(rows)

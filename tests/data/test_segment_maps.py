@@ -15,8 +15,12 @@ from densevit.data.fields import crop_sample
 from densevit.data.labels.joined_classes import JoinedClasses
 from densevit.data.loading.collate import collate, cutmix
 from densevit.errors import DataError
-from densevit.ops.segments import segments_of_ids, segments_of_labels
+from densevit.losses.point_sampling import VOID
+from densevit.losses.set_criterion import BACKGROUND
+from densevit.model_card import HeadSpec
+from densevit.ops.segments import InstancePrediction, segments_of_ids, segments_of_labels
 from densevit.structures import IGNORE, Sample
+from densevit.tasks.segments import InstancesTask, PanopticTask
 
 IDS = np.array([[1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 3, 3], [0, 0, 0, 0, 3, 3]], np.int32)
 SAMPLE = Sample(
@@ -43,8 +47,27 @@ def test_a_batch_pads_the_classes_to_the_longest_image() -> None:
     assert batch.segments is not None and batch.segment_classes is not None and batch.segment_crowd is not None
     assert batch.segment_classes.tolist() == [[5, 7, 7], [9, -1, -1], [-1, -1, -1]]
     assert batch.segment_crowd.tolist() == [[False, False, True], [False] * 3, [False] * 3]
-    assert batch.segments.dtype == torch.int64 and not batch.segments[2].any()
+    assert batch.segments.dtype == torch.int64 and (batch.segments[2] == -1).all()
     np.testing.assert_array_equal(batch.segments[0], IDS)
+
+
+@pytest.mark.parametrize(("task_type", "outside"), [(PanopticTask, VOID), (InstancesTask, BACKGROUND)])
+def test_an_image_without_segments_is_unknown_and_one_without_objects_is_not(
+    task_type: type[PanopticTask], outside: int
+) -> None:
+    spec = HeadSpec(kind=task_type.kinds[0], unit="", classes=tuple("abcdefgh"), things=(5, 7))
+    task = task_type("head", spec, (), lambda *_: {"scored": 1.0}, lambda rows: {})
+    none = Sample(name="two", image=SAMPLE.image)
+    empty = replace(SAMPLE, name="three", segments=np.zeros_like(IDS))
+    half = cutmix(SAMPLE, none, np.random.default_rng(0), [5])
+    batch = collate([SAMPLE, none, empty, half], range(4)).to(torch.device("cpu"))
+    expected = np.array([outside, 0, 1, VOID])[IDS]  # the third is a crowd
+    ids = task.ground_truth(batch).ids
+    np.testing.assert_array_equal(ids[0], expected)
+    assert (ids[1] == VOID).all() and (ids[2] == outside).all()
+    np.testing.assert_array_equal(ids[3], np.where(half.pasted, VOID, expected))
+    predicted = InstancePrediction(np.zeros((0, 4, 6), np.bool_), np.zeros(0, np.int64), np.zeros(0, np.float32))
+    assert [*map(bool, task.image_scores([predicted] * 4, batch))] == [True, False, True, False]
 
 
 def test_cutmix_numbers_the_pasted_segments_after_the_others() -> None:

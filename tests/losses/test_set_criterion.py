@@ -120,6 +120,17 @@ def test_masks_are_kept_off_the_background_but_not_off_void() -> None:
     assert not gradient(segments.where(segments == 0, VOID)).any()
 
 
+@pytest.mark.parametrize(("outside", "weight"), [(BACKGROUND, 2.0), (VOID, 0.0)])
+def test_the_queries_of_an_image_without_objects_learn_so_and_those_of_an_unknown_one_nothing(
+    outside: int, weight: float
+) -> None:
+    extras = answers(b=1)
+    truth = Segments(torch.full((1, H, W), outside), torch.full((1, 1), -1))
+    found = SetCriterion()(torch.zeros(1, 4, H, W), truth, extras)
+    no_object = -extras["classes"].log_softmax(-1)[..., -1].mean((0, 2)).sum()
+    torch.testing.assert_close(found, weight * no_object)
+
+
 def test_it_is_what_the_formulas_say_written_out(fixed_points: Tensor) -> None:
     # One image, one layer, two classes present, every pairing tried; importance 0, so that points are all the same.
     extras, labels = answers(b=1, layers=1, q=3, k=4), torch.full((1, H, W), 3)

@@ -20,8 +20,8 @@ STACKED = [name for name in FIELDS if name in Batch.__dataclass_fields__]
 
 def collate(samples: Sequence[Sample], indices: Sequence[int]) -> Batch:
     """Stack samples. A field that none of them has is None; where only some have it, the others get its fill: 0 for
-    depth (not valid), points and normals, 255 for labels, -1 for label, NaN for intrinsics. `indices`: the samples'
-    positions in the data set. Raises DataError if the samples differ in size, or have pixels of another type."""
+    depth (not valid), points and normals, 255 for labels, -1 for label and segments, NaN for intrinsics. `indices`: the
+    samples' positions in the data set. Raises DataError if they differ in size, or have pixels of another type."""
     for sample in samples:
         check_types(sample)
     size = _common_size(samples)
