@@ -152,7 +152,7 @@ class GivenValues:
             )
 
     def value(self, name: str) -> np.ndarray:
-        """Raise DataError if it is no array h w."""
+        """Raise DataError if it is no array h w of real numbers."""
         if callable(self.values):
             value = self.values(self.data.read(self.indices[name]).image)
         elif isinstance(self.values, Mapping):
@@ -160,8 +160,8 @@ class GivenValues:
         else:
             value = self.values[self.indices[name]]
         array = as_array(value, self.missing)
-        if array.ndim != 2:
-            raise DataError(f"prediction for '{name}': an array of shape {array.shape}; it is h w.")
+        if array.ndim != 2 or array.dtype.kind not in "iuf":
+            raise DataError(f"prediction for '{name}': {array.dtype} of shape {array.shape}; it is numbers h w.")
         return array
 
 

@@ -116,7 +116,7 @@ def stop_when_stalled(trainer: Trainer) -> None:
     if run.early_stop and count >= run.early_stop and state.step < trainer.steps:
         trainer.steps = state.step
         if trainer.world.is_main:
-            print(f"early_stop: {count} validations without a better {best[0]}; the run ends at step {state.step}.")
+            print(f"early_stop: {best[0]} is no better (validations since: {count}); run ends at step {state.step}.")
 
 
 def validations_since_best(log: Path, step: int, best: BestScore) -> int:

@@ -46,7 +46,7 @@ def test_a_run_ends_where_no_score_got_better_and_a_resumed_one_counts_on(
     config, stop = small_config(tmp_path), "early_stop=3"
     assert train(config, stop) == 0
     assert [row["step"] for row in Run(tmp_path / "run").val_log] == [2, 4, 6, 8]
-    assert "early_stop: 3 validations without a better abs_rel; the run ends at step 8." in capsys.readouterr().out
+    assert "early_stop: abs_rel is no better (validations since: 3); run ends at step 8." in capsys.readouterr().out
     shutil.rmtree(tmp_path / "run/checkpoints/step-00000008")
     assert train(config, stop, "--resume") == 0
     assert [row["step"] for row in Run(tmp_path / "run").val_log] == [2, 4, 6, 8]

@@ -107,8 +107,8 @@ class Pairs(Dataset):
                 f"depth of '{name}': {depth.dtype} values; depth is floats in metres. Say what whole numbers are by "
                 "Pairs(..., depth_scale=1000); class ids go into {'image': ..., 'labels': ...}."
             )
-        if depth.ndim != 2:
-            raise DataError(f"depth of '{name}': an array of shape {depth.shape}; it is h w.")
+        if depth.ndim != 2 or depth.dtype.kind not in "iuf":
+            raise DataError(f"depth of '{name}': {depth.dtype} of shape {depth.shape}; it is numbers h w.")
         return stored_to_metres(depth.copy(), self.depth_scale, NOT_MEASURED)
 
     def _labels(self, value: Any, name: str) -> Int64[np.ndarray, "h w"]:

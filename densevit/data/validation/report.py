@@ -60,7 +60,7 @@ def summary_lines(summary: SplitSummary) -> Iterator[str]:
         valid = f"{summary.valid_fraction:.0%} of the pixels are valid"
         yield f"  depth {low:.3g} to {high:.3g} m, median {middle:.3g} m; {valid}"
     if summary.labelled_fraction is not None:
-        yield f"  labels of {summary.classes:,} classes; {summary.labelled_fraction:.1%} of the pixels have one"
+        yield f"  classes in the labels: {summary.classes:,}; {summary.labelled_fraction:.1%} of the pixels have one"
     if summary.objects is not None:
         sizes = (
             ""

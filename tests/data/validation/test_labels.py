@@ -73,7 +73,7 @@ def test_valid_labels_have_no_issues_and_are_summed_up(tmp_path: Path) -> None:
     )
     report = validate([folder_split(tmp_path)])
     assert report.issues == []
-    assert "labels of 4 classes; 75.0% of the pixels have one" in format_text(report)
+    assert "classes in the labels: 4; 75.0% of the pixels have one" in format_text(report)
     assert report.summaries[0].classes == 4
 
 
