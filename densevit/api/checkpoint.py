@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from densevit.inference.camera import CameraNumbers, Lens, assumed_fov
 from densevit.inference.onnx.load import load_onnx
 from densevit.inference.onnx.metadata import as_text as onnx_as_text
 from densevit.inference.onnx.metadata import read_metadata
-from densevit.inference.predictor import Predictor, check_scales
+from densevit.inference.predictor import Predictor, checked
 from densevit.inference.tiling import Tiling
 from densevit.model_card import ModelCard
 from densevit.ops.crops import kb_box
@@ -99,8 +100,9 @@ def predictor_options(
         raise ConfigError("--fov: give the camera as one of --focal and --fov.")
     if tile_size is None and tile_overlap is not None:
         raise ConfigError("--tile-overlap: belongs to --tile-size.")
-    if "scales" in options:
-        check_scales(options["scales"])
+    if crop not in (None, "kb"):
+        raise ConfigError(f"--crop: kb, got {crop!r}.")
+    options = checked(options)
     tiling = None if tile_size is None else Tiling(tile_size, 0.25 if tile_overlap is None else tile_overlap)
     window = None if crop is None else lambda h, w: kb_box((h, w))
     camera = focal if fov is None else make_lens(fov=fov)
@@ -111,9 +113,9 @@ def make_lens(focal: float | None = None, fov: float | None = None) -> Lens:
     """Return a camera of one of the numbers. Raises ConfigError: it makes none."""
     try:
         return Lens(focal, fov)
-    except ValueError:
+    except (TypeError, ValueError):
         name, value = ("fov", fov) if focal is None else ("focal", focal)
-        raise ConfigError(f"--{name}: {value:g}; would fit: {Lens.fits[name]}.") from None
+        raise ConfigError(f"--{name}: {value}; would fit: {Lens.fits[name]}.") from None
 
 
 def with_window(card: ModelCard, size: int | None, stride: int | None) -> ModelCard:
@@ -121,9 +123,11 @@ def with_window(card: ModelCard, size: int | None, stride: int | None) -> ModelC
     window smaller than a patch; a stride without one, or larger than it."""
     resize = card.resize
     if size is not None:
+        step = max(1, 2 * size // 3) if stride is None and isinstance(size, Integral) else stride
+        if not (isinstance(size, Integral) and isinstance(step, Integral) and step > 0):
+            raise ConfigError(f"--window-size, --stride: whole numbers of pixels, got {size!r} and {stride!r}.")
         if size < card.multiple:
             raise ConfigError(f"--window-size: {size} pixels are less than one patch, {card.multiple}.")
-        step = stride or max(1, 2 * size // 3)
         resize = replace(resize, window=(size, size), stride=(step, step))
     elif stride is not None:
         raise ConfigError("--stride: belongs to --window-size.")

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ GRAPH = {"image_size", "batch_size", "heads", "argmax", "floats", "preprocessing
 INT8 = {"precision", "max_drop", "data", "root", "data_options", "split", "protocol"}
 OPTIONS = {"onnx": GRAPH | INT8, "pt2": GRAPH, "web": {"image_size", "heads", "title", "web_runtime"}}
 """The options of each format, apart from those that all have."""
+CHOICES = {"format": (*OPTIONS,), "precision": ("fp32", "fp16", "int8"), "crop": ("kb",)}
 
 
 def export(
@@ -49,12 +51,15 @@ def export(
 ) -> ExportedFile:
     """Write a model in a format; see `densevit.export`, whose `defaults` these are."""
     path = Path(output)
+    for name, value in {"format": format, **options}.items():
+        if value not in (None, *CHOICES.get(name, (value,))):
+            raise ConfigError(f"--{name}: {', '.join(CHOICES[name])}, got {value!r}.")
     target = format or format_of(path)
     refuse_others(target, {name: value for name, value in options.items() if value != defaults[name]})
-    numbers = (options["batch_size"], *(options["image_size"] or ()))
-    if any(number is None or (isinstance(number, int) and number < 1) for number in numbers):
-        given = f"{options['image_size']}, {numbers[0]}"
-        raise ConfigError(f"--image-size, --batch-size: 1 or more, or dynamic for ONNX, got {given}.")
+    size, count = options["image_size"], options["batch_size"]
+    sides = size in (None, "dynamic") or (isinstance(size, Sequence) and len(size) == 2 and all(map(is_count, size)))
+    if not (sides and (count == "dynamic" or is_count(count))):
+        raise ConfigError(f"--image-size, --batch-size: 1 or more, or dynamic for ONNX, got {size}, {count!r}.")
     load_plugins(plugins)
 
     def opened() -> tuple[nn.Module, ModelCard]:
@@ -66,7 +71,7 @@ def export(
             return model.model, model.card
         return restore(model, family, **(family_options or {}))
 
-    size, heads = options["image_size"], tuple(options["heads"])
+    heads = tuple(options["heads"])
     if target == "web":
         package = None if options["web_runtime"] is None else Path(options["web_runtime"])
         web.check_output(path, package, overwrite=overwrite)
@@ -93,6 +98,10 @@ def export(
     return quantize.export_int8(
         *opened(), path, graph, data, spec["type"], options["max_drop"], protocol=options["protocol"]
     )
+
+
+def is_count(number: Any) -> bool:
+    return isinstance(number, Integral) and int(number) >= 1
 
 
 def format_of(path: Path) -> Format:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -50,6 +50,11 @@ class Predictor:
         cameras: where the focal length of an image comes from, for models whose metres depend on it.
     """
 
+    flip: bool
+    scales: tuple[float, ...]
+    batch_size: int
+    tiling: Tiling | None
+
     def __init__(
         self,
         model: nn.Module,
@@ -80,10 +85,8 @@ class Predictor:
         self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.card = card
         self.cameras = CameraPolicy(card, camera)
-        self.flip, self.scales = flip, check_scales(scales)
-        self.batch_size = check_batch_size(batch_size)
+        vars(self).update(checked({"flip": flip, "scales": scales, "batch_size": batch_size, "tiling": tiling}))
         self.window = window
-        self.tiling = Tiling(tiling) if isinstance(tiling, int) else tiling
         if cast_weights and self.device.type != "cpu":
             cast_in_place(self.model, self.precision)
         self.cast_weights = cast_weights
@@ -109,14 +112,13 @@ class Predictor:
 
         Raises:
             TypeError: another option.
+            ConfigError: a runtime that does not exist or does not fit.
         """
         if unknown := options.keys() - CHANGEABLE:
             raise TypeError(f"{', '.join(sorted(unknown))}: options that change are {', '.join(CHANGEABLE)}.")
-        if "scales" in options:
-            options["scales"] = check_scales(options["scales"])
-        check_batch_size(options.get("batch_size", 1))
-        if isinstance(options.get("tiling"), int):
-            options["tiling"] = Tiling(options["tiling"])
+        options = checked(options)
+        if "runtime" in options:
+            auto.resolve_device_and_precision(options["runtime"], self.device, self.precision, compiled=self.compiled)
         other = self.with_runtime(options.pop("runtime")) if "runtime" in options else copy(self)
         cameras = replace(
             self.cameras,
@@ -374,19 +376,22 @@ class Predictor:
             raise ConfigError("an ONNX file has no weights to save; take the checkpoint that it was made from.")
 
 
-def check_scales(scales: Iterable[float]) -> tuple[float, ...]:
-    """Raise DataError: none, or not all between 0 and 8."""
-    zooms = tuple(scales)
-    if not zooms or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in zooms):
-        raise DataError(f"scales are {zooms}; they are one or more numbers over 0 and up to {MAX_SCALE}.")
-    return zooms
-
-
-def check_batch_size(count: int) -> int:
-    """Raise DataError: under 1."""
-    if count < 1:
-        raise DataError(f"batch_size is {count}; it is 1 or more.")
-    return count
+def checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a `Predictor` as it keeps them. Raises DataError: one of these cannot be so."""
+    options = dict(options)
+    if (flip := options.get("flip", False)) not in (True, False, None):
+        raise DataError(f"flip is {flip!r}; it is True or False.")
+    if not isinstance(count := options.get("batch_size", 1), Integral) or count < 1:
+        raise DataError(f"batch_size is {count!r}; it is a whole number, 1 or more.")
+    if "scales" in options:
+        given = options["scales"]
+        zooms: tuple[float, ...] = tuple(given) if isinstance(given, Iterable) else ()
+        if not zooms or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in zooms):
+            raise DataError(f"scales are {given}; they are one or more numbers over 0 and up to {MAX_SCALE}.")
+        options["scales"] = zooms
+    if not isinstance(options.get("tiling"), Tiling | None):
+        options["tiling"] = Tiling(options["tiling"])
+    return options
 
 
 def squeeze(values: Map, spec: HeadSpec) -> Map:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
+from numbers import Integral, Real
 
 import cv2
 import numpy as np
@@ -36,10 +37,10 @@ class Tiling:
     overlap: float = 0.25  # least share of a tile that its neighbour covers, too
 
     def __post_init__(self) -> None:
-        if self.side < 2:
-            raise ConfigError(f"tiles: a side of {self.side} pixels is none; 518 and more make sense.")
-        if not 0 < self.overlap <= 0.5:
-            raise ConfigError(f"tile_overlap: a share over 0 and up to 0.5, got {self.overlap}.")
+        if not isinstance(self.side, Integral) or self.side < 2:
+            raise ConfigError(f"tiles: a side of {self.side!r} pixels is none; 518 and more make sense.")
+        if not isinstance(self.overlap, Real) or not 0 < self.overlap <= 0.5:
+            raise ConfigError(f"tile_overlap: a share over 0 and up to 0.5, got {self.overlap!r}.")
 
     def spans(self, length: int) -> list["Span"]:
         """Return the tiles along one axis, evenly spread from end to end."""

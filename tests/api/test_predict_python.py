@@ -8,7 +8,7 @@ import pytest
 from small import contents
 
 import densevit
-from densevit.api import export_model
+from densevit.api import checkpoint, export_model
 from densevit.cli.main import main
 from densevit.errors import ConfigError
 
@@ -31,14 +31,46 @@ def test_options_of_a_format_are_checked(small_run: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "given"), [({"image_size": (0, 64)}, r"\(0, 64\), 1"), ({"batch_size": None}, "None, None")]
+    ("options", "given"),
+    [
+        ({"image_size": (0, 64)}, r"\(0, 64\), 1"),
+        ({"image_size": 64}, "64, 1"),
+        ({"batch_size": None}, "None, None"),
+        ({"batch_size": "3"}, "None, '3'"),
+    ],
 )
 @pytest.mark.parametrize("file", ["a.onnx", "a.pt2"])
 def test_numbers_of_an_export_are_checked_first(tmp_path: Path, options: Any, given: str, file: str) -> None:
     with pytest.raises(ConfigError, match=rf"--image-size, --batch-size: 1 or more, or dynamic for ONNX, got {given}"):
-        defaults = {name: value.default for name, value in signature(densevit.export).parameters.items()}
-        arguments = {**defaults, "model": "no-such-model", "output": tmp_path / file, **options}
-        export_model.export(defaults, **arguments)  # beyond the types of densevit.export, which tests check
+        export(tmp_path / file, **options)
+
+
+def export(file: Path, **options: Any) -> None:
+    """Export beyond the types of `densevit.export`, which tests check."""
+    defaults = {name: value.default for name, value in signature(densevit.export).parameters.items()}
+    export_model.export(defaults, **{**defaults, "model": "no-such-model", "output": file, **options})
+
+
+@pytest.mark.parametrize("options", [{"precision": "bf16"}, {"crop": "eigen"}])
+def test_a_choice_that_there_is_not_is_refused(tmp_path: Path, options: Any) -> None:
+    (name,) = options
+    with pytest.raises(ConfigError, match=f"--{name}: .*, got '{options[name]}'"):
+        export(tmp_path / "a.onnx", image_size=(48, 64), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"crop": "eigen"}, "--crop: kb, got 'eigen'"),
+        ({"window_size": 64, "stride": 0}, "whole numbers of pixels, got 64 and 0"),
+    ],
+)
+def test_options_of_a_model_that_cannot_be_so_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        checkpoint.load_checkpoint(
+            "densevit:rooms", None, {}, None, (), options.pop("window_size", None), options.pop("stride", None),
+            device="cpu", precision="fp32", runtime="torch", compile=False, **options,
+        )  # fmt: skip
 
 
 @pytest.mark.slow

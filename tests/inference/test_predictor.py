@@ -4,6 +4,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_bf16_computes_in_bf16_and_answers_in_float32() -> None:
     assert seen == [torch.bfloat16] and predict.precision == "bf16"
 
 
-def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
+def test_an_unknown_device_is_refused() -> None:
     if not torch.backends.mps.is_available():  # torch lists all its backends, in a thousand letters
         with pytest.raises(
             ConfigError, match=r"^device: 'mps' cannot be used here \([^.]{,99}(\.[^.]{,99})?\)\. `auto`"
@@ -132,8 +133,22 @@ def test_an_unknown_device_and_an_empty_batch_are_refused() -> None:
             Predictor(MeanColour(), CARD, device="mps")
     with pytest.raises(ConfigError, match="device: 'tpu' cannot be used here"):
         Predictor(MeanColour(), CARD, device="tpu")
-    with pytest.raises(DataError, match="batch_size is 0"):
-        predictor(batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0; it is a whole number"),
+        ({"batch_size": "auto"}, "batch_size is 'auto'; it is a whole number"),
+        ({"flip": "x"}, "flip is 'x'; it is True or False"),
+        ({"scales": 0.5}, r"scales are 0\.5; they are one or more numbers"),
+        ({"scales": (0.0,)}, "scales are"),
+        ({"tiling": 1}, "tiles: a side of 1 pixels"),
+    ],
+)
+def test_options_that_cannot_be_so_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((DataError, ConfigError), match=message):
+        predictor().with_options(**options)
 
 
 def test_a_precision_and_scales_that_are_none_are_refused() -> None:
@@ -237,10 +252,8 @@ def test_a_predictor_does_not_change_and_other_options_make_another_one_on_the_s
     with pytest.raises(TypeError, match="focus: options that change are card, flip"):
         one.with_options(focus=1)
     assert one.with_options(tiling=64).tiling == Tiling(64)
-    with pytest.raises(DataError, match="scales are"):
-        one.with_options(scales=(0.0,))
-    with pytest.raises(DataError, match="batch_size is 0"):  # it returned no map
-        one.with_options(batch_size=0)
+    with pytest.raises(ConfigError, match="runtime: no 'x'"):
+        one.with_options(runtime="x")
     assert isinstance(one.with_options(runtime="onnxruntime").network, ExternalRuntimeModule)
 
 
