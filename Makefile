@@ -27,7 +27,7 @@ QUICK = tests/config tests/data/transforms tests/engine tests/evaluation tests/l
 test-quick: .venv-test/.made-$(HASH)
 	$(PYTEST) -q -m "not slow" $(QUICK)
 
-# Tests of over some two seconds, and products of cases whose elements `make test` covers.
+# Tests of over a second or two, and products of cases whose elements `make test` covers.
 test-slow: .venv-test/.made-$(HASH)
 	$(PYTEST) --durations 15 -m slow
 

@@ -20,7 +20,7 @@ from densevit.utils.process_group import CPU
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chain")
-    assert main(["train", str(small_config(folder)), "steps=150", "optim.lr=3e-3", "validate_every=50"]) == 0
+    assert main(["train", str(small_config(folder)), "steps=60", "optim.lr=3e-3", "validate_every=20"]) == 0
     return folder
 
 

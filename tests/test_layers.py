@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import densevit
@@ -41,8 +42,13 @@ MODULES = {file for file in FILES if file.stem != "__init__"}  # an __init__.py 
 MOST_MODULES = 17
 
 
+@cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
 def imported(file: Path) -> set[str]:
-    nodes = list(ast.walk(ast.parse(file.read_text())))
+    nodes = nodes_of(file)
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [f"{node.module}.{a.name}" for node in nodes if isinstance(node, ast.ImportFrom) for a in node.names]
     found = {name.split(".")[1] for name in names if name.startswith("densevit.")}
@@ -80,7 +86,7 @@ def test_only_the_command_line_parses_arguments() -> None:
 def imports(file: Path) -> set[Path]:
     """The package's modules that a file imports anywhere in it: in functions, and for types, too."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]

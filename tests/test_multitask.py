@@ -27,7 +27,7 @@ MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("joint")
     config = small_joint_config(folder, **MIXED)
-    words = ["steps=150", "validate_every=50", "optim.lr=3e-3", "objective.loss_weighting=uncertainty"]
+    words = ["steps=80", "validate_every=40", "optim.lr=3e-3", "objective.loss_weighting=uncertainty"]
     assert main(["train", str(config), *words]) == 0
     return folder
 

@@ -158,7 +158,14 @@ def test_rows_come_back_and_what_is_too_large_for_fp16_is_an_error(tmp_path: Pat
         cache.read([np.full((8, 8, 3), 9, np.uint8)], ["c"])
 
 
-@pytest.mark.parametrize("damage", ["values", "shard cut", "shard nested", "views cut", "no checksum"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "values",
+        "no checksum",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("shard cut", "shard nested", "views cut")),
+    ],
+)
 def test_damaged_features_are_made_anew(
     folder: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

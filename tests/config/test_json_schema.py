@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import ForkServer
 from pydantic import TypeAdapter
 from scorecard.test_input_faults import VALUES
 from small import small_config
@@ -36,11 +37,11 @@ ODD = [
 ]
 
 
-def test_the_shipped_schema_is_that_of_the_parts() -> None:
+def test_the_shipped_schema_is_that_of_the_parts(fork_server: ForkServer) -> None:
     """In a process of its own: other tests register parts of theirs."""
-    code = "import sys; from densevit.cli.main import main; sys.exit(main(['list', 'schema']))"
-    today = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert json_schema.SHIPPED.read_text() == today, "run: densevit list schema > densevit/config/config.schema.json"
+    assert json_schema.SHIPPED.read_text() == fork_server.run("list", "schema"), (
+        "run: densevit list schema > densevit/config/config.schema.json"
+    )
 
 
 def test_every_key_of_a_config_has_a_description() -> None:

@@ -76,6 +76,7 @@ def test_the_first_size_has_all_that_a_micro_batch_needs(
     assert sizes == [size] and Run(tmp_path / "run").config["batch_size"] == size
 
 
+@pytest.mark.slow
 def test_batch_norm_gets_two_images_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """UPerNet pools to one value a channel, of which batch norm has no variance."""
     monkeypatch.setattr(training, "MOST_IMAGES", 1)

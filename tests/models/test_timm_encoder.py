@@ -80,7 +80,7 @@ def at_window(table: Tensor, h: int, w: int) -> Tensor:
     return torch.cat([image.reshape(12, -1).T, table[-3:]])
 
 
-@pytest.mark.parametrize("size", [(224, 224), (64, 160)])
+@pytest.mark.parametrize("size", [pytest.param((224, 224), marks=pytest.mark.slow), (64, 160)])
 def test_beit_on_another_grid_is_timms_beit_with_its_tables_resampled(size: tuple[int, int]) -> None:
     source, reference = noisy_beit(), noisy_beit(img_size=size)
     encoder = build("beit_base_patch16_224")

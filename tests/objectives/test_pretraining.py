@@ -99,7 +99,7 @@ def test_the_encoder_file_goes_into_other_trainings(folder: Path, capsys: pytest
     }
 
 
-@pytest.mark.parametrize(("name", "objective"), [("mae", MAE), ("dino", DINO)])
+@pytest.mark.parametrize(("name", "objective"), [("mae", MAE), pytest.param("dino", DINO, marks=pytest.mark.slow)])
 def test_a_resumed_pretraining_is_the_same(folder: Path, name: str, objective: str) -> None:
     whole = torch.load(folder / name / "checkpoints/step-00000004/state.pt", weights_only=False)
     before = load_file(folder / name / "checkpoints/step-00000004/model.safetensors")
@@ -243,6 +243,7 @@ def test_bare_photos_teach_an_encoder_without_a_probe(folder: Path, capsys: pyte
     assert main(words) == 2 and "no map to write from an encoder without heads" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_probe_of_classes_takes_them_from_its_own_images(folder: Path) -> None:
     labelled = folder / "labelled"
     for kind in ("images", "labels"):

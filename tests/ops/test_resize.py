@@ -72,7 +72,9 @@ def test_images_are_resized_as_opencv_resizes_float64(
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    "memory_format", [pytest.param(torch.contiguous_format, marks=pytest.mark.slow), torch.channels_last]
+)
 def test_a_batch_on_a_cpu_is_resized_as_in_an_exported_graph(
     interpolation: Interpolation, memory_format: torch.memory_format
 ) -> None:

@@ -184,6 +184,7 @@ def test_clearance_is_the_distance_to_the_nearest_wall_on_all_four_sides() -> No
     assert np.abs(clear - walls)[inside].max() < 0.05
 
 
+@pytest.mark.slow
 def test_cameras_stand_off_the_walls_in_crowded_rooms_too() -> None:
     for scene in (12, 24, 37, 45, 52):  # of the most crowded ones
         room = build_scene(8, "test", scene)

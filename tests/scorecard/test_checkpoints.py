@@ -104,7 +104,9 @@ def empty(step: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("damage", [truncated, lacking, flipped, empty])
+@pytest.mark.parametrize(
+    "damage", [truncated, flipped, *(pytest.param(damage, marks=pytest.mark.slow) for damage in (lacking, empty))]
+)
 def test_resume_takes_the_previous_checkpoint_and_says_so_but_a_named_one_is_that_or_an_error(
     tmp_path: Path, trained: Path, fork_server: ForkServer, damage: Callable[[Path], None]
 ) -> None:

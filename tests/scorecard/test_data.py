@@ -195,6 +195,7 @@ def test_every_hdf5_file_of_ours_has_checksums(mat: Path, tmp_path: Path) -> Non
             assert maps and all(data.fletcher32 for data in maps), name
 
 
+@pytest.mark.slow
 def test_an_unreadable_validation_image_that_may_be_skipped_ends_no_run(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:

@@ -148,6 +148,7 @@ def test_sigterm_during_scoring_writes_no_report(tmp_path: Path, fork_server: Fo
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once_even_what_python_cannot_interrupt(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_recorded_step_goes_wrong_again_bit_for_bit_on_the_same_images(
     assert [words for words in told if words not in text] == []
 
 
+@pytest.mark.slow
 def test_a_step_from_given_weights_with_frozen_updates_can_be_done_again(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
@@ -87,6 +88,7 @@ def test_the_part_of_either_process_can_be_done_again(tmp_path: Path, fork_serve
     assert "2 processes took part" in text
 
 
+@pytest.mark.slow
 def test_one_batch_can_be_overfitted_or_is_told_not_to_fit(tmp_path: Path, fork_server: ForkServer) -> None:
     config = small_config(tmp_path)
     text = fork_server.run("train", config, "--overfit-one-batch", "steps=60", "optim.lr=5e-3")

@@ -202,7 +202,9 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
         FolderLock(tmp_path, "output: x").acquire()
 
 
-@pytest.mark.parametrize("pid", ["many", None, 10**30, -1, True])
+@pytest.mark.parametrize(
+    "pid", ["many", True, *(pytest.param(pid, marks=pytest.mark.slow) for pid in (None, 10**30, -1))]
+)
 def test_a_lock_with_a_damaged_process_number_goes_stale_by_its_age(tmp_path: Path, pid: object, fast: None) -> None:
     tree = asdict(left_by(tmp_path))
     (tmp_path / NAME).write_text(json.dumps({**tree, "pid": pid}))

@@ -33,6 +33,7 @@ def test_metres_are_those_of_the_original(tmp_path: Path) -> None:
     assert gap("depth_anything_3", load(put(tmp_path), focal=FOCAL)) <= 1e-4
 
 
+@pytest.mark.slow
 def test_metres_go_with_the_focal_length_as_the_network_sees_it(tmp_path: Path) -> None:
     # 126 x 252 becomes 252 x 504: a lens of 100 pixels has 200 there, so depth is 200 / 300 of what the network says.
     path, image = put(tmp_path), picture((126, 252))

@@ -21,7 +21,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("depth_anything_v1", "depth_anything_v2_bn")))
+        for name in CASES
+    ],
+)
 def test_maps_are_the_originals(name: str, tmp_path: Path) -> None:
     family, options = CASES[name]
     assert gap(name, load(saved(name, tmp_path), family, **options)) <= 1e-4

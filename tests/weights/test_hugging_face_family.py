@@ -59,7 +59,7 @@ def check(name: str, path: Path, family: str | None = None, **options: object) -
     return predictor
 
 
-@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.parametrize("old", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_depth_anything_gives_transformers_metres_under_old_and_new_names(old: bool, tmp_path: Path) -> None:
     card = check("hugging_face", folder("hugging_face", tmp_path, DEPTH_ANYTHING, RESIZED, old)).card
     assert (card.outputs["depth"].kind, card.outputs["depth"].range) == ("metric", (0.0, 20.0))

@@ -22,6 +22,7 @@ def test_swin2_gives_the_originals_disparity(tmp_path: Path) -> None:
     assert (card.resize.mode, card.resize.size) == ("fixed", (256, 256))
 
 
+@pytest.mark.slow
 def test_a_swin_that_nobody_published_is_refused(tmp_path: Path) -> None:
     path = saved("midas_swin2", tmp_path, **{"pretrained.model.layers.0.blocks.0.norm1.weight": torch.ones(100)})
     with pytest.raises(CheckpointError, match="a Swin V2 of 100 channels and 6 blocks.*swinv2_tiny_window16_256"):

@@ -12,6 +12,7 @@ from densevit.errors import CheckpointError
 PLAIN = {"margin": False, "flip": False}
 
 
+@pytest.mark.slow
 def test_n_gives_the_originals_metres_with_its_margin_and_mirror(tmp_path: Path) -> None:
     card = check("zoedepth_n", None, tmp_path).card
     assert (card.outputs["depth"].kind, card.outputs["depth"].range) == ("metric", None)

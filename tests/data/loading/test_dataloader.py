@@ -184,6 +184,7 @@ def test_a_killed_worker_is_an_error_that_names_what_it_read() -> None:
         list(islice(loader, 5))
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_before_it_was_asked_for_is_still_named(monkeypatch: pytest.MonkeyPatch) -> None:
     start = DataLoader.__iter__
 

@@ -125,6 +125,7 @@ def test_two_processes_train_as_one(config: Path, fork_server: ForkServer, tmp_p
     assert scores[1] == pytest.approx(scores[0], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_the_run_is_bit_equal(config: Path, whole: Path) -> None:
     again = config.parent / "again"
     densevit.train(whole / "config.yaml", resume=whole / "checkpoints/step-00000002", output=str(again))

@@ -142,6 +142,7 @@ def test_a_bad_mat_is_a_data_error_that_names_it(mat: Path, tmp_path: Path, dama
         open_nyu(path, split="test", subset="available")
 
 
+@pytest.mark.slow
 def test_chunks_across_frames_are_found_and_repacking_keeps_every_number(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
