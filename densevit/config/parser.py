@@ -230,7 +230,7 @@ def recipes() -> dict[str, Path]:
 
 def find_config(path: str | Path) -> Path:
     """Return a config file, or else the recipe of that name, with or without its folder and suffix. Raises ConfigError
-    if there is neither; with the files in its folder, and the recipes."""
+    if there is neither; with the files in its folder, and the nearest recipes."""
     path = Path(path)
     if path.exists():
         return path
@@ -240,11 +240,13 @@ def find_config(path: str | Path) -> Path:
     matches = [recipe for recipe in named.values() if recipe.with_suffix("").parts[-len(parts) :] == parts and parts]
     if len(matches) == 1:
         return matches[0]
-    near = sorted(p.name for p in path.parent.glob("*") if p.suffix in SUFFIXES) if path.parent.is_dir() else []
+    near = sorted(p.name for p in path.parent.glob("[!.]*") if p.suffix in SUFFIXES) if path.parent.is_dir() else []
     beside = f" There are: {', '.join(near)}." if near else ""
-    close = difflib.get_close_matches("/".join(parts), named, n=1) or difflib.get_close_matches(name.name, named, n=1)
-    hint = f" Did you mean the recipe '{close[0]}'?" if close else ""
-    raise ConfigError(f"{path}: no such config file.{beside}{hint} Recipes that go by name: {', '.join(named)}.")
+    stem = difflib.get_close_matches(name.name, [recipe.stem for recipe in named.values()], n=1)
+    close = difflib.get_close_matches("/".join(parts), named, n=1) if len(parts) > 1 else []
+    close = close or [recipe for recipe, file in named.items() if file.stem in stem]
+    hint = f" Did you mean the recipe {' or '.join(map(repr, close))}?" if close else ""
+    raise ConfigError(f"{path}: no such config file.{beside}{hint} `densevit list recipes` shows all recipes.")
 
 
 def title(path: Path) -> str:

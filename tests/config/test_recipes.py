@@ -9,7 +9,7 @@ from small import small_folder
 
 from densevit.builder.plan import load_plan
 from densevit.config import parser
-from densevit.config.parser import find_config, folder, recipes
+from densevit.config.parser import find_config, folder
 from densevit.errors import ConfigError
 
 MINIMAL = """
@@ -47,13 +47,12 @@ def test_a_file_of_ones_own_goes_before_a_recipe(tmp_path: Path, monkeypatch: py
     assert find_config("digits_vit") == Path("digits_vit")
 
 
-def test_what_is_no_config_is_told_with_its_neighbours_the_nearest_recipe_and_all_of_them(config: Path) -> None:
+def test_what_is_no_config_is_told_with_its_neighbours_and_the_nearest_recipes(config: Path) -> None:
     with pytest.raises(ConfigError, match=r"rum\.yaml: no such config file\. There are: run\.yaml\."):
         find_config(config.with_name("rum.yaml"))
-    with pytest.raises(ConfigError, match=r"Did you mean the recipe 'nyu_dinov2_vits_dpt'\?") as caught:
+    with pytest.raises(ConfigError, match=r"Did you mean the recipe 'nyu_dinov2_vits_dpt'\? `densevit list recip"):
         find_config("nyu_dinov2_vit_dpt")
-    assert all(name in str(caught.value) for name in recipes())
-    with pytest.raises(ConfigError, match="no such config file"):
+    with pytest.raises(ConfigError, match="'depth/rooms' or 'multitask/rooms' or "):
         find_config("rooms")  # of depth, of segmentation or of both
     with pytest.raises(ConfigError, match="a folder; expected a config file"):
         parser.read(config.parent, [])
