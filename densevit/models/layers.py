@@ -107,7 +107,10 @@ Classes = Annotated[int, Field(ge=2)] | Names | None
 def class_names(classes: Classes) -> tuple[str, ...]:
     """Raise ConfigError: None, where no data set names the classes."""
     if classes is None:
-        raise ConfigError("classes: missing, and the data set names none; give them, or a classes.json in its folder.")
+        raise ConfigError(
+            "classes: missing, and the data set names none; give them, or a classes.json in its folder. To train "
+            "without this head, set its task to null, as in tasks.labels=null."
+        )
     return tuple(map(str, range(classes))) if isinstance(classes, int) else classes
 
 
