@@ -1,6 +1,6 @@
 """Evaluation of segments: a predictor or saved files, and a data set -> panoptic quality, or average precision."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from densevit.data.io.readers import Rgb
 from densevit.data.io.samples import segments_of as true_segments
 from densevit.data.loading.prefetch import prefetch, prefetch_samples
 from densevit.data.segment_predictions import SavedSegments, SegmentTask
-from densevit.errors import ConfigError, DataError, located
+from densevit.errors import DataError, located
 from densevit.evaluation.segments import instances, panoptic
 from densevit.evaluation.segments.instances import Matches
 from densevit.evaluation.segments.panoptic import QualityStats
@@ -45,16 +45,24 @@ DepthOf = Callable[[Sample], np.ndarray | None]
 def evaluate_segments(
     predictions: Predictor | SavedSegments, data: Dataset, task: SegmentTask, *, head: str | None = None
 ) -> Evaluation:
-    """Score segments for a data set. `head`: of a model that has several of this kind. Raises ConfigError: the data or
-    the model has no segments, or they differ in their classes. Raises DataError: a prediction does not fit its image,
-    or nothing can be scored."""
+    """Score segments for a data set. `head`: of a model that has several of this kind. Raises ConfigError: the model
+    has no segments, or other classes than the data. Raises DataError: a prediction does not fit its image, or nothing
+    can be scored."""
     predict, depth_of, card, options = _source(predictions, data, task, head)
     if isinstance(predictions, SavedSegments) or not predictions.card.heads_of("metric"):
         data = data.without_depth()  # which reports compare with that of the model
     window = None if isinstance(predictions, SavedSegments) else window_of(predictions)
     seconds: list[float] = []
-    samples = (seen(window, sample) for sample in prefetch_samples(data))
-    pairs = predictions_of(samples, len(data), predict, seconds)
+    skipped: list[str] = []
+
+    def labelled() -> Iterator[Sample]:
+        for sample in prefetch_samples(data):
+            if true_segments(sample) is None:
+                skipped.append(sample.name)
+            else:
+                yield seen(window, sample)
+
+    pairs = predictions_of(labelled(), len(data), predict, seconds)
     indices = {name: index for index, name in enumerate(data.names)}
 
     def scored(pair: tuple[Sample, SegmentPrediction]) -> tuple[str, QualityStats | Matches]:
@@ -67,7 +75,7 @@ def evaluate_segments(
     # Segments are matched while the model works on the next image.
     counted = prefetch(scored, pairs, threads=1, ahead=1)
     palette = data.palette or usual_palette(len(data.classes))
-    scores = summarise(counted, data.classes, data.things, palette)
+    scores = summarise(counted, data.classes, data.things, palette, skipped)
     spec = HeadSpec(kind=task, unit="", classes=tuple(data.classes), palette=palette, things=tuple(data.things))
     model: dict[str, Any] = {"card": card, "inference": [options], "seconds": seconds} if card else {}
     return Evaluation(results=[scores], data=data, draw=partial(draw, data, window, predict, depth_of, spec), **model)
@@ -101,13 +109,9 @@ def _source(
 
 
 def segments_in(sample: Sample) -> Segments:
-    """Return the true segments of a sample. Raises ConfigError if it has none."""
+    """Return the true segments of a sample that has some."""
     segments = true_segments(sample)
-    if segments is None:
-        raise ConfigError(
-            f"data: '{sample.name}' has no segments to score. Rooms have them with --data-options instances=true, "
-            "Cityscapes with encoding=instanceIds; a folder has them in `segments`."
-        )
+    assert segments is not None
     return segments
 
 

@@ -16,7 +16,7 @@ import densevit
 from densevit.data.datasets.base import Part, open_dataset
 from densevit.data.io.coco import encode_mask, encode_panoptic_ids
 from densevit.data.segment_predictions import SavedSegments, image_names
-from densevit.errors import ConfigError, DataError
+from densevit.errors import DataError
 from densevit.evaluation.segments.scores import InstanceScores, PanopticScores
 from densevit.inference.predictor import Predictor
 from densevit.model_card import HeadSpec, ModelCard
@@ -249,14 +249,21 @@ def test_wrong_results_are_one_sentence(tmp_path: Path, spoiled: Any, message: s
         densevit.evaluate(predictions=tmp_path / "found.json", data=data(tmp_path / "data"))
 
 
-def test_data_without_segments_are_refused(tmp_path: Path) -> None:
-    file = saved_panoptic(tmp_path / "saved", 1)
-    for kind, shape in (("images", (*SIZE, 3)), ("labels", SIZE)):
-        (tmp_path / kind).mkdir()
-        Image.fromarray(np.zeros(shape, np.uint8)).save(tmp_path / kind / "a.png")
-    (tmp_path / "classes.txt").write_text("sky\ncar\n")
+def test_images_without_segments_are_left_out_and_data_without_any_is_refused(tmp_path: Path) -> None:
+    file, root = saved_panoptic(tmp_path / "saved", 2), tmp_path / "data"
+    for kind in ("images", "labels", "segments"):
+        (root / kind).mkdir(parents=True)
+    for name in "ab":
+        Image.fromarray(np.zeros((*SIZE, 3), np.uint8)).save(root / f"images/{name}.png")
+        Image.fromarray((truth(0) > 1).astype(np.uint8)).save(root / f"labels/{name}.png")
+    (root / "classes.txt").write_text("sky\ncar\n")
     tree = json.loads(file.read_text())
-    tree["annotations"][0]["image_id"] = "a"
+    for row, name in zip(tree["annotations"], "ab", strict=True):
+        row["image_id"] = name
     file.write_text(json.dumps(tree | {"categories": CATEGORIES}))
-    with pytest.raises(ConfigError, match="'a' has no segments to score"):
-        densevit.evaluate(predictions=file, data={"type": "folder", "root": str(tmp_path)})
+    spec = {"type": "folder", "root": str(root)}
+    with pytest.raises(DataError, match="none of 2 images has a segment. Rooms have them"):
+        densevit.evaluate(predictions=file, data=spec)
+    Image.fromarray(truth(0).astype(np.uint8)).save(root / "segments/b.png")
+    found = densevit.evaluate(predictions=file, data=spec)
+    assert found.results[0].counts == {"images": 2, "scored": 1, "skipped": 1} and found.results[0].skipped == ["a"]

@@ -191,8 +191,10 @@ def summarise(
     classes: Sequence[str],
     things: Iterable[int],
     palette: Palette,
+    unlabelled: Sequence[str] = (),
 ) -> SegmentScores:
-    """Return the scores of images. Raises DataError if a name comes twice, or nothing is scored."""
+    """Return the scores of images. Raises DataError if a name comes twice, or nothing is scored. `unlabelled`: images
+    without ground truth, all of them once `images` has ended."""
     scored: dict[str, Any] = {}
     skipped: list[str] = []
     for name, one in images:
@@ -202,9 +204,13 @@ def summarise(
             scored[name] = one
         else:
             skipped.append(name)
+    skipped += unlabelled
     values = list(scored.values())
     if not any(x.objects.any() if isinstance(x, Matches) else x[:, (1, 3)].any() for x in values):
-        raise DataError(f"nothing to score: none of {len(scored) + len(skipped)} images has a segment.")
+        raise DataError(
+            f"nothing to score: none of {len(scored) + len(skipped)} images has a segment. Rooms have them with "
+            "--data-options instances=true, Cityscapes with encoding=instanceIds; a folder has them in `segments`."
+        )
     common = (tuple(classes), palette, frozenset(things), list(scored), skipped)
     if isinstance(values[0], Matches):
         return InstanceScores(*common, values)
