@@ -1,6 +1,7 @@
 """Depth and classes from one model: trained, resumed, evaluated and exported on real files."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,15 @@ from small_scenes import small_joint_config
 
 from densevit import api
 from densevit.builder.checkpoint import restore
+from densevit.builder.plan import load_plan
 from densevit.cli.main import main
 from densevit.data.datasets.folder import Folder
 from densevit.data.io.readers import read_depth
+from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
 from densevit.inference.predictor import Predictor
+from densevit.scorers.training_report import write_training_report
+from densevit.utils.process_group import CPU
 from densevit.weights import checkpoint
 
 MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4, "labels")]}
@@ -61,6 +66,16 @@ def test_evaluation_repeats_the_scores_of_training(run: Path) -> None:
     assert metrics(run / "depth")["abs_rel"] == pytest.approx(best["depth/abs_rel"], rel=1e-3)
     counts = json.loads((run / "segmentation/metrics.json").read_text())["counts"]
     assert (counts["scored"], counts["skipped"]) == (6, 2)
+
+
+def test_a_head_that_no_validation_image_scores_leaves_the_report_those_of_the_others(
+    run: Path, tmp_path, caplog
+) -> None:
+    shutil.copytree(run / "data", tmp_path / "val", ignore=shutil.ignore_patterns("labels"))
+    plan = load_plan(run / "run/config.yaml", [f"data.val.root={tmp_path / 'val'}"]).open()
+    write_training_report(plan, CheckpointFolder(run / "run/checkpoints", ("abs_rel", "min"), 1), "", CPU)
+    assert "no images of head labels: nothing to score" in caplog.text
+    assert "<figcaption>ground truth</figcaption>" in (run / "run/report.html").read_text()
 
 
 def test_scores_of_training_images_say_so_and_name_the_split_to_score(tmp_path: Path, capsys) -> None:

@@ -14,6 +14,7 @@ from densevit.config.parser import OBJECT
 from densevit.data.datasets.base import Dataset, Part, evenly_spaced
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
+from densevit.errors import DataError
 from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure
@@ -128,11 +129,15 @@ EVALUATORS: Mapping[str, Callable[..., Evaluation]] = {
 def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> tuple[str, Sequence[Figure]]:
     kind = predictor.card.outputs[head].output_kind
     command = f"eval --task {kind.task}" if kind.task else ""
-    if kind.is_depth:
-        protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind.name)
-        result = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as in validation
-    elif kind.task in EVALUATORS:
-        result = EVALUATORS[kind.task](predictor, data, head=head)
-    else:
+    try:
+        if kind.is_depth:
+            protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind.name)
+            result = evaluate_depth(predictor, data, [protocol], head=head, flip=False)  # as in validation
+        elif kind.task in EVALUATORS:
+            result = EVALUATORS[kind.task](predictor, data, head=head)
+        else:
+            return command, []
+    except DataError as error:  # no ground truth of this head
+        log.warning("%s has no images of head %s: %s", plan.run.output / PAGE, head, error)
         return command, []
     return command, result.figures(labels=SHOWN)
