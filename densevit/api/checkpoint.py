@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,8 @@ def make_lens(focal: float | None = None, fov: float | None = None) -> Lens:
         return Lens(focal, fov)
     except (TypeError, ValueError):
         name, value = ("fov", fov) if focal is None else ("focal", focal)
-        raise ConfigError(f"--{name}: {value}; would fit: {Lens.fits[name]}.") from None
+        given = f"{value:g}" if isinstance(value, Real) else repr(value)
+        raise ConfigError(f"--{name}: {given}; would fit: {Lens.fits[name]}.") from None
 
 
 def with_window(card: ModelCard, size: int | None, stride: int | None) -> ModelCard:
