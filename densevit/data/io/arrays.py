@@ -7,6 +7,7 @@ import math
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -63,7 +64,7 @@ def _npz(path: Path, max_size: int) -> Array:
 def _pfm(path: Path, max_size: int) -> Float[np.ndarray, "h w"]:
     """Return the portable float map: rows bottom-up; a negative scale says little-endian (Debevec's description)."""
     with open(path, "rb") as file:
-        kind, width, height, scale = (_token(file.read) for _ in range(4))
+        kind, width, height, scale = (_token(file) for _ in range(4))
         if kind != b"Pf":
             raise DataError(f"{path}: a colour PFM (three channels); depth is one channel, 'Pf'.")
         w, h = int(width), int(height)
@@ -143,11 +144,13 @@ def _check_size(path: Path, size: int, max_size: int) -> None:
         raise DataError(f"{path}: {size:,} values; the limit is {max_size:,} (max_pixels).")
 
 
-def _token(read: Callable[[int], bytes]) -> bytes:
-    """Return the next word of a PFM header, with the one blank that ends it."""
+def _token(file: BinaryIO) -> bytes:
+    """Return the next word of a PFM header that is in no comment, and read the one blank that ends it."""
     word = b""
     while len(word) < 32:
-        byte = read(1)
+        byte = file.read(1)
+        if byte == b"#" and not word:
+            byte = file.readline()[-1:]
         if not byte or (byte.isspace() and word):
             break
         word += byte.strip()

@@ -182,6 +182,8 @@ def read_ply_points(path: Path) -> Float64[np.ndarray, "n 3"]:
             raise DataError(f"{path}: a vertex needs numbers x, y and z; it has {', '.join(names) or 'nothing'}.")
         if layout == "ascii":
             table = np.array([line.split()[: len(names)] for line in body.decode().splitlines()[:count]], float)
+            if len(table) < count:
+                raise ValueError(f"{len(table)} of {count} vertices")
             columns = dict(zip(names, table.T, strict=True))
         else:
             order = ORDERS[layout]
