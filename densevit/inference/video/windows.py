@@ -124,7 +124,7 @@ class ClipWindows:
             share = np.float32((i + 1) / (len(self.held) + 1))
             later = maps[len(context) - len(self.held) + i]
             seen.maps = {
-                name: (1 - share) * seen.maps[name] + share * values if self.is_depth(name) else values
+                name: (1 - share) * seen.maps[name] + share * values if self.fades(name) else values
                 for name, values in later.items()
             }
         new = [PredictedFrame(*fields) for fields in zip(self.waiting, features, maps[len(context) :], strict=True)]
@@ -137,8 +137,8 @@ class ClipWindows:
         self.held = ready[-self.overlap :]
         return [seen.maps for seen in ready[: -self.overlap]]
 
-    def is_depth(self, name: str) -> bool:
-        return output_kind(self.kinds[name]).is_depth
+    def fades(self, name: str) -> bool:
+        return output_kind(self.kinds[name]).is_depth or self.kinds[name] == "uncertainty"
 
 
 class ClipNetwork:

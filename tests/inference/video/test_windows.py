@@ -23,6 +23,7 @@ from densevit.inference.video.clips import ClipPlan, find_clips
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.video.predict import predict_frames, predict_video
 from densevit.inference.video.windows import ClipWindows, fit
+from densevit.model_card import Kind
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import EncoderOutput
 from densevit.weights import checkpoint
@@ -91,8 +92,9 @@ def test_maps_without_unit_keep_the_scale_and_shift_of_the_first_window() -> Non
     assert jumping[9].mean() > 2 * steady[9].mean()  # metres are not touched
 
 
-def test_overlapping_frames_fade_from_one_window_to_the_next() -> None:
-    maps, _ = run(ClipWindows(Recorder((1, 4)), 16, {"depth": "metric"}), 26)
+@pytest.mark.parametrize("kind", ["metric", "uncertainty"])
+def test_overlapping_frames_fade_from_one_window_to_the_next(kind: Kind) -> None:
+    maps, _ = run(ClipWindows(Recorder((1, 4)), 16, {"depth": kind}), 26)
     ramp = maps[0]
     for i, share in ((11, 0), (12, 1 / 5), (13, 2 / 5), (15, 4 / 5), (16, 1)):
         expected = (1 - share) * (ramp + i) + share * (4 * (ramp + i) + 3)
