@@ -9,6 +9,7 @@ from small import small_config
 
 import densevit
 from densevit.cli.main import main
+from densevit.data.datasets.base import Part
 from densevit.data.datasets.folder import Folder
 from densevit.errors import DataError
 
@@ -50,3 +51,4 @@ def test_training_and_evaluation_of_classes_need_no_scale_of_depth(tmp_path: Pat
     assert set(densevit.evaluate(tmp_path / "mix", root).per_class) == {"left", "right"}
     opened = Folder(root=root)
     assert opened.without_depth().read(0).depth is None and opened.reads_depth
+    assert Part(opened, [1]).without_depth().read(0).depth is None

@@ -279,6 +279,9 @@ class Part(Dataset):
     def read(self, index: int) -> Sample:
         return self.data.read(self.indices[index])
 
+    def without_depth(self) -> "Dataset":
+        return Part(self.data.without_depth(), self.indices)
+
     def with_normals(self, *, files: bool = True) -> "Dataset":
         return Part(self.data.with_normals(files=files), self.indices)
 
