@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from densevit.data.io.exif import exif_focal, exif_fov
-from densevit.data.recordings.cameras import read_camera
+from densevit.data.recordings.cameras import SKEW, read_camera
 from densevit.data.recordings.distortion import CameraModel
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
@@ -70,6 +70,8 @@ class Intrinsics(CameraModel):
         camera = read_camera(path)
         if isinstance(camera, CameraModel):
             return cls(**vars(camera), scaled=camera.size is not None)
+        if abs(camera[0, 1]) > SKEW:
+            raise DataError(f"{path}: a skew of {camera[0, 1]:g} pixels is not read; fx 0 cx, 0 fy cy, 0 0 1 is.")
         return cls(*focal_of_matrix(camera))
 
 

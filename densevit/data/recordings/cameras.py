@@ -33,6 +33,7 @@ Camera = Float64[np.ndarray, "3 3"] | CameraModel
 LARGEST = 4_000_000  # bytes of a calibration; those with the corners of all boards have some 100,000
 MATRICES = ("camera_matrix", "Camera_Matrix", "cameraMatrix", "K", "k", "intrinsics")
 COEFFICIENTS = re.compile(r"(dist|disto|distortion)(_?(coef|param)\w*)?|d|coeffs", re.IGNORECASE)  # a list called so
+SKEW = 0.5  # pixels, about twice what it moves pixels at the upper and lower border by
 NAMED = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6")  # OpenCV's order
 NERFSTUDIO = ("k1", "k2", "k3", "k4", "p1", "p2")  # the order of its `distortion_params`
 SIZES = (("image_height", "image_width"), ("image_Height", "image_Width"), ("height", "width"), ("h", "w"))
@@ -41,9 +42,10 @@ FISHEYE = (
     *("opencv_fisheye", "radial_fisheye", "simple_radial_fisheye"),
 )
 RADIAL = (
-    *("", "plumb_bob", "rational_polynomial", "radtan", "radial_tangential", "brown_conrady", "modified_brown_conrady"),
+    *("", "plumb_bob", "rational_polynomial", "radtan", "radial_tangential", "brown_conrady"),
     *("pinhole", "none", "opencv", "full_opencv", "simple_pinhole", "simple_radial", "radial", "perspective"),
 )
+MODIFIED = "modified_brown_conrady"  # RealSense's: its tangential terms are of rays that are bent radially already
 # nerfstudio's cameras that are no pinholes whatever their coefficients, by how the names begin
 UNREAD = ("equirectangular", "omnidirectional", "vr180", "orthophoto", "fisheye624")
 RATIONAL = ("rational_polynomial", "full_opencv", "")  # k4 of others belongs to another formula
@@ -82,7 +84,9 @@ def distortion_of(model: str, values: Sequence[float] | Mapping[str, float], whe
     further = sorted(known.keys() - {*order})
     if not fisheye and name not in RATIONAL:
         further += sorted(known.keys() & {"k4", "k5", "k6"})
-    if further or not (fisheye or name in RADIAL) or not np.isfinite([*known.values()]).all():
+    if name == MODIFIED and known.keys() & {"k1", "k2", "k3"}:
+        further += sorted(known.keys() & {"p1", "p2"})
+    if further or not (fisheye or name in (*RADIAL, MODIFIED)) or not np.isfinite([*known.values()]).all():
         raise DataError(
             f"{where}: the camera has distortion {model or 'without a name'} {known}, which is not read. "
             "It may be plumb_bob (4 or 5 coefficients), rational_polynomial (8), equidistant (4), or COLMAP's "
@@ -116,7 +120,8 @@ def camera_of_json(value: Any, where: object) -> Camera | None:
         raise
     except MALFORMED:
         matrix, size, lens = np.zeros((3, 3)), None, None
-    if not is_camera(matrix):
+    skewed = abs(matrix[0, 1]) > SKEW and not (size is None and lens is None)  # a `CameraModel` has none
+    if skewed or not is_camera(matrix):
         raise DataError(
             f"{where}: expected fx, fy, cx, cy or a 3 x 3 matrix, fx 0 cx, 0 fy cy, 0 0 1, in pixels and "
             f"fx and fy over 0, got {reprlib.repr(value):.200}."
@@ -173,6 +178,8 @@ def coefficients_of(facts: Mapping[str, Any]) -> tuple[str, Sequence[float] | Ma
     if facts.get("is_fisheye") or facts.get("fisheye_model"):
         model = "fisheye"
     for key, value in facts.items():
+        if isinstance(value, str) and value.lstrip().startswith("["):  # a list in a cell of CSV
+            value = value.strip(" []").replace(",", " ").split()
         if COEFFICIENTS.fullmatch(str(key)) and isinstance(value, Mapping | list | tuple):
             numbers = numbers_of(value["data"] if isinstance(value, Mapping) else value).tolist()
             return model, dict(zip(NERFSTUDIO, numbers, strict=False)) if key == "distortion_params" else numbers

@@ -41,7 +41,9 @@ def plan_cameras(items: Sequence[Item], camera: Sequence[float] | Path | Lens | 
 def is_one_camera(path: Path) -> bool:
     """Return whether a file is the calibration of one camera, not a table of images."""
     suffix = path.suffix.lower()
-    return suffix in (".yaml", ".yml", ".xml", ".txt") or (suffix == ".json" and is_camera_object(read_json(path)))
+    tree = read_json(path) if suffix == ".json" else None
+    matrix = isinstance(tree, list) and not any(isinstance(row, dict) for row in tree)
+    return suffix in (".yaml", ".yml", ".xml", ".txt") or matrix or is_camera_object(tree)
 
 
 def resolve_cameras(items: Sequence[Item], policy: CameraPolicy) -> list[Item]:
@@ -143,19 +145,21 @@ def camera_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
 def camera_of_row(cells: Mapping[str, str], values: Mapping[str, Any]) -> Intrinsics | Lens | None:
     """Raise DataError: numbers that make no camera. `values`: the cells as JSON has them."""
     size = size_in_row(cells)
+    try:
+        model, coefficients = coefficients_of(values)
+    except (LookupError, TypeError, ValueError):
+        raise DataError(f"coefficients of a lens are numbers in columns k1, k2, p1, p2, k3; got {cells}.") from None
+    lens = distortion_of(model, coefficients, "lens")
     if "focal" in cells or "fov" in cells:
-        if len(set(cells) & set(COLUMNS)) > 1:
-            raise DataError(f"give one of focal, fov and {', '.join(CAMERA)}; got {', '.join(sorted(cells))}.")
+        if lens is not None or len(set(cells) & set(COLUMNS)) > 1:
+            choices = f"one of focal, fov and {', '.join(CAMERA)}, which a lens's k1 needs"
+            raise DataError(f"give {choices}; got {', '.join(sorted(cells))}.")
         key = "focal" if "focal" in cells else "fov"
         try:
             return Lens(**{key: float(cells[key])}, size=size)
         except ValueError:
             raise DataError(f"{key} is {cells[key]!r}; {Lens.fits[key]}.") from None
     matrix = camera_of(cells)
-    try:
-        lens = distortion_of(*coefficients_of(values), "lens")
-    except (LookupError, TypeError, ValueError):
-        raise DataError(f"coefficients of a lens are numbers in columns k1, k2, p1, p2, k3; got {cells}.") from None
     return None if matrix is None else Intrinsics(*focal_of_matrix(matrix), size, lens)
 
 

@@ -102,6 +102,9 @@ def test_a_window_of_ros_has_its_part_of_the_camera() -> None:
         ({"Dist_Coef": [0.1], "distortion_model": "radial-tangential"}, Distortion("radial-tangential", (0.1,))),
         ({"distortion_params": [0.1, 0, 0, 0, 0, 1e-3]}, Distortion("radtan", (0.1,), (0.0, 1e-3))),
         ({"coeffs": [0.1, 0, 0, 0, 0], "model": "distortion.inverse_brown_conrady"}, "inverse_brown_conrady"),
+        ({"coeffs": [0.1, 0, 0.01, 0, 0], "model": "distortion.modified_brown_conrady"}, "modified_brown_conrady"),
+        ({"coeffs": [0.1, 0, 0, 0, 0], "model": "distortion.modified_brown_conrady"},
+         Distortion("distortion.modified_brown_conrady", (0.1,))),
         ({"distortion_coefficients": {"data": [0] * 8 + [0.1]}}, "coefficient 9"),
         ({"k1": 0.1, "k4": 0.2, "camera_model": "OPENCV"}, "OPENCV .*'k4'.* not read. It may be plumb_bob"),
         ({"k1": 0.1, "p1": 0.2, "distortion_model": "equidistant"}, "'p1'"),
@@ -116,6 +119,13 @@ def test_coefficients_are_read_by_their_model_or_refused(facts: dict[str, Any], 
             camera_of_json(camera, Path("c.json"))
         return
     assert camera_of_json(camera, Path("c.json")) == CameraModel(30, 31, 20, 15, (30, 40), lens)
+
+
+def test_a_skew_is_kept_of_a_bare_matrix_and_refused_beside_a_size() -> None:
+    matrix = [[30, 2, 20], [0, 31, 15], [0, 0, 1]]
+    np.testing.assert_array_equal(camera_of_json(matrix, "c.json"), matrix)
+    with pytest.raises(DataError, match="c.json: expected .* fx 0 cx, 0 fy cy"):
+        camera_of_json({"K": matrix, "width": 40, "height": 30}, "c.json")
 
 
 def test_the_models_of_colmap_are_read_in_the_order_of_its_parameters(tmp_path: Path) -> None:

@@ -83,10 +83,18 @@ def test_calibrations_that_do_not_fit_are_refused_before_anything_is_written(rea
         DataError, match=r"a.png: the camera is of images of 320 x 240 \(h x w\), this one is 120 x 160"
     ):
         densevit.predict(reader, folder / "in", folder / "out", formats=["npy"], intrinsics=folder / "tall.json")
-    for bent, fault in (("k1\na,90,90,79,59,much", "lens are numbers"), ("model,k1\na,90,90,79,59,omni,1", "omni")):
-        (folder / "table.csv").write_text(f"name,fx,fy,cx,cy,{bent}\n")
+    for bent, fault in (
+        ("fx,fy,cx,cy,k1\na,90,90,79,59,much", "lens are numbers"),
+        ("fx,fy,cx,cy,model,k1\na,90,90,79,59,omni,1", "distortion omni .*not read"),
+        ("focal,k1\na,90,0.1", "fx, fy, cx, cy, which a lens's k1 needs; got focal, k1"),
+        ('fx,fy,cx,cy,D\na,90,90,79,59,"[0.1, 0, 0, 0, nan]"', "'k1': 0.1"),
+    ):
+        (folder / "table.csv").write_text(f"name,{bent}\n")
         with pytest.raises(DataError, match=fault):
             densevit.predict(reader, folder / "in/a.png", folder / "out", intrinsics=folder / "table.csv")
+    (folder / "matrix.json").write_text("[[90, 9, 79], [0, 90, 59], [0, 0, 1]]")
+    with pytest.raises(DataError, match=r"matrix.json: a skew of 9 pixels is not read"):
+        densevit.predict(reader, folder / "in", folder / "out", formats=["npy"], intrinsics=folder / "matrix.json")
     (folder / "table.csv").write_text("name,focal\na,50\n")
     with pytest.raises(ConfigError, match="a clip has one camera; give FX,FY,CX,CY or its calibration"):
         densevit.predict(reader, folder / "in", folder / "out", fps=1, intrinsics=folder / "table.csv")
