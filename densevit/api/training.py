@@ -190,6 +190,7 @@ def fit(plan: Plan, world: DistributedContext, resumed: Found | None, lock: Fold
         if (
             plan.val
             and min(images) >= baselines.FEWEST
+            and any(task.output.output_kind.is_depth for task in trainer.tasks.values())
             and (text := baselines.describe_baselines(plan.train, plan.val))
         ):
             print(text, flush=True)

@@ -53,14 +53,10 @@ def recorded_baselines(train: ComponentConfig, scored: Dataset) -> str:
 
 
 def depth_maps(data: Dataset, count: int) -> Iterator[Float32[np.ndarray, "h w"]]:
-    """Yield at most `count` maps with any depth, evenly spaced; none if the first image has no depth."""
+    """Yield at most `count` maps with any depth, evenly spaced."""
     for index in evenly_spaced(len(data), count):
-        if data.depth_kind(index) != "metric":
-            continue
-        depth = data.depth_map(index)
-        if depth is None:
-            return
-        if (depth > 0).any():
+        depth = data.depth_map(index) if data.depth_kind(index) == "metric" else None
+        if depth is not None and (depth > 0).any():
             yield depth
 
 

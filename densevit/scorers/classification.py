@@ -6,7 +6,6 @@ from typing import Any
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.prefetch import prefetch_samples
-from densevit.errors import ConfigError
 from densevit.evaluation.classification import ClassScores, score, summarise
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, classification_figure
@@ -19,7 +18,7 @@ from densevit.utils.output import tqdm
 def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | None = None) -> Evaluation:
     """Score a model that classifies images. `head`: of a model that has several heads for classes of images. Raises
     ConfigError: no head classifies images, or several do, or its classes are not those of the data."""
-    name = classification_head(predictor, head)
+    name = predictor.card.head_of(("class",), head, "--task classification")
     spec = predictor.card.outputs[name]
     require_same_classes(name, spec, data)
     scores = summarise(_rows(predictor, name, data), spec.classes)
@@ -34,16 +33,6 @@ def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | 
 
     card, inference = predictor.card.to_dict(), [inference_options(predictor)]
     return Evaluation(results=[scores], data=data, draw=draw, card=card, inference=inference)
-
-
-def classification_head(predictor: Predictor, name: str | None) -> str:
-    heads = [key for key, spec in predictor.card.outputs.items() if spec.kind == "class"]
-    if name is None and len(heads) == 1:
-        return heads[0]
-    if name not in heads:
-        have = ", ".join(heads) or f"none, only {', '.join(predictor.card.outputs)} for `densevit eval`"
-        raise ConfigError(f"--head: names a head that classifies; this model has {have}.")
-    return name
 
 
 def _rows(predictor: Predictor, head: str, data: Dataset) -> Iterator[tuple[str, Row]]:
