@@ -44,6 +44,7 @@ def test_the_report_of_a_training_has_its_curves_its_scores_and_its_worst_images
     assert f"{'best' if len(shown) == 2 else 'best and last'}, step {best['step']:,.0f}" in page
     assert 'aria-label="abs_rel"' in page.partition("curves of the other metrics")[0]
     assert page.count('<img src="data:image/jpeg') == 3 and page.count("<figcaption>ground truth</figcaption>") == 3
+    assert f"densevit eval {run / 'run'} --task depth<" in page
     assert "6 for training, 6 for validation" in page and "decoder:" in page
 
 

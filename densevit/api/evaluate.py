@@ -138,7 +138,7 @@ def compare(
     """Test whether the difference between two evaluations is significant.
 
     Args:
-        a: a folder that `evaluate` wrote (`output`).
+        a: a folder that `eval --output` wrote.
         b: another, of the same images.
         metrics: metrics to compare; default: all that both have and of which it is known which direction is better.
         output: write the comparison to this file, as an HTML page.

@@ -278,7 +278,8 @@ def notes(test: Comparison) -> list[str]:
         lines.append(f"This says nothing about other scenes: it needs at least {FEWEST}, and there are {test.scenes}.")
     for label, names in (("A", test.only_a), ("B", test.only_b)):
         if names:
-            lines.append(f"only in {label} and left out: {len(names):,} images, {', '.join(names[:5])}")
+            more = " ..." if len(names) > 5 else ""
+            lines.append(f"Left out, as only {label} has them: {len(names):,} images, {', '.join(names[:5])}{more}")
     return lines
 
 
@@ -287,7 +288,7 @@ def write_html(path: Path, test: Comparison, a: Path, b: Path) -> Path:
     return write_page(
         path,
         "comparison.html",
-        title=f"{b.name} beside {a.name}",
+        title=f"A: {a.name}, B: {b.name}",
         subtitle=sentence(test),
         comparison=test,
         whole=[row for row in test.differences if "@" not in row.metric],

@@ -74,7 +74,7 @@ def depth_figure(
     maps = {
         f"ground truth{note}": colorize(shrink(gt), near, far, "turbo"),
         "prediction": colorize(shrink(prediction), near, far, "turbo"),
-        f"|p - d| / d{note}": colorize(shrink(error), 0, MAX_ERROR, "magma"),
+        f"relative error{note}": colorize(shrink(error), 0, MAX_ERROR, "magma"),
     }
     scales = [
         (f"{near:.2f} m", color_bar("turbo"), f"{far:.2f} m"),

@@ -207,5 +207,5 @@ class Evaluation:
             low, high = self.intervals.get(name, (None, None))
             spread = "" if low is None else f"{low:.4f} to {high:.4f}"
             rows += f"<tr><td>{html.escape(name)}</td><td>{value:.4f}</td><td>{spread}</td></tr>"
-        head = "<tr><th></th><th>score</th><th>95% over images</th></tr>" if self.intervals else ""
+        head = "<tr><td></td><th>score</th><th>95% over images</th></tr>" if self.intervals else ""
         return f"<b>{html.escape(self.title)}</b><table>{head}{rows}</table>"

@@ -1,6 +1,7 @@
 """`report.html` of a training run: its curves and scores, and predictions of its best checkpoint."""
 
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -128,7 +129,7 @@ EVALUATORS: Mapping[str, Callable[..., Evaluation]] = {
 
 def _figures(plan: Plan, predictor: Predictor, data: Dataset, head: str) -> tuple[str, Sequence[Figure]]:
     kind = predictor.card.outputs[head].output_kind
-    command = f"eval --task {kind.task}" if kind.task else ""
+    command = shlex.join(["eval", str(plan.run.output), *(["--task", kind.task] if kind.task else [])])
     try:
         if kind.is_depth:
             protocol = find_protocol(plan.tasks[head].protocol, data.depth_range, kind.name)

@@ -187,7 +187,7 @@ class DepthTask(Task):
             pixels = [image, *shown, colorize(error, 0.0, MAX_ERROR, cmap="magma")]
             rows.append((f"{name}: {low:.3g} to {high:.3g}{unit}", pixels))
         bars = [ColorBar(range(1, 3), "near", "turbo", "far"), ColorBar(range(3, 4), "0", "magma", f"{MAX_ERROR:.0%}")]
-        return panel(rows, ["image", "ground truth", "prediction", "|p - d| / d"], bars)
+        return panel(rows, ["image", "ground truth", "prediction", "relative error"], bars)
 
 
 Map = Float[np.ndarray, "h w"]

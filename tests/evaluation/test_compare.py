@@ -183,7 +183,7 @@ def test_the_comparison_is_written_as_a_page(tmp_path: Path) -> None:
     a, b = scored(tmp_path / "a", 0.2), scored(tmp_path / "b", 0.1)
     found = compare(a, b)
     page = write_html(tmp_path / "compare.html", found, a, b).read_text()
-    assert "b beside a" in page and page.count("B is better</td>") == sum(
+    assert "A: a, B: b" in page and page.count("B is better</td>") == sum(
         row.better == "B" for row in found.differences
     )
     assert sentence(found) in page

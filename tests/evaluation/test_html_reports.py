@@ -81,6 +81,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         figures=[figure()],
         times={"training": 123.0},
         config="steps: 300\nname: <x>",
+        card={"trained_on": "rooms", "model": {"encoder": "vit"}},
     )
     return path.read_text()
 
@@ -102,6 +103,10 @@ def test_the_first_lines_tell_date_version_and_command(tmp_path: Path, monkeypat
     head = html[html.index("<h1>") : html.index("<h2>")]
     assert "<code>densevit eval &#39;my maps&#39; --data nyu</code>" in head
     assert f"densevit {__version__}" in head and re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", head)
+
+
+def test_a_model_card_has_lines_that_fit_the_page(page: str) -> None:
+    assert 'trained_on: rooms\nmodel: {\n  "encoder": "vit"\n}' in page
 
 
 def test_names_from_outside_are_text_not_markup(page: str) -> None:

@@ -29,7 +29,7 @@ METRICS = ("abs_rel", "sq_rel", "rmse", "rmse_log", "log10", "silog", "d1", "d2"
 """Their names, in the order of the tables; the deltas are better when larger, the others when smaller."""
 
 FORMULAE = {
-    "abs_rel": "mean(|d - p| / d)",
+    "abs_rel": "mean(|d - p| / d), of ground truth d and prediction p",
     "sq_rel": "mean((d - p)^2 / d), in metres",
     "rmse": "sqrt(mean((d - p)^2)), in metres",
     "rmse_log": "sqrt(mean((ln d - ln p)^2))",
