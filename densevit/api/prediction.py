@@ -6,8 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
+from numbers import Real
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from densevit import api
 from densevit.api.checkpoint import card_before_loading, make_lens, packaged_model
@@ -16,7 +19,7 @@ from densevit.data.io.video import Span
 from densevit.engine import distributed
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.backends.auto import sampled_sizes
-from densevit.inference.camera import Intrinsics, Lens
+from densevit.inference.camera import Intrinsics, Lens, check_camera
 from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predict.cameras import is_one_camera, plan_cameras, resolve_cameras, size_of
 from densevit.inference.predict.inputs import Item, find_items, is_video
@@ -121,18 +124,20 @@ def existing_rule(*, overwrite: bool, resume: bool) -> Existing:
     return "overwrite" if overwrite else "resume" if resume else "refuse"
 
 
-def camera_of(
-    intrinsics: Sequence[float] | Path | str | None, focal: Any, fov: float | None
-) -> Sequence[float] | Path | Lens | None:
+def camera_of(intrinsics: Any, focal: Any, fov: float | None) -> Sequence[float] | Path | Lens | None:
     """Return the camera that one of the three gives; None where none does. Raises ConfigError if several are given, or
     the number makes no camera."""
-    if [intrinsics, focal, fov].count(None) < 2:
+    if sum(camera is not None for camera in (intrinsics, focal, fov)) > 1:
         raise ConfigError("--intrinsics: give the camera as one of --focal, --fov and --intrinsics.")
-    if intrinsics is not None and not isinstance(intrinsics, str | Path) and not all(0 < x < inf for x in intrinsics):
-        raise ConfigError(f"--intrinsics: fx, fy, cx, cy in pixels above 0; got {intrinsics}.")
+    if intrinsics is not None and not isinstance(intrinsics, str | Path):
+        numbers: list[float] = np.asarray(intrinsics, object).ravel().tolist()
+        if len(numbers) != 4 or not all(isinstance(x, Real) and 0 < x < inf for x in numbers):
+            raise ConfigError(f"--intrinsics: fx, fy, cx, cy in pixels above 0; got {intrinsics}.")
+        return numbers
     if focal is None and fov is None:
         return Path(intrinsics) if isinstance(intrinsics, str) else intrinsics
     if isinstance(focal, Sequence):
+        check_camera(focal)
         if len(focal) == 4:
             return focal
         along_x, along_y = (make_lens(length) for length in (focal[0], focal[-1]))

@@ -241,7 +241,7 @@ class Predictor:
         name = self.card.label_head(head, "classes")
         self.check_tileable([name])
         image = self.read(image)
-        images = image.image[None]
+        images = stack([image.image])
         logits = self.predict_batch(images, inputs=self.with_cameras(images, image.inputs, image.camera))[name]
         return PredictedArray(argmax_or_ignore(logits)[0].cpu().numpy(), self.card.outputs[name])
 
@@ -339,7 +339,7 @@ class Predictor:
     def estimate_camera(self, image: ImageLike) -> float:
         """Return the focal length in pixels of an image, as the model's head for it estimates; whatever `cameras` say.
         Raises ConfigError if the model has no such head."""
-        return self.estimate_cameras(as_rgb(image)[None])[0]
+        return self.estimate_cameras(stack([as_rgb(image)]))[0]
 
     def estimate_cameras(self, images: UInt8[np.ndarray, "b h w 3"]) -> list[float]:
         """Estimate the cameras of images of one size; see `estimate_camera`."""

@@ -1,16 +1,18 @@
 """Files from Python: the bytes of the commands."""
 
+from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small import contents
 
 import densevit
-from densevit.api import checkpoint, export_model
+from densevit.api import checkpoint, export_model, prediction
 from densevit.cli.main import main
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 
 
 def test_a_path_and_a_predictor_write_the_bytes_of_the_command(small_run: Path, tmp_path: Path) -> None:
@@ -71,6 +73,20 @@ def test_options_of_a_model_that_cannot_be_so_are_refused(options: Any, message:
             "densevit:rooms", None, {}, None, (), options.pop("window_size", None), options.pop("stride", None),
             device="cpu", precision="fp32", runtime="torch", compile=False, **options,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("camera", "message"),
+    [
+        ({"intrinsics": np.array([50.0, 50.0, 31.5])}, "--intrinsics: fx, fy, cx, cy in pixels above 0"),
+        ({"intrinsics": ["50", 50, 31, 23]}, "--intrinsics: fx, fy, cx, cy in pixels above 0"),
+        ({"intrinsics": np.eye(2), "fov": 60}, "give the camera as one of"),
+        ({"focal": (50.0, 50.0, 31.5)}, "focal is .*; a focal length is a number"),
+    ],
+)
+def test_a_camera_that_is_none_is_refused(camera: Mapping[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
+        prediction.camera_of(*(camera.get(name) for name in ("intrinsics", "focal", "fov")))
 
 
 @pytest.mark.slow
