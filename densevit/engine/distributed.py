@@ -13,15 +13,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from densevit.config.schema import Run
 from densevit.errors import ConfigError
 from densevit.utils.device import DTYPES, Precision, choose_device, device_of_process
 from densevit.utils.process_group import ProcessGroup
+from densevit.weights.tensor_files import is_sharded
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -128,6 +127,8 @@ class DistributedContext(ProcessGroup):
 def no_sync(model: nn.Module) -> Iterator[None]:
     """Let the backward pass inside accumulate gradients without averaging them over the processes, as torch's
     no_sync."""
+    from torch.distributed.fsdp import FSDPModule
+
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(False)
     try:
@@ -177,6 +178,8 @@ def shard(model: M, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> M:
     in fp32. `gathered`: the blocks' weights are gathered as this, at half of the traffic in bf16. Autocast alone would
     make copies of them that the backward pass keeps: the whole model, on every process. The rest is gathered in fp32,
     so that the tokens between blocks are fp32 as without FSDP."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     policy = MixedPrecisionPolicy(
         param_dtype=gathered,
         reduce_dtype=torch.float32,
@@ -205,13 +208,13 @@ def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
 
 def local(tensor: Tensor) -> Tensor:
     """Return the shard of this process; the tensor itself where it is not sharded."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def full_state_dict(tree: Any, *, keep: bool) -> Any:
     """Return the same tree with every sharded tensor whole and on the CPU; all processes must call it together. `keep`:
     whether this process keeps them; others get None in their place, which saves memory."""
-    if isinstance(tree, DTensor):
+    if is_sharded(tree):
         tensor = tree.full_tensor()
         return tensor.cpu() if keep else None
     if isinstance(tree, Mapping):
@@ -226,9 +229,11 @@ def distribute_like(value: Any, model: Tensor) -> Any:
 
     A value of another shape is returned as it is, and one that is sharded already.
     """
-    if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.shape != model.shape:
+    if not isinstance(value, Tensor) or is_sharded(value) or value.shape != model.shape:
         return value
-    if isinstance(model, DTensor):
+    if is_sharded(model):
+        from torch.distributed.tensor import distribute_tensor
+
         # Contiguous, as the parameter is: fused optimisers read both in the order of memory.
         value = value.to(model.device, model.dtype).contiguous()
         return distribute_tensor(value, model.device_mesh, model.placements, src_data_rank=None)
@@ -239,8 +244,8 @@ def clip_grad_norm(parameters: Iterable[nn.Parameter], limit: float | None) -> T
     """Return the norm of the whole gradient, also of sharded parameters, and clip it to `limit`; without one, gradients
     are not written."""
     trained = [p for p in parameters if p.grad is not None]
-    sharded = [p for p in trained if isinstance(p, DTensor)]
-    groups = (sharded, [p for p in trained if not isinstance(p, DTensor)])
+    sharded = [p for p in trained if is_sharded(p)]
+    groups = (sharded, [p for p in trained if not is_sharded(p)])
     norms = [_norm([p.grad for p in group if p.grad is not None]) for group in groups if group]
     norm = norms[0] if len(norms) == 1 else nn.utils.get_total_norm(norms)
     for group in groups:
@@ -251,4 +256,4 @@ def clip_grad_norm(parameters: Iterable[nn.Parameter], limit: float | None) -> T
 
 def _norm(gradients: list[Tensor]) -> Tensor:
     norm = nn.utils.get_total_norm(gradients)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return norm.full_tensor() if is_sharded(norm) else norm

@@ -8,13 +8,22 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field
-from timm.layers.norm import LayerNorm2d
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.structures import EncoderOutput, FeatureSpec
 
 Norm = Literal["none", "batch", "layer", "group"]
+
+
+class LayerNorm2d(nn.LayerNorm):
+    """Normalise the channels of each pixel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=1e-6)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 def build_norm(norm: Norm, channels: int) -> nn.Module:

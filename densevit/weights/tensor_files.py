@@ -6,17 +6,20 @@ tree. Nothing in it is a pickled object, and any number of processes can read it
 """
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from densevit.errors import CheckpointError
 from densevit.utils import atomic_io
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 TYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.complex64: "C64",
@@ -27,6 +30,12 @@ TYPES = {
 SHARD = "shard-{:05}.safetensors"  # of a rank
 FIRST_SHARD = SHARD.format(0)  # always there: rank 0 writes what is not sharded, too
 OFFSETS = "DCP_SHARDING_INFO"  # the metadata by which torch.distributed.checkpoint knows shards
+
+
+def is_sharded(tensor: object) -> "TypeGuard[DTensor]":
+    """Return whether this is a DTensor; where none is, their module, which takes a second to import, is not there."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
@@ -75,12 +84,12 @@ def stage(tree: Any, *, whole: bool) -> tuple[Any, dict[str, Part]]:
 
     def take(path: str, tensor: Tensor) -> Tensor:
         local, offsets = tensor.detach(), (0,) * tensor.ndim
-        if isinstance(local, DTensor):
+        if is_sharded(local):
             chunks = local.__create_chunk_list__()  # type: ignore[no-untyped-call]
             local, offsets = local.to_local(), tuple(chunks[0].offsets)
         if not tensor.ndim:
             return local.to("cpu", copy=True)
-        if local.numel() and (whole or isinstance(tensor, DTensor)):
+        if local.numel() and (whole or is_sharded(tensor)):
             parts[path] = Part(local.to("cpu", copy=True), offsets)
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
@@ -114,7 +123,7 @@ def fill(folder: Path, tree: Any, like: Callable[[str], Tensor | None] = lambda 
         if not shape.is_meta:
             return shape
         local = like(path)
-        if isinstance(local, DTensor) and local.shape == shape.shape:
+        if is_sharded(local) and local.shape == shape.shape:
             tensors[path] = torch.empty_like(local, dtype=shape.dtype)
         else:
             tensors[path] = torch.empty(shape.shape, dtype=shape.dtype)

@@ -189,7 +189,7 @@ def test_every_option_of_a_block_reaches_the_encoders_blocks() -> None:
         proj_drop=0.2,
     )
     block = encoder.vit.blocks[1]
-    assert (block.attn.attn_drop.p, block.attn.proj_drop.p, block.mlp.drop1.p) == (0.1, 0.2, 0.2)
+    assert (block.attn.attn_drop.p, block.attn.proj_drop.p, block.mlp.drop.p) == (0.1, 0.2, 0.2)
     assert block.mlp.fc1.out_features == 2 * block.mlp.fc2.in_features == 96
     assert {block.norm1.eps, block.attn.q_norm.eps, encoder.vit.norm.eps, encoder.vit.norm_pre.eps} == {1e-5}
     assert encoder.vit.patch_embed.proj.bias is None

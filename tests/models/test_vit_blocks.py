@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import timm
 import torch
 
 from densevit.errors import ConfigError, DensevitError
 from densevit.models.vit.block import Attention, Block
 from densevit.models.vit.embeddings import ConvStem, PatchEmbed
+from densevit.models.vit.layers import DropPath
 from densevit.models.vit.vision_transformer import VisionTransformer
 
 
@@ -54,6 +56,15 @@ def test_projection_dropout_reaches_attention_and_mlp() -> None:
 def test_stochastic_depth_grows_linearly() -> None:
     vit = VisionTransformer(16, 3, 2, 4, drop_path=0.2)
     assert [getattr(block.drop_path, "drop_prob", 0) for block in vit.blocks] == [0, 0.1, 0.2]
+
+
+def test_stochastic_depth_drops_what_timms_drops() -> None:
+    dropped = []
+    for layer in (DropPath(0.4), timm.layers.DropPath(0.4)):
+        torch.manual_seed(0)
+        dropped.append(layer(torch.ones(50, 2, 3)))
+        assert torch.equal(layer.eval()(dropped[-1]), dropped[-1])
+    assert torch.equal(*dropped) and 0 < (dropped[0] == 0).float().mean() < 1
 
 
 def test_position_dropout_zeroes_numbers_of_embedded_tokens() -> None:

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -57,7 +56,8 @@ def prepack(model: nn.Module, precision: Precision) -> None:
 
 def gelu_of(module: nn.Module) -> str | None:
     """Return which GELU follows `fc1` directly; None for another module or activation."""
-    return module.act.approximate if type(module) is Mlp and isinstance(module.act, nn.GELU) else None
+    # By name: `models.vit` has one, and timm, which takes seconds to import, another.
+    return module.act.approximate if type(module).__name__ == "Mlp" and isinstance(module.act, nn.GELU) else None
 
 
 def fuse_relus(module: nn.Module, dtype: torch.dtype) -> None:

@@ -13,12 +13,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from pydantic import Field
-from timm.layers.norm import LayerNorm2d
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
 from densevit.models.decoders.base import DECODERS, Decoder, DecoderOutput
-from densevit.models.layers import Classes, class_names, upsample
+from densevit.models.layers import Classes, LayerNorm2d, class_names, upsample
 from densevit.models.vit.vision_transformer import as_map
 from densevit.structures import EncoderOutput, FeatureSpec, RemainingBlocks
 

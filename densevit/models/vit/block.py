@@ -10,13 +10,10 @@ from typing import Literal, TypedDict
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from timm.layers.activations import QuickGELU
-from timm.layers.drop import DropPath
-from timm.layers.layer_scale import LayerScale
-from timm.layers.mlp import Mlp, SwiGLU, SwiGLUPacked
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
+from densevit.models.vit.layers import DropPath, LayerScale, Mlp, PackedSwiGLU, QuickGELU, SwiGLU
 
 SLAB = 2**20  # scores at a time: 2 MB of bfloat16, which fit into the second-level caches of two cores of Zen 4
 SLAB_BACKWARD = 2**22  # each slab also adds to sums over all tokens there, so fewer slabs are faster
@@ -150,17 +147,16 @@ MlpKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu", "swiglu_packed"]
 
 
 def packed_swiglu(dim: int, hidden: int, *, drop: float = 0.0) -> nn.Module:
-    """Return SwiGLU with gate and value in one matrix, as in DINOv2's giant; `hidden` counts both. Raises ConfigError:
-    an odd number."""
+    """Return a `PackedSwiGLU`. Raises ConfigError: an odd number of hidden channels."""
     if hidden % 2:
         raise ConfigError(f"mlp 'swiglu_packed' needs an even number of hidden channels, not {hidden}.")
-    return SwiGLUPacked(dim, hidden, drop=drop)
+    return PackedSwiGLU(dim, hidden, drop=drop)
 
 
 MLPS: dict[str, Callable[..., nn.Module]] = {
     "gelu": Mlp,
-    "gelu_tanh": partial(Mlp, act_layer=partial(nn.GELU, approximate="tanh")),  # type: ignore[arg-type]  # SigLIP
-    "quick_gelu": partial(Mlp, act_layer=QuickGELU),  # OpenAI CLIP's approximation, off by up to 0.02
+    "gelu_tanh": partial(Mlp, act=partial(nn.GELU, approximate="tanh")),  # SigLIP
+    "quick_gelu": partial(Mlp, act=QuickGELU),  # OpenAI's CLIP
     "swiglu": SwiGLU,
     "swiglu_packed": packed_swiglu,
 }

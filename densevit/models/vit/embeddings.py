@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from timm.layers.norm import LayerNorm2d
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError, DensevitError
+from densevit.models.layers import LayerNorm2d
 from densevit.ops.resize import is_symbolic, resize, resize_axis
 
 

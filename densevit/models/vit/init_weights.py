@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from timm.layers.mlp import GluMlp, SwiGLU
 from torch import nn
 from torch.overrides import TorchFunctionMode
+
+from densevit.models.vit.layers import PackedSwiGLU, SwiGLU
 
 Init = Literal["", "jax", "jax_nlhb", "moco", "skip"]
 
@@ -25,8 +26,8 @@ def initialise(vit: nn.Module, mode: Init) -> None:
     for name, module in vit.named_modules():
         INIT_FUNCTIONS[mode](module, name)
     for module in vit.modules():
-        if isinstance(module, SwiGLU | GluMlp):
-            module.init_weights()  # type: ignore[no-untyped-call]
+        if isinstance(module, SwiGLU | PackedSwiGLU):
+            module.init_gate()
 
 
 def rescale_by_depth(blocks: nn.ModuleList) -> None:

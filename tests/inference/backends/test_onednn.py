@@ -5,12 +5,14 @@ import pickle
 
 import pytest
 import torch
-from timm.layers import GluMlp, Mlp
+from timm.layers import GluMlp
+from timm.layers import Mlp as TimmMlp
 from torch import Tensor, nn
 
 from densevit.inference.backends.onednn import PackedConv, PackedLinear, packs, prepack
 from densevit.models.decoders.dpt import ResidualUnit
 from densevit.models.vit.block import MLPS
+from densevit.models.vit.layers import Mlp
 from densevit.utils.device import Precision
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
@@ -30,6 +32,7 @@ def packed_layers(model: nn.Module) -> list[PackedLinear]:
 
 BUILDERS = {
     **{name: (lambda name=name: MLPS[name](24, 96)) for name in MLPS},
+    "timm": lambda: TimmMlp(24, 96),
     "gated": lambda: GluMlp(24, 96, act_layer=nn.GELU),
     "a layer without bias": lambda: nn.Sequential(nn.Linear(24, 24, bias=False), nn.GELU()),
 }
