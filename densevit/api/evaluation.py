@@ -15,7 +15,7 @@ from densevit import api
 from densevit.api.checkpoint import card_before_loading, load_plugins
 from densevit.api.data_arguments import open_data, recorded_protocol, recorded_run, training_warning
 from densevit.config.parser import describe_object
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, evenly_spaced
 from densevit.data.labels.class_lists import read_classes
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.predictions import DepthMaps, GivenLabels, GivenMaps, SavedLabels, SavedMaps, SavedNormals
@@ -50,6 +50,7 @@ Scored = Evaluation | OrdinalScores
 OF_FILES = ("suffix", "manifest", "allow_outside_root")
 OF_SAVED_MAPS = (*OF_FILES, "gt_cache", "axes", "label_encoding", "scale")
 OF_MODELS = ("head", "flip", "points", "batch_size")
+DEPTH_CHECKS = 8  # images of data with classes that are looked at for depth
 NOT_RECORDED = ("output", "workers", "gt_cache")
 """Options on which no score depends."""
 
@@ -93,7 +94,9 @@ def evaluate(
         if str(predictions).endswith(".json"):
             task = task_of_file(Path(predictions))
         else:
-            task = "segmentation" if opened.classes and opened.depth_map(0) is None else "depth"
+            looked_at = evenly_spaced(len(opened), DEPTH_CHECKS)
+            depth = not opened.classes or any(opened.depth_map(i) is not None for i in looked_at)
+            task = "depth" if depth else "segmentation"
         refuse_others(task, changed)
     if opened is not None and task in ("segmentation", "classification"):
         opened = opened.without_depth()

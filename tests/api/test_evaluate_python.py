@@ -137,6 +137,9 @@ def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
     assert set(found.per_class) == {"sky", "road"}
     with pytest.raises(DataError, match="class ids are whole numbers"):
         densevit.evaluate(predictions=wrong * 1.0, data=pairs)
+    parts = [{"image": image, "labels": labels[0]}, {"image": image, "depth": np.ones((8, 9)), "labels": labels[1]}]
+    partial = densevit.Pairs(parts, classes=["sky", "road"])  # the first image has no depth
+    assert densevit.evaluate(lambda image: np.full((8, 9), 1.5), partial).scores["abs_rel"] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
