@@ -42,7 +42,7 @@ def is_one_camera(path: Path) -> bool:
     """Return whether a file is the calibration of one camera, not a table of images."""
     suffix = path.suffix.lower()
     tree = read_json(path) if suffix == ".json" else None
-    matrix = isinstance(tree, list) and not any(isinstance(row, dict) for row in tree)
+    matrix = isinstance(tree, list) and len(tree) in (3, 9) and not any(isinstance(row, dict) for row in tree)
     return suffix in (".yaml", ".yml", ".xml", ".txt") or matrix or is_camera_object(tree)
 
 
