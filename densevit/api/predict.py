@@ -161,13 +161,12 @@ def pseudo_label(
     from densevit.api.prediction import PATIENCE, camera_of, device_for, existing_rule
     from densevit.engine.distributed import process_group
     from densevit.inference.predict.cameras import plan_cameras, resolve_cameras, with_exif
-    from densevit.inference.predict.inputs import find_items
+    from densevit.inference.predict.inputs import find_items, paths_of
     from densevit.inference.predict.pseudo_labels import WRITERS, LabelPlan, write_pseudo_labels
     from densevit.utils.process import interruptible
 
-    named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     existing = existing_rule(overwrite=overwrite, resume=resume)
-    items = find_items(named, [writer.suffix for writer in WRITERS.values()], Path(output)).items
+    items = find_items(paths_of(inputs), [writer.suffix for writer in WRITERS.values()], Path(output)).items
     plan = LabelPlan(items, WRITERS, Path(output).absolute(), shard_size=shard_size)
     plan.check(existing)
     with interruptible() as stop, process_group(device_for(options), patience=PATIENCE) as world:

@@ -22,7 +22,7 @@ from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens, check_camera
 from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predict.cameras import is_one_camera, plan_cameras, resolve_cameras, size_of
-from densevit.inference.predict.inputs import Item, find_items, is_video
+from densevit.inference.predict.inputs import Item, find_items, is_video, paths_of
 from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.pipeline import Exporter, ImageExporter
 from densevit.inference.predict.point_files import PointFiles
@@ -75,7 +75,7 @@ def predict(
     **others: Any,
 ) -> Summary:
     """Write maps; see `densevit.predict`. `others`: of videos, as `plan_clips` takes them, and of formats."""
-    named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    named, heads = paths_of(inputs), [heads] if isinstance(heads, str) else heads
     if not isinstance(model, Predictor) and (not named or is_image(model)):
         if card_before_loading(model) is not None:
             raise ConfigError(f"predict: {model} is a model; name images or videos after it.")

@@ -13,6 +13,7 @@ import densevit
 from densevit.api import checkpoint, export_model, prediction
 from densevit.cli.main import main
 from densevit.errors import ConfigError, DataError
+from densevit.inference.predict.inputs import paths_of
 
 
 def test_a_path_and_a_predictor_write_the_bytes_of_the_command(small_run: Path, tmp_path: Path) -> None:
@@ -87,6 +88,13 @@ def test_options_of_a_model_that_cannot_be_so_are_refused(options: Any, message:
 def test_a_camera_that_is_none_is_refused(camera: Mapping[str, Any], message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
         prediction.camera_of(*(camera.get(name) for name in ("intrinsics", "focal", "fov")))
+
+
+def test_inputs_are_paths() -> None:
+    for inputs in (np.zeros((8, 8, 3), np.uint8), [Path("a.png"), 3], 3):
+        with pytest.raises(DataError, match="inputs are paths, got (ndarray|int); "):
+            paths_of(inputs)
+    assert paths_of("a.png") == ["a.png"] and paths_of((Path("a"), "b")) == [Path("a"), "b"]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import walk
@@ -80,6 +81,17 @@ class Expanded:
     root: Path  # names are relative to the deepest folder that holds every root
     images: Sequence[Path | Member]
     unsupported: Counter[str] = field(default_factory=Counter)
+
+
+def paths_of(inputs: Any) -> list[str | os.PathLike[str]]:
+    """Return one input, or several, as a list. Raises DataError: something that is no path."""
+    one = isinstance(inputs, str | os.PathLike) or not isinstance(inputs, Iterable)
+    paths = [inputs] if one else list(inputs)
+    if wrong := [type(path).__name__ for path in paths if not isinstance(path, str | os.PathLike)]:
+        raise DataError(
+            f"inputs are paths, got {wrong[0]}; a `Predictor` takes arrays and PIL images: predictor(image)."
+        )
+    return paths
 
 
 def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str], output: Path) -> Selection:

@@ -70,7 +70,14 @@ def predict_frames(
     if (first := next(inputs, None)) is None:
         return
     camera = video_camera(predictor, first)
-    inputs = (frame if frame.camera is not None else replace(frame, camera=camera) for frame in chain([first], inputs))
+    cameras = {first.image.shape: camera}
+
+    def with_camera(frame: ImageInput) -> ImageInput:
+        if frame.image.shape not in cameras:
+            cameras[frame.image.shape] = video_camera(predictor, frame)
+        return frame if frame.camera is not None else replace(frame, camera=cameras[frame.image.shape])
+
+    inputs = map(with_camera, chain([first], inputs))
     predicted: Callable[[Iterable[ImageInput]], Iterator[dict[str, Map]]]
     predicted = partial(predictor.stream_all, box=box, ahead=lookahead > 0)
     if sees_motion(predictor):

@@ -6,13 +6,14 @@ from time import sleep
 
 import numpy as np
 import pytest
-from toy_models import toy_predictor
+from toy_models import MeanColour, fp32, toy_predictor
 
 from densevit.errors import DataError
+from densevit.inference.camera import Lens
 from densevit.inference.image_input import ImageInput
 from densevit.inference.video.predict import Latency, predict_frames
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
-from densevit.model_card import Kind
+from densevit.model_card import HeadSpec, Kind, ModelCard
 
 GOOD = [np.full((24, 32, 3), value, np.uint8) for value in (60, 120, 180)]
 BAD = np.zeros((0, 0, 3), np.uint8)
@@ -30,6 +31,14 @@ def test_a_stream_goes_on_after_bad_frames_where_asked(stabilize: bool, caplog: 
     if not stabilize:
         for depth, frame in zip(maps, GOOD, strict=True):
             np.testing.assert_array_equal(depth, predictor(frame))
+
+
+def test_a_field_of_view_holds_for_frames_of_another_size_too() -> None:
+    card = ModelCard(outputs={"depth": HeadSpec(kind="metric", focal=50.0)}, multiple=1)
+    predictor = fp32((MeanColour(), card), camera=Lens(fov=60.0))
+    frames = [GOOD[0], GOOD[0].repeat(2, 0).repeat(2, 1), GOOD[1]]
+    for depth, frame in zip(predict_frames(predictor, frames), frames, strict=True):
+        np.testing.assert_array_equal(depth, predictor(frame))
 
 
 @pytest.mark.parametrize("kind", ["metric", "disparity"])
