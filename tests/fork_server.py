@@ -21,6 +21,7 @@ PATIENCE = 100.0  # seconds; generous, since the machine may be busy
 
 def main() -> None:
     import torch
+    import torch._dynamo  # or the first optimiser of each child would
 
     import densevit.api.evaluation
     import densevit.api.training  # noqa: F401
