@@ -7,9 +7,9 @@ import timm
 import torch
 
 from densevit.errors import ConfigError, DensevitError
+from densevit.models.layers import DropPath
 from densevit.models.vit.block import Attention, Block
 from densevit.models.vit.embeddings import ConvStem, PatchEmbed
-from densevit.models.vit.layers import DropPath
 from densevit.models.vit.vision_transformer import VisionTransformer
 
 

@@ -56,7 +56,7 @@ def prepack(model: nn.Module, precision: Precision) -> None:
 
 def gelu_of(module: nn.Module) -> str | None:
     """Return which GELU follows `fc1` directly; None for another module or activation."""
-    # By name: `models.vit` has one, and timm, which takes seconds to import, another.
+    # By name: `models.layers` has one, and timm, which takes seconds to import, another.
     return module.act.approximate if type(module).__name__ == "Mlp" and isinstance(module.act, nn.GELU) else None
 
 

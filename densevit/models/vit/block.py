@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from densevit.errors import ConfigError
-from densevit.models.vit.layers import DropPath, LayerScale, Mlp, PackedSwiGLU, QuickGELU, SwiGLU
+from densevit.models.layers import DropPath, LayerScale, Mlp, PackedSwiGLU, QuickGELU, SwiGLU
 
 SLAB = 2**20  # scores at a time: 2 MB of bfloat16, which fit into the second-level caches of two cores of Zen 4
 SLAB_BACKWARD = 2**22  # each slab also adds to sums over all tokens there, so fewer slabs are faster

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from densevit.models.vit.layers import PackedSwiGLU, SwiGLU
+from densevit.models.layers import PackedSwiGLU, SwiGLU
 
 Init = Literal["", "jax", "jax_nlhb", "moco", "skip"]
 

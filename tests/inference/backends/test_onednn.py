@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from densevit.inference.backends.onednn import PackedConv, PackedLinear, packs, prepack
 from densevit.models.decoders.dpt import ResidualUnit
+from densevit.models.layers import Mlp
 from densevit.models.vit.block import MLPS
-from densevit.models.vit.layers import Mlp
 from densevit.utils.device import Precision
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
