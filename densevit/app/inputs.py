@@ -98,7 +98,7 @@ def open_clip(path: Path, folder: Path) -> GivenClip:
 def open_image(path: Path, limits: Limits, folder: Path) -> GivenImage:
     image, focal, notes = read_image(path, max_pixels=LARGEST), None, []
     if Raster.open(path, LARGEST).has_frames:
-        notes.append("The first of its images is shown; all of an animation only as a video (MP4).")
+        notes.append("Only the first frame is shown. To see all frames, convert the animation to a video (MP4).")
     try:
         focal = exif_focal(path, LARGEST)
     except DataError:

@@ -22,6 +22,9 @@ from densevit.output_kinds import DEPTH_KINDS
 from densevit.utils.device import is_out_of_memory
 
 TICKED = ("png16", "npy", "color", "ply", "labels", "overlay", "mp4", "ffv1")  # formats, at first
+NAME_EXAMPLES = """() => {
+  for (const image of document.querySelectorAll("#examples img")) image.alt = image.src.match(/(\\w+)\\.jpg/)[1];
+}"""  # Gradio leaves their buttons without names
 Updates = dict[Any, Any]
 """Component -> its new value or properties."""
 
@@ -109,6 +112,7 @@ class Page:
             on(removed, self.listed, [ui.file, self.opened], [ui.shown, self.uploaded])
         first = on(self.blocks.load, partial(example, 0), chosen, opening)
         on(first.then, self.cloud, chosen, ui.clouds)
+        first.then(None, js=NAME_EXAMPLES, api_visibility="private")
         on(ui.again.click, self.predict, chosen, [*ui.figures, *offered])
         for changed in (ui.cmap.change, ui.low.submit, ui.low.blur, ui.high.submit, ui.high.blur):
             on(changed, self.recolour, chosen, [ui.colours, *ui.views])
@@ -264,7 +268,7 @@ class Page:
         if visit is None:
             return {}
         if isinstance(visit.given, GivenClip):
-            return dict.fromkeys(self.ui.clouds, paragraphs(["Point clouds are of images. Drop one."]))
+            return dict.fromkeys(self.ui.clouds, paragraphs(["A point cloud needs an image. Drop one."]))
         options, updates = options_from(*choices), {}
         for model, maps, component in zip(self.models, visit.predictions, self.ui.clouds, strict=True):
             try:

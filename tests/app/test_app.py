@@ -261,7 +261,7 @@ def test_of_an_animation_the_first_image_is_shown_which_is_said(folder: Path, tm
     still = Image.open(folder / "photo.png").convert("RGB")
     still.save(tmp_path / "walk.webp", save_all=True, append_images=[still.rotate(20)])
     given = open_given(tmp_path / "walk.webp", LIMITS, tmp_path)
-    assert given.note == "The first of its images is shown; all of an animation only as a video (MP4)."
+    assert given.note == "Only the first frame is shown. To see all frames, convert the animation to a video (MP4)."
     assert open_given(folder / "photo.png", LIMITS, tmp_path).note == ""
 
 

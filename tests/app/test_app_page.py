@@ -220,7 +220,7 @@ def test_values_and_attention_are_there_for_the_keyboard(page: Any, folder: Path
 def test_an_example_is_shown_at_first_and_at_a_click(page: Any, folder: Path) -> None:
     page.reload()
     playwright.expect(page.locator("#status")).to_contain_text("lounge.jpg, 640 x 480 pixels")
-    page.locator("#examples button").nth(1).click()
+    page.get_by_role("button", name="tables").click()
     playwright.expect(page.locator("#status")).to_contain_text("tables.jpg, 640 x 480 pixels")
     drop(page, folder / "photo.png", "photo.png, 80 x 64 pixels")
 
