@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 def packaged_model() -> str:
     """Name the model that comes with the package, and log what it is and what it does not replace."""
     log.warning(
-        "No model named: taking %s, small and trained on rendered rooms alone. It shows what densevit does and "
-        "replaces no published weights, which load by name: %s",
+        "No model was named, so this uses %s: it is small, was trained on rendered rooms only, and does not replace "
+        "published weights, which load by name: %s",
         PACKAGED,
         PUBLISHED,
     )
