@@ -24,14 +24,13 @@ from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError
 from densevit.inference.camera import CameraNumbers, Intrinsics, Lens, focal_numbers, focal_of_matrix
-from densevit.inference.image_input import Maps
+from densevit.inference.image_input import ImageInput, Maps
 from densevit.inference.predict.pipeline import Exporter
 from densevit.inference.predict.summary import Summary, hash_of
 from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
 from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Segment, Ffv1, FloatSegment, coding_for
 from densevit.inference.video.predict import motion_windows, sees_motion
 from densevit.inference.video.stabilizer import Stabilizer
-from densevit.inference.video.windows import ClipWindows
 from densevit.inference.writers.base import PredictedMap
 from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temporaries, write_text
 from densevit.utils.device import read_pending
@@ -197,15 +196,14 @@ class ClipExport:
                 selected = self.exporter.selected(maps)
                 yield from ((frame, self.predictor.unbatch(selected, i)) for i, frame in enumerate(group))
             return
-        windows: ClipWindows | None = None
+        windows = motion_windows(self.predictor, causal=self.live)
         waiting: deque[VideoFrame] = deque()
         for group in self.groups(decoded):
-            windows = windows or motion_windows(self.predictor, self.camera, causal=self.live)
             for frame in group:
                 waiting.append(frame)
-                for outputs in windows.push(frame.image):
+                for outputs in windows.push(ImageInput(frame.image, self.camera)):
                     yield waiting.popleft(), self.exporter.selected(outputs)
-        if windows is not None and (not self.stopped or self.live):
+        if not self.stopped or self.live:
             for outputs in windows.flush():
                 yield waiting.popleft(), self.exporter.selected(outputs)
 

@@ -20,7 +20,7 @@ from densevit.inference.image_input import ImageInput, Map
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
 from densevit.inference.video.windows import ClipNetwork, ClipWindows, FramesPrediction
-from densevit.model_inputs import NO_INPUTS
+from densevit.model_inputs import NO_INPUTS, join_inputs
 from densevit.structures import Box, EncoderOutput
 from densevit.utils.device import download
 from densevit.utils.process import peak_memory
@@ -164,21 +164,16 @@ def predict_windows(
 ) -> Iterator[dict[str, Map]]:
     """Return the maps of one frame of a video after another, by a model with motion blocks; see `ClipWindows`. Raises
     ConfigError: with measured points, tiles, sliding windows, flip, several scales, or a runtime other than torch."""
-    windows: ClipWindows | None = None
+    windows = motion_windows(predictor, causal=causal, box=box)
     for frame in inputs:
         if frame.points is not None:
             raise ConfigError("points: for single images; a model with motion blocks sees videos without.")
-        if windows is None:  # a video has one camera
-            windows = motion_windows(predictor, frame.camera, causal=causal, box=box)
-        yield from windows.push(frame.image)
-    if windows is not None:
-        yield from windows.flush()
+        yield from windows.push(frame)
+    yield from windows.flush()
 
 
-def motion_windows(
-    predictor: Predictor, camera: CameraNumbers | None, *, causal: bool = False, box: Box | None = None
-) -> ClipWindows:
-    """Return what predicts the frames of a video with one camera; for models with motion blocks. Raises ConfigError: as
+def motion_windows(predictor: Predictor, *, causal: bool = False, box: Box | None = None) -> ClipWindows:
+    """Return what predicts the frames of a video; for models with motion blocks. Raises ConfigError: as
     `predict_windows`."""
     resize = predictor.card.resize
     options = {
@@ -189,21 +184,16 @@ def motion_windows(
     if used := [name for name, is_used in options.items() if is_used]:
         raise ConfigError(f"{', '.join(used)}: for single images; a model with motion blocks sees videos without.")
     kinds = {name: spec.kind for name, spec in predictor.card.outputs.items()}
-    predict = partial(predict_clip, predictor, camera=camera, box=box)
+    predict = partial(predict_clip, predictor, box=box)
     return ClipWindows(predict, predictor.card.clip_frames, kinds, causal=causal)
 
 
 def predict_clip(
-    predictor: Predictor,
-    frames: list[Rgb],
-    features: list[EncoderOutput],
-    *,
-    camera: CameraNumbers | None = None,
-    box: Box | None = None,
+    predictor: Predictor, frames: list[ImageInput], features: list[EncoderOutput], *, box: Box | None = None
 ) -> FramesPrediction:
     """Return the maps of the frames of a clip, given features of the first of them, and the features of the others."""
-    network, images = ClipNetwork(predictor.model, features), stack(frames)
-    inputs = predictor.with_cameras(images, NO_INPUTS, camera)
+    network, images = ClipNetwork(predictor.model, features), stack([frame.image for frame in frames])
+    inputs = join_inputs([predictor.with_cameras(frame.image[None], NO_INPUTS, frame.camera) for frame in frames])
     maps = predictor.predict_batch(images, box=box, inputs=inputs, network=network)
     arrays = download(maps).read()
     return [predictor.unbatch(arrays, i) for i in range(len(frames))], network.new

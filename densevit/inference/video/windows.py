@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
 from densevit.data.io.readers import Rgb
+from densevit.inference.image_input import ImageInput, Map, Maps
 from densevit.inference.tta import Outputs
 from densevit.inference.video.stabilizer import CUT, SIDE, shrink_gray
 from densevit.model_card import Kind
@@ -29,12 +30,9 @@ OVERLAP = 4  # frames that a window shares with the one before at least, so that
 PIXELS = 20_000  # of a frame that scale and shift are fitted to, about
 SAME_COLORS = 0.6  # intersection of two frames' colour histograms from which they show the same place
 
-Map = Float32[np.ndarray, "..."]
-Maps = dict[str, Map]
-
 FramesPrediction = tuple[list[Maps], list[EncoderOutput]]
 
-Predict = Callable[[list[Rgb], list[EncoderOutput]], FramesPrediction]
+Predict = Callable[[list[ImageInput], list[EncoderOutput]], FramesPrediction]
 """The frames of a clip, and the features of the first of them -> their maps, and the features of the others."""
 
 
@@ -42,7 +40,7 @@ Predict = Callable[[list[Rgb], list[EncoderOutput]], FramesPrediction]
 class PredictedFrame:
     """A frame that was predicted: its features, and its maps as they are given."""
 
-    image: Rgb
+    frame: ImageInput
     features: EncoderOutput
     maps: Maps
 
@@ -78,20 +76,20 @@ class ClipWindows:
         self.reset()
 
     def reset(self) -> None:
-        self.waiting: list[Rgb] = []
+        self.waiting: list[ImageInput] = []
         self.first: PredictedFrame | None = None
         self.window: list[PredictedFrame] = []  # the last one
         self.held: list[PredictedFrame] = []  # its last frames, which fade into the next
         self.last: SeenFrame | None = None
 
-    def push(self, image: Rgb) -> list[Maps]:
+    def push(self, frame: ImageInput) -> list[Maps]:
         """Take the next frame; return the maps that are ready."""
         done: list[Maps] = []
-        seen = SeenFrame(image, shrink_gray(image))
-        if self.last is not None and (self.last.image.shape != image.shape or is_cut(self.last, seen)):
+        seen = SeenFrame(frame.image, shrink_gray(frame.image))
+        if self.last is not None and (self.last.image.shape != frame.image.shape or is_cut(self.last, seen)):
             done += self.flush()
         self.last = seen
-        self.waiting.append(image)
+        self.waiting.append(frame)
         room = 1 if self.causal else self.frames - len(self.context())
         return done + (self.run() if len(self.waiting) >= room else [])
 
@@ -113,8 +111,8 @@ class ClipWindows:
     def run(self) -> list[Maps]:
         """Predict the frames that wait, and return the maps that will not change any more."""
         context = self.context()
-        images = [*(seen.image for seen in context), *self.waiting]
-        maps, features = self.predict(images, [seen.features for seen in context])
+        frames = [*(seen.frame for seen in context), *self.waiting]
+        maps, features = self.predict(frames, [seen.features for seen in context])
         for name, kind in self.kinds.items():
             if output_kind(kind).is_depth and kind != "metric" and context:
                 scale, shift = fit([m[name] for m in maps[: len(context)]], [seen.maps[name] for seen in context])

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class Recorder:
         self.number = 0
 
     def __call__(
-        self, frames: Sequence[np.ndarray], known: Sequence[EncoderOutput]
+        self, frames: Sequence[ImageInput], known: Sequence[EncoderOutput]
     ) -> tuple[list[dict[str, np.ndarray]], list[EncoderOutput]]:
         old = [int(features.maps[0]) for features in known]
         new = list(range(self.number, self.number + len(frames) - len(old)))
@@ -56,7 +57,7 @@ def run(windows: ClipWindows, count: int) -> tuple[list[np.ndarray], list[int]]:
     """The maps of a film of so many frames, and how many had come after each of them."""
     maps, came = [], []
     for i in range(count):
-        maps += [found["depth"] for found in windows.push(frame(i, SIZE))]
+        maps += [found["depth"] for found in windows.push(ImageInput(frame(i, SIZE)))]
         came.append(len(maps))
     maps += [found["depth"] for found in windows.flush()]
     return maps, came
@@ -114,7 +115,7 @@ def test_a_cut_and_another_size_begin_anew() -> None:
     windows = ClipWindows(model, 6, {"depth": "metric"})
     other = [frame(i, SIZE, seed=9) // np.array([1, 3, 9], np.uint8) for i in range(3)]
     films = [frame(i, SIZE) for i in range(4)] + other + [frame(0, (40, 64))]
-    count = sum(len(windows.push(image)) for image in films) + len(windows.flush())
+    count = sum(len(windows.push(ImageInput(image))) for image in films) + len(windows.flush())
     assert count == 8 and model.calls == [[0, 1, 2, 3], [4, 5, 6], [7]]
 
 
@@ -122,7 +123,7 @@ def test_a_fast_turn_that_flow_cannot_follow_is_no_cut() -> None:
     model = Recorder()
     windows = ClipWindows(model, 6, {"depth": "metric"})
     for i in range(3):
-        windows.push(frame(60 * i, SIZE))  # 4 of 64 pixels are seen in the next frame, too
+        windows.push(ImageInput(frame(60 * i, SIZE)))  # 4 of 64 pixels are seen in the next frame, too
     windows.flush()
     assert model.calls == [[0, 1, 2]]
 
@@ -158,6 +159,19 @@ def test_a_window_is_one_pass_of_the_model_and_single_images_are_none(predictor:
     first = next(predict_frames(predictor, iter(images)))  # causal
     np.testing.assert_allclose(first, alone[0], rtol=1e-5)
     assert len(list(predict_frames(predictor, images * 3, lookahead=4, stabilize=True))) == 12
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_frames_of_a_clip_keep_their_own_cameras(predictor: Predictor, causal: bool) -> None:
+    """All had the camera of the first, after a zoom and at other sizes, too."""
+    depth = replace(predictor.card.outputs["depth"], focal=50.0, range=None)
+    canonical = fp32((predictor.model, replace(predictor.card, outputs={"depth": depth})), camera=50.0)
+    images = [frame(i, SIZE) for i in range(4)] + [frame(0, (96, 128))]
+    focals = (50.0, 50.0, 100.0, 25.0, 100.0)
+    zoomed = [ImageInput(image, focal) for image, focal in zip(images, focals, strict=True)]
+    found, plain = (list(predict_frames(canonical, given, lookahead=4 * (not causal))) for given in (zoomed, images))
+    for metres, same, focal in zip(found, plain, focals, strict=True):
+        np.testing.assert_allclose(metres, same * focal / 50, rtol=1e-5)
 
 
 def test_what_cannot_see_clips_is_refused(predictor: Predictor) -> None:
