@@ -250,7 +250,7 @@ class MeshWriter(SurfaceWriter):
 
 def unlit(tree: dict[str, Any]) -> None:
     """Mark the materials of a glTF file as unlit (KHR_materials_unlit): a photograph has its light already."""
-    for material in tree["materials"]:
+    for material in tree.get("materials", ()):  # none where there is no triangle
         material["extensions"] = {"KHR_materials_unlit": {}}
     tree["extensionsUsed"] = ["KHR_materials_unlit"]
 
