@@ -6,8 +6,10 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DENSEVIT_CACHE", "off")
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -20,6 +22,25 @@ from small import small_config
 def _one_thread() -> None:
     torch.set_num_threads(1)
     os.fsync = lambda file: None  # milliseconds each; no test cuts the power
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _images_of_reports() -> Iterator[Callable[..., Any]]:
+    """Make the reports of trainings without images, at which hardly a test looks: they took 7% of the time of all."""
+    from densevit.scorers import training_report
+
+    samples = training_report._samples
+    with patch.object(training_report, "_samples", lambda *_: {}):
+        yield samples
+
+
+@pytest.fixture(scope="module")
+def report_images(_images_of_reports: Callable[..., Any]) -> Iterator[None]:
+    """Make the reports of trainings with images, as they are outside of tests."""
+    from densevit.scorers import training_report
+
+    with patch.object(training_report, "_samples", _images_of_reports):
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

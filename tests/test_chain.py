@@ -16,6 +16,8 @@ from densevit.engine.logger import read_csv
 from densevit.scorers.training_report import write_training_report
 from densevit.utils.process_group import CPU
 
+pytestmark = pytest.mark.usefixtures("report_images")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

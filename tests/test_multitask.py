@@ -25,6 +25,8 @@ from densevit.scorers.training_report import write_training_report
 from densevit.utils.process_group import CPU
 from densevit.weights import checkpoint
 
+pytestmark = pytest.mark.usefixtures("report_images")
+
 MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4, "labels")]}
 
 

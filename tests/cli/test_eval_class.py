@@ -14,6 +14,8 @@ from densevit.api import training
 from densevit.cli.main import main
 from densevit.engine.logger import read_csv
 
+pytestmark = pytest.mark.usefixtures("report_images")
+
 # Squares of red, green or blue, in files of a plugin's data set: three classes that a small ViT tells apart at once.
 PLUGIN = """
 import numpy as np
