@@ -38,12 +38,13 @@ class PartialLoader:
         """Load, and return a report of what was loaded and what is new. Raises CheckpointError if the encoder is not
         the file's, or a conditioning of the same options does not fit."""
         theirs = self.published.model
-        mine, other = self.spec["encoder"]["type"], theirs["encoder"]["type"]
-        if mine != other:
-            raise CheckpointError(
-                f"{self.source}: holds encoder '{other}', and the config asks for '{mine}'; leave model.encoder out to "
-                "take the file's."
-            )
+        mine, other = self.spec["encoder"], theirs["encoder"]
+        for key in ("type", "heads"):  # the number of attention heads changes no shape
+            if None not in (mine.get(key), other.get(key)) and mine[key] != other[key]:
+                raise CheckpointError(
+                    f"{self.source}: its encoder has {key} {other[key]}, and the config asks for {mine[key]}; leave "
+                    "model.encoder out to take the file's."
+                )
         self.load("encoder")
         self.load_or_keep("decoder", other_decoder(self.spec["decoder"], theirs["decoder"]))
         for kind, other_options in (("decoders", other_decoder), ("heads", other_head), ("conditioning", other_input)):

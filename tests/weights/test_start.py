@@ -145,9 +145,11 @@ def test_another_decoder_is_new_and_another_encoder_an_error(
     trainer(config(tmp_path, **common, decoder={"type": "dpt", "channels": 8}))
     assert "new: decoder (its layers are of other shapes than the file's; 54 tensors" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match=r"encoder: does not fit the model; of 32 weights, 144 unexpected"):
-        trainer(config(tmp_path, **common, encoder={"type": "vit", "dim": 32, "depth": 2, "heads": 2}))
-    with pytest.raises(CheckpointError, match="holds encoder 'vit', and the config asks for 'timm'"):
+        trainer(config(tmp_path, **common, encoder={"type": "vit", "dim": 32, "depth": 2, "heads": 1}))
+    with pytest.raises(CheckpointError, match="its encoder has type vit, and the config asks for timm"):
         trainer(config(tmp_path, **common, encoder={"type": "timm", "name": "test_vit"}))
+    with pytest.raises(CheckpointError, match="its encoder has heads 1, and the config asks for 2"):  # no shape tells
+        trainer(config(tmp_path, **common, encoder={"heads": 2}))
 
 
 def test_without_a_file_the_parts_are_asked_for(tmp_path: Path) -> None:
