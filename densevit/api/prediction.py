@@ -33,7 +33,7 @@ from densevit.inference.video.export import ClipExporter
 from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.model_card import ModelCard
-from densevit.registry import Registry, schema
+from densevit.registry import Registry, did_you_mean, schema
 from densevit.utils.docstrings import defaults
 from densevit.utils.process import interruptible
 
@@ -241,6 +241,9 @@ def plan_export(
 
 
 def build_writer(format: str, options: Mapping[str, Any]) -> MapWriter:
+    known = [name for registry in REGISTRIES for name in registry.components]
+    if format not in known:
+        raise ConfigError(f"--formats: no format '{format}'.{did_you_mean(format, known)}")
     registry = LABEL_FORMATS if format in LABEL_FORMATS.components else DEPTH_FORMATS
     return registry.check({"type": format, **options}, f"--formats {format}").build()
 

@@ -75,7 +75,8 @@ def test_another_program_writes_the_same_maps_and_is_named(
 
 ONE_CAMERA = "one of --focal, --fov and --intrinsics"
 WRONG = [
-    (["--formats", "png"], "no format 'png'. Did you mean 'png16'"),
+    (["--formats", "png"], "--formats: no format 'png'. Did you mean 'png16'"),
+    (["--formats", "yollo"], "--formats: no format 'yollo'. Did you mean 'yolo'"),
     (["--fov", "60", "--range", "0,1"], "--range is for color or mp4, which --formats does not name."),
     (["--formats", "ply"], "no focal length is known"),
     (["--formats", "normals"], "no focal length is known"),

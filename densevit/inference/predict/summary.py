@@ -80,7 +80,7 @@ class Summary:
         return "\n".join([", ".join([rate, *filter(None, notes)]) + ".", *lines])
 
     def frames_of_clips(self) -> str:
-        return f"{self.done:,} frames of {self.clips} clip{'s' * (self.clips != 1)}"
+        return f"{self.done:,} frame{'s' * (self.done != 1)} of {self.clips} clip{'s' * (self.clips != 1)}"
 
     @property
     def ready(self) -> str:
