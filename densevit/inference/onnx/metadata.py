@@ -50,7 +50,7 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
     """Return the metadata of the file: in words and, under `card`, as JSON."""
     (h, w), b = options.sides, options.batch or BATCH
     shape = f"float32 {b} x 3 x {h} x {w}, RGB in [0, 1]" if options.floats else f"uint8 {b} x {h} x {w} x 3, RGB"
-    flip = (options.flip or card.resize.flip) and not options.network
+    flip = options.flip or card.resize.flip
     notes = {INPUT_KINDS["camera"].exported: options.camera, "window": options.box, "flip": flip}
     return {
         "input image": shape + (", resized as the network wants it" if options.network else ", as decoded from a file"),

@@ -214,11 +214,13 @@ def test_pseudo_label_takes_a_file_as_its_teacher(files: Path, tmp_path: Path, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("resized", "flip"), [(False, True), (True, False)])
-def test_the_mirror_image_is_not_averaged_with_twice(tmp_path: Path, resized: bool, flip: bool) -> None:
+@pytest.mark.parametrize(
+    ("resized", "options"), [(False, {"flip": True}), (True, {}), (True, {"flip": True, "network": True})]
+)
+def test_the_mirror_image_is_not_averaged_with_twice(tmp_path: Path, resized: bool, options: dict[str, bool]) -> None:
     model, card = network()
     card = replace(card, resize=replace(card.resize, flip=resized))
-    export_onnx(model, card, path := tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, heads=("depth",), flip=flip))
+    export_onnx(model, card, path := tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, heads=("depth",), **options))
     with pytest.raises(ConfigError, match=r"--flip: .*a\.onnx itself averages with the mirror image; leave it out"):
         densevit.load(path, flip=True)
     densevit.load(path)
