@@ -43,9 +43,9 @@ FISHEYE = (
 )
 RADIAL = (
     *("", "plumb_bob", "rational_polynomial", "radtan", "radial_tangential", "brown_conrady"),
+    "modified_brown_conrady",  # RealSense's: its tangential terms, of rays bent already, differ by some 0.1 pixels
     *("pinhole", "none", "opencv", "full_opencv", "simple_pinhole", "simple_radial", "radial", "perspective"),
 )
-MODIFIED = "modified_brown_conrady"  # RealSense's: its tangential terms are of rays that are bent radially already
 # nerfstudio's cameras that are no pinholes whatever their coefficients, by how the names begin
 UNREAD = ("equirectangular", "omnidirectional", "vr180", "orthophoto", "fisheye624")
 RATIONAL = ("rational_polynomial", "full_opencv", "")  # k4 of others belongs to another formula
@@ -84,9 +84,7 @@ def distortion_of(model: str, values: Sequence[float] | Mapping[str, float], whe
     further = sorted(known.keys() - {*order})
     if not fisheye and name not in RATIONAL:
         further += sorted(known.keys() & {"k4", "k5", "k6"})
-    if name == MODIFIED and known.keys() & {"k1", "k2", "k3"}:
-        further += sorted(known.keys() & {"p1", "p2"})
-    if further or not (fisheye or name in (*RADIAL, MODIFIED)) or not np.isfinite([*known.values()]).all():
+    if further or not (fisheye or name in RADIAL) or not np.isfinite([*known.values()]).all():
         raise DataError(
             f"{where}: the camera has distortion {model or 'without a name'} {known}, which is not read. "
             "It may be plumb_bob (4 or 5 coefficients), rational_polynomial (8), equidistant (4), or COLMAP's "
