@@ -239,10 +239,16 @@ def seconds(frame: Any, stream: Any, number: int) -> float:
 
 
 def upright(frame: Any, aspect: Fraction | None) -> UInt8[np.ndarray, "h w 3"]:
-    """Return 8-bit RGB, turned as the file says, in square pixels. `aspect`: of a stored pixel, width over height."""
+    """Return 8-bit RGB, turned and mirrored as the file says, in square pixels. `aspect`: of a stored pixel, width over
+    height."""
     known = aspect if aspect and Fraction(1, 4) <= aspect <= 4 else 1
-    image = frame.to_ndarray(format="rgb24", width=round(frame.width * known))
-    return np.ascontiguousarray(np.rot90(image, frame.rotation // 90)) if frame.rotation else image
+    image: UInt8[np.ndarray, "h w 3"] = frame.to_ndarray(format="rgb24", width=round(frame.width * known))
+    if (matrix := frame.side_data.get("DISPLAYMATRIX")) is None:
+        return image
+    (a, b, _), (c, d, _), _ = np.frombuffer(matrix, "i4").reshape(3, 3)  # x, y stored -> a x + c y, b x + d y shown
+    if abs(b) > abs(a):
+        image, a, d = image.swapaxes(0, 1), c, b
+    return np.ascontiguousarray(image[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1])
 
 
 def first_video_stream(container: Any, path: Path) -> Any:

@@ -50,9 +50,23 @@ def test_ten_bits_are_read(tmp_path: Path) -> None:
     assert np.abs(FRAMES[0].astype(int) - found[0].image).mean() < 6
 
 
-def test_a_frame_is_turned_upright_as_its_file_says() -> None:
-    picture = SimpleNamespace(rotation=90, width=64, to_ndarray=lambda format, width: FRAMES[0][:, :width])
-    np.testing.assert_array_equal(upright(picture, None), np.rot90(FRAMES[0]))
+@pytest.mark.parametrize(
+    ("turn", "shown"),
+    [
+        ((0, -1, 1, 0), np.rot90(FRAMES[0])),
+        ((0, 1, -1, 0), np.rot90(FRAMES[0], -1)),
+        ((-1, 0, 0, -1), np.rot90(FRAMES[0], 2)),
+        ((-1, 0, 0, 1), FRAMES[0][:, ::-1]),  # was upside down
+        ((1, 0, 0, -1), FRAMES[0][::-1]),
+        ((0, 1, 1, 0), FRAMES[0].swapaxes(0, 1)),
+    ],
+)
+def test_a_frame_is_turned_upright_as_its_file_says(turn: tuple[int, ...], shown: np.ndarray) -> None:
+    matrix = np.array([*turn[:2], 0, *turn[2:], 0, 0, 0, 1], np.int32) << 16
+    picture = SimpleNamespace(
+        width=64, side_data={"DISPLAYMATRIX": matrix}, to_ndarray=lambda format, width: FRAMES[0][:, :width]
+    )
+    np.testing.assert_array_equal(upright(picture, None), shown)
 
 
 def test_pixels_become_square(tmp_path: Path) -> None:
