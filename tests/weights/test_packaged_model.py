@@ -28,7 +28,7 @@ def test_it_is_taken_where_no_model_is_named_and_says_what_it_is(
     monkeypatch.chdir(tmp_path)
     photo, other = sorted((small_folder(tmp_path / "photos", 2) / "images").iterdir())
     assert main(["predict", str(photo)]) == 0
-    assert "rendered rooms alone" in caplog.text and "a field of view of 60 degrees is assumed" in caplog.text
+    assert "trained on rendered rooms only" in caplog.text and "a field of view of 60 degrees is assumed" in caplog.text
     stem = photo.stem
     names = {f"{stem}.png", f"{stem}.color.png", f"{stem}.overlay.png", f"{stem}.normals.png"}
     assert names <= {path.name for path in (tmp_path / "predictions").iterdir()}
