@@ -106,6 +106,8 @@ def detect(raw: RawCheckpoint) -> str:
     first = ", ".join(list(raw.tensors)[:5])
     kind = raw.config.get("architectures") or raw.config.get("model_type")
     config = f" its config.json says {kind!r};" if kind else ""
+    if raw.path.is_file() and raw.path.with_name("config.json").is_file():
+        config = f" if the config.json beside it is its own, give the folder {raw.path.parent};"
     raise CheckpointError(
         f"{raw.path}: of no known family;{config} its {len(raw.tensors)} tensors begin with {first}. "
         f"Known: {', '.join(sorted(FAMILIES.components))}."

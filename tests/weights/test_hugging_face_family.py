@@ -144,6 +144,12 @@ def test_an_architecture_that_is_not_read_is_named(tmp_path: Path) -> None:
         densevit.load(folder("hugging_face", tmp_path, {"model_type": "zoedepth"}, RESIZED))
 
 
+def test_the_weights_alone_of_a_folder_ask_for_the_folder(tmp_path: Path) -> None:
+    path = folder("hugging_face", tmp_path, DEPTH_ANYTHING, RESIZED)
+    with pytest.raises(CheckpointError, match=f"config.json beside it is its own, give the folder {path};"):
+        densevit.load(path / "model.safetensors")
+
+
 def test_dpt_cannot_tell_metres_from_inverse_depth(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="fit several families") as caught:
         densevit.load(folder("hugging_face_dpt", tmp_path, DPT, PADDED))
