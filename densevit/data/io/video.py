@@ -191,7 +191,7 @@ class VideoFile(VideoSource):
             index = (position - 1) // span.every
             if index < skip:
                 continue
-            image = upright(frame, stream.sample_aspect_ratio)
+            image = upright(frame, stream.sample_aspect_ratio, display_matrix(frame))
             size = size or image.shape
             if image.shape != size:
                 self.problems.append(size_problem(f"at {time:.2f} s", image, size))
@@ -238,12 +238,24 @@ def seconds(frame: Any, stream: Any, number: int) -> float:
     return float((frame.pts - (stream.start_time or 0)) * frame.time_base)
 
 
-def upright(frame: Any, aspect: Fraction | None) -> UInt8[np.ndarray, "h w 3"]:
-    """Return 8-bit RGB, turned and mirrored as the file says, in square pixels. `aspect`: of a stored pixel, width over
-    height."""
+def display_matrix(frame: Any) -> Any:
+    """Return the matrix by which a frame is turned and mirrored; None without one.
+
+    `frame.side_data` would keep it, and the frame in it: both would last until the garbage collector comes, which in a
+    forked process waits for ever for threads of the frame that are not there.
+    """
+    from av.sidedata.sidedata import SideDataContainer
+
+    container: Any = SideDataContainer  # whose stub has no arguments
+    return container(frame).get("DISPLAYMATRIX")
+
+
+def upright(frame: Any, aspect: Fraction | None, matrix: Any) -> UInt8[np.ndarray, "h w 3"]:
+    """Return 8-bit RGB, turned and mirrored by a `display_matrix`, in square pixels. `aspect`: of a stored pixel, width
+    over height."""
     known = aspect if aspect and Fraction(1, 4) <= aspect <= 4 else 1
     image: UInt8[np.ndarray, "h w 3"] = frame.to_ndarray(format="rgb24", width=round(frame.width * known))
-    if (matrix := frame.side_data.get("DISPLAYMATRIX")) is None:
+    if matrix is None:
         return image
     (a, b, _), (c, d, _), _ = np.frombuffer(matrix, "i4").reshape(3, 3)  # x, y stored -> a x + c y, b x + d y shown
     if abs(b) > abs(a):

@@ -1,5 +1,6 @@
 """Videos, folders of frames and cameras as streams of frames; what is wrong with them is said."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,10 +64,20 @@ def test_ten_bits_are_read(tmp_path: Path) -> None:
 )
 def test_a_frame_is_turned_upright_as_its_file_says(turn: tuple[int, ...], shown: np.ndarray) -> None:
     matrix = np.array([*turn[:2], 0, *turn[2:], 0, 0, 0, 1], np.int32) << 16
-    picture = SimpleNamespace(
-        width=64, side_data={"DISPLAYMATRIX": matrix}, to_ndarray=lambda format, width: FRAMES[0][:, :width]
-    )
-    np.testing.assert_array_equal(upright(picture, None), shown)
+    picture = SimpleNamespace(width=64, to_ndarray=lambda format, width: FRAMES[0][:, :width])
+    np.testing.assert_array_equal(upright(picture, None, matrix), shown)
+
+
+def test_frames_are_freed_without_the_garbage_collector(tmp_path: Path) -> None:
+    """Which, in a forked loader worker, waited for ever for the threads of frames that the parent had read."""
+    path = write_film(tmp_path / "a.mp4", FRAMES[:6])
+    gc.collect()
+    gc.disable()
+    try:
+        assert len(list(VideoFile(path).frames())) == 6
+        assert [x for x in gc.get_objects() if type(x).__name__ == "VideoFrame" and hasattr(x, "planes")] == []
+    finally:
+        gc.enable()
 
 
 def test_pixels_become_square(tmp_path: Path) -> None:
