@@ -7,11 +7,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from densevit.config.schema import Model, Optim, Run, Schedule
 from densevit.errors import ConfigError
 from densevit.registry import did_you_mean
+from densevit.weights.tensor_files import is_sharded
 
 
 def freeze(model: nn.Module, options: Model) -> None:
@@ -93,7 +93,7 @@ def parameter_groups(
 
 def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:
     if optim.type == "sgd":  # weight decay is added to the gradient, as in mmseg and Segmenter
-        sharded = any(isinstance(p, DTensor) for group in groups for p in group["params"])
+        sharded = any(is_sharded(p) for group in groups for p in group["params"])
         return torch.optim.SGD(
             groups, lr=optim.lr, momentum=optim.momentum, fused=not sharded
         )  # torch has no such kernel

@@ -87,10 +87,15 @@ class SwiGLU(nn.Module):
 
 
 class PackedSwiGLU(nn.Module):
-    """SwiGLU with gate and value in one matrix, as in DINOv2's giant; `hidden` counts both."""
+    """SwiGLU with gate and value in one matrix, as in DINOv2's giant; `hidden` counts both.
+
+    Raises ConfigError: an odd number of hidden channels.
+    """
 
     def __init__(self, dim: int, hidden: int, *, drop: float = 0.0) -> None:
         super().__init__()
+        if hidden % 2:
+            raise ConfigError(f"mlp 'swiglu_packed' needs an even number of hidden channels, not {hidden}.")
         self.fc1 = nn.Linear(dim, hidden)
         self.act = nn.SiLU()
         self.fc2 = nn.Linear(hidden // 2, dim)

@@ -145,20 +145,12 @@ class Attention(nn.Module):
 
 MlpKind = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu", "swiglu_packed"]
 
-
-def packed_swiglu(dim: int, hidden: int, *, drop: float = 0.0) -> nn.Module:
-    """Return a `PackedSwiGLU`. Raises ConfigError: an odd number of hidden channels."""
-    if hidden % 2:
-        raise ConfigError(f"mlp 'swiglu_packed' needs an even number of hidden channels, not {hidden}.")
-    return PackedSwiGLU(dim, hidden, drop=drop)
-
-
 MLPS: dict[str, Callable[..., nn.Module]] = {
     "gelu": Mlp,
     "gelu_tanh": partial(Mlp, act=partial(nn.GELU, approximate="tanh")),  # SigLIP
     "quick_gelu": partial(Mlp, act=QuickGELU),  # OpenAI's CLIP
     "swiglu": SwiGLU,
-    "swiglu_packed": packed_swiglu,
+    "swiglu_packed": PackedSwiGLU,
 }
 
 
