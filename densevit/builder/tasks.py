@@ -1,6 +1,7 @@
 """Builds the tasks of a plan: what each head learns from, and how validation scores it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from densevit.builder.plan import Plan
 from densevit.config.validation import TaskSpec
@@ -23,11 +24,11 @@ from densevit.tasks.base import Task, task_class
 from densevit.tasks.depth import DepthTask
 
 # The scores of one image, and of all of them, by output kind; depth is scored by protocols.
-SCORES: Mapping[str, tuple[Callable[..., Row], Callable[[Sequence[Row]], Row]]] = {
+SCORES: Mapping[str, tuple[Callable[..., dict[str, Any]], Callable[[Sequence[Any]], Row]]] = {
     "class": (class_metrics.score, class_metrics.mean_row),
     "focal": (focal_task.score, mean_row),
     "labels": (seg_metrics.as_row, seg_metrics.pooled_scores),
-    "normals": (normal_metrics.score, normal_metrics.mean_row),
+    "normals": (normal_metrics.as_row, normal_metrics.pooled_scores),
 }
 
 

@@ -49,8 +49,8 @@ class Task(nn.Module, ABC):
         name: str,
         output: HeadSpec,
         losses: Sequence[tuple[str, float, Any]],
-        score: Callable[..., Row],
-        aggregate: Callable[[Sequence[Row]], Row],
+        score: Callable[..., dict[str, Any]],
+        aggregate: Callable[[Sequence[Any]], Row],
     ) -> None:
         super().__init__()
         self.name, self.output, self.score, self.aggregate = name, output, score, aggregate
@@ -85,7 +85,7 @@ class Task(nn.Module, ABC):
         done."""
 
     @abstractmethod
-    def image_scores(self, prediction: Any, batch: Batch) -> list[Row]:
+    def image_scores(self, prediction: Any, batch: Batch) -> list[dict[str, Any]]:
         """Return the scores of each image of the batch, in order; an empty row for an image without ground truth."""
 
     def dataset_scores(self, rows: Sequence[dict[str, Any]]) -> Row:

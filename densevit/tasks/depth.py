@@ -43,7 +43,7 @@ class DepthTask(Task):
         **dict.fromkeys(("abs_rel", "sq_rel", "rmse", "rmse_log", "log10", "silog"), "min"),
         **dict.fromkeys(("d1", "d2", "d3"), "max"),
     }
-    score_by_source: Mapping[str, Callable[..., Row]] = MappingProxyType({})
+    score_by_source: Mapping[str, Callable[..., dict[str, Any]]] = MappingProxyType({})
 
     def losses(
         self, prediction: Float[Tensor, "b 1 h w"], batch: Batch, step: int, extras: Extras = NO_EXTRAS
@@ -156,7 +156,7 @@ class DepthTask(Task):
             valid = valid & ~self._valid_of(batch, outside, {"metric"})
         return depth, valid
 
-    def image_scores(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> list[Row]:
+    def image_scores(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> list[dict[str, Any]]:
         if batch.depth is None or batch.valid is None:
             return [{} for _ in batch.names]
         maps = (t[:, 0].cpu().numpy() for t in (prediction, batch.depth, batch.valid))

@@ -12,7 +12,7 @@ from densevit.losses.normals import NORMAL_LOSSES
 from densevit.ops.colors import colorize, colorize_normals
 from densevit.ops.normals import KINDS_WITH_NORMALS, normals_from_depth
 from densevit.reporting.figures import ColorBar, panel
-from densevit.structures import Batch, Row
+from densevit.structures import Batch
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
 SHOWN = 4  # images in a panel
@@ -62,7 +62,7 @@ class NormalsTask(Task):
                 normals = normals.index_add(0, rows, fitted.to(normals))
         return normals, (normals != 0).any(1, keepdim=True)
 
-    def image_scores(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> list[Row]:
+    def image_scores(self, prediction: Float[Tensor, "b 3 h w"], batch: Batch) -> list[dict[str, Any]]:
         target, _ = self.ground_truth(batch)
         maps = (t.permute(0, 2, 3, 1).cpu().numpy() for t in (prediction, target))
         return [self.score(p, t) for p, t in zip(*maps, strict=True)]

@@ -45,7 +45,7 @@ def sample(name: str, *, normals: bool = False, depth: bool = False, camera: boo
 def task() -> NormalsTask:
     output = HeadSpec(kind="normals", unit="")
     losses = [("angular", 1.0, NORMAL_LOSSES.components["angular"]())]
-    return NormalsTask("normals", output, losses, metrics.score, metrics.mean_row)
+    return NormalsTask("normals", output, losses, metrics.as_row, metrics.pooled_scores)
 
 
 def mixed() -> Batch:
@@ -125,8 +125,9 @@ def test_scores_are_angles_and_images_without_truth_have_none() -> None:
     facing = torch.tensor([0.0, 0, -1])[:, None, None].expand(4, 3, *SIZE)
     rows = task().image_scores(facing, mixed())
     off = np.degrees(np.arccos(-NORMAL[2]))
-    assert rows[0]["mean"] < 1e-5 and rows[0]["within_5"] == 100
-    assert rows[1]["mean"] == pytest.approx(off, abs=0.01)
+    first, second = (task().dataset_scores([row]) for row in rows[:2])
+    assert first["mean"] < 1e-5 and first["within_5"] == 100
+    assert second["mean"] == pytest.approx(off, abs=0.01)
     assert rows[2] == rows[3] == {}
     assert task().dataset_scores(rows)["mean"] == pytest.approx(off / 2, abs=0.01)
     assert task().losses(facing, mixed(), 0)["angular"].item() == pytest.approx(np.radians(off) / 4, abs=1e-4)

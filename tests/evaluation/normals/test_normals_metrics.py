@@ -7,7 +7,15 @@ import pytest
 from toy_models import toy_predictor
 
 from densevit.errors import ConfigError, DataError
-from densevit.evaluation.normals import PROTOCOLS, angular_errors, evaluate, find_protocol, score
+from densevit.evaluation.normals import (
+    PROTOCOLS,
+    angular_errors,
+    as_row,
+    evaluate,
+    find_protocol,
+    pooled_scores,
+    summarise,
+)
 from densevit.model_card import HeadSpec
 from densevit.ops.geometry import pinhole
 from densevit.ops.normals import normals_of_map
@@ -22,7 +30,7 @@ def at(*degrees: float) -> np.ndarray:
 
 
 def test_scores_by_hand() -> None:
-    row = score(at(0, 4, 10, 20, 40), at(0, 0, 0, 0, 0))
+    row = summarise(angular_errors(at(0, 4, 10, 20, 40), at(0, 0, 0, 0, 0)))
     assert row["mean"] == pytest.approx(14.8, abs=1e-4) and row["median"] == pytest.approx(10, abs=1e-4)
     assert row["rmse"] == pytest.approx((2116 / 5) ** 0.5, abs=1e-4)  # 0 + 16 + 100 + 400 + 1600
     shares = {"5": 40, "7.5": 40, "11.25": 60, "22.5": 80, "30": 80}
@@ -33,7 +41,7 @@ def test_unknown_truth_does_not_count_and_a_missing_prediction_is_the_worst() ->
     truth, prediction = at(0, 0, 0), at(0, 0, 0)
     truth[0, 0], prediction[0, 1], prediction[0, 2] = 0, 0, np.nan
     np.testing.assert_array_equal(angular_errors(prediction, truth), [180, 180])
-    assert score(prediction, np.zeros_like(truth)) == {}
+    assert as_row(prediction, np.zeros_like(truth)) == {}
 
 
 def test_dsine_pools_pixels_and_marigold_averages_images() -> None:
@@ -45,6 +53,9 @@ def test_dsine_pools_pixels_and_marigold_averages_images() -> None:
     assert pooled.mean["within_11.25"] == pytest.approx(90) and pooled.pixels == 10
     assert averaged.mean["mean"] == pytest.approx(30, abs=1e-4) and averaged.mean["within_11.25"] == pytest.approx(50)
     assert pooled.skipped == ["c"]
+    validated = pooled_scores([as_row(prediction, truth) for _, prediction, truth in items if truth is not None])
+    assert validated == pytest.approx(pooled.mean, abs=0.025)  # which is what a median of a validation is exact to
+    assert validated["mean"] == pooled.mean["mean"] and validated["rmse"] == pooled.mean["rmse"]
 
 
 def test_a_pooled_median_is_that_of_all_pixels() -> None:
