@@ -45,9 +45,9 @@ class SavedSegments:
     def __init__(self, path: Path, data: Dataset, task: SegmentTask) -> None:
         tree = read_json(path)
         rows = tree if isinstance(tree, list) else tree.get("annotations") if isinstance(tree, dict) else None
-        panoptic = isinstance(rows, list) and all(isinstance(row, dict) and "segments_info" in row for row in rows)
         are_rows = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-        if not rows or not are_rows or panoptic != (task == "panoptic"):
+        panoptic = are_rows and bool(rows) and all("segments_info" in row for row in rows)
+        if not are_rows or panoptic != (task == "panoptic"):
             raise DataError(f"{path}: is not {FORMS[task]}.")
         self.path, self.data, self.task = path, data, task
         listed = {} if isinstance(tree, list) else tree

@@ -121,7 +121,7 @@ class SegScores(PooledScores):
         images = len(self.names) + len(self.skipped)
         parts = [f"{len(self.names):,} of {images:,} images scored, {self.confusion.sum():,} labelled pixels"]
         if self.skipped:
-            parts.append(f"{len(self.skipped):,} images without labels")
+            parts.append(f"{len(self.skipped):,} without labels")
         if unclassified := self.unclassified():
             parts.append(f"{unclassified:,} pixels predicted as none of the classes, counted as wrong")
         return "; ".join([*parts, *no_interval_reason(len(self.names))]) + "."

@@ -72,7 +72,7 @@ class SegmentScores(PooledScores):
 
     def summary_sentence(self) -> str:
         parts = [f"{len(self.names):,} of {len(self.names) + len(self.skipped):,} images scored"]
-        parts += [f"{len(self.skipped):,} images without segments"] if self.skipped else []
+        parts += [f"{len(self.skipped):,} without segments"] if self.skipped else []
         return "; ".join([*parts, *no_interval_reason(len(self.names))]) + "."
 
     def details(self) -> list[str]:

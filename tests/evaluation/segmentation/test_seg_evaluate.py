@@ -88,7 +88,7 @@ def test_one_image_has_no_interval_and_one_without_labels_is_left_out() -> None:
     blank = ("blank", count(predicted, np.full_like(labels, IGNORE), 4))
     found = summarise([(name, count(predicted, labels, 4)), blank], CLASSES)
     assert found.intervals == {} and found.scene_intervals == {} and found.skipped == ["blank"]
-    assert "1 of 2 images scored, 600 labelled pixels; 1 images without labels" in found.summary_sentence()
+    assert "1 of 2 images scored, 600 labelled pixels; 1 without labels" in found.summary_sentence()
     with pytest.raises(DataError, match="none of 1 images has a labelled pixel"):
         summarise([blank], CLASSES)
     with pytest.raises(DataError, match="blank: comes twice"):
