@@ -9,6 +9,7 @@ keyword whose type is quoted takes a Python object, so the command has none.
 import argparse
 import importlib
 import inspect
+import re
 import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -215,9 +216,8 @@ class KeyValue(argparse.Action):
         from densevit.errors import ConfigError
 
         document = YamlDocument(dict(getattr(namespace, self.dest, {})))
-        words = values.split(",")
         try:
-            for word in words if all("=" in word for word in words) else [values]:
+            for word in re.split(r",(?=[ \w.-]+=)", values):  # not at the commas of a list
                 document.override(word)
         except ConfigError as error:
             raise argparse.ArgumentError(self, str(error)) from None

@@ -132,6 +132,7 @@ def command(
         ("a --heads x,y --heads z", {"heads": ["x", "y", "z"]}),
         ("a --files x,y --files z", {"files": [Path("x,y"), Path("z")]}),
         ("a --options k=1,l=0.5 --options m=text", {"options": {"k": 1, "l": 0.5, "m": "text"}}),
+        ("a --options k=1,l=[2,3],m-n=a,b", {"options": {"k": 1, "l": [2, 3], "m-n": "a,b"}}),
     ],
 )
 def test_words_become_the_arguments_of_a_function(line: str, expected: dict[str, Any]) -> None:
