@@ -118,7 +118,7 @@ def verify(layout: WritableFamily, raw: RawCheckpoint, tensors: Mapping[str, Ten
     for name, spec in card.outputs.items():
         if spec.calibration is not None:
             notes.append(f"{name} is calibrated ({spec.calibration.describe()}), which has no place there.")
-    return notes
+    return notes + layout.unsaid(raw)
 
 
 def dpt_output_scale(spec: Mapping[str, Any]) -> float | None:

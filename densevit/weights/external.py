@@ -108,6 +108,11 @@ class WritableFamily(Family):
         """Return JSON files beside the tensors, by file name; none for layouts of one file."""
         return {}
 
+    def unsaid(self, raw: RawCheckpoint) -> list[str]:
+        """Return what was written and is read otherwise without options, because nothing there says it; one sentence
+        each."""
+        return []
+
     @classmethod
     def writer(cls, card: ModelCard) -> "WritableFamily":
         """Return the family that writes such a model, with options from the card. Raises CheckpointError if the card

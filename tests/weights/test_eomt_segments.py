@@ -166,7 +166,24 @@ def test_a_folder_goes_to_the_authors_file_and_back(panoptic: tuple[Any, Path], 
     notes = convert(str(tmp_path / "eomt.bin"), tmp_path / "again", "huggingface-eomt", **options)
     before, after = (load_file(folder / "model.safetensors") for folder in (path, tmp_path / "again"))
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    assert not notes
+    assert len(notes) == (kind != "labels")
+
+
+@pytest.mark.parametrize(
+    ("to", "options", "notes"),
+    [
+        ("huggingface-eomt", {"kind": "labels"}, []),
+        ("huggingface-eomt", {"kind": "instances"}, ["'kind=instances'"]),
+        ("huggingface-eomt", {"kind": "panoptic", "things": (0, 2)}, ["'things=[0, 2]'"]),
+        ("eomt", {"kind": "panoptic", "things": (0, 2)}, ["'kind=panoptic,things=[0, 2]'", "the names of its classes"]),
+    ],
+)
+def test_what_a_layout_does_not_say_is_told_with_the_options_that_read_it(
+    folder_of_densevit: Path, tmp_path: Path, to: str, options: dict[str, Any], notes: list[str]
+) -> None:
+    change_config(folder_of_densevit, id2label={str(i): f"class {i}" for i in range(CLASSES)})
+    told = convert(str(folder_of_densevit), tmp_path / ("a.bin" if to == "eomt" else "again"), to, **options)
+    assert len(told) == len(notes) and all(note in text for note, text in zip(notes, told, strict=True)), told
 
 
 def test_the_authors_panoptic_file_gives_segments(tmp_path: Path) -> None:

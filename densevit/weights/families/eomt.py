@@ -120,6 +120,15 @@ class EoMTFamily(WritableFamily):
         written = self.keys(card.model["encoder"]["mlp"] != "gelu").to_original(tensors)
         return written | {self.probabilities: torch.zeros(self.blocks), "criterion.empty_weight": weight}
 
+    def unsaid(self, raw: RawCheckpoint) -> list[str]:
+        ((kind, head),) = type(self)().read(raw).model["heads"].items()
+        things = list(self.things or ())
+        given = [f"kind={self.kind}"] if self.kind != kind else []
+        given += [f"things={things}"] if things and things != list(head.get("things") or ()) else []
+        notes = [f"read it with --family-options '{','.join(given)}', which nothing there says."] if given else []
+        unnamed = isinstance(head["classes"], int) and self.names != tuple(map(str, range(head["classes"])))
+        return notes + (["the names of its classes have no place there."] if unnamed else [])
+
 
 @FAMILIES.register("eomt")
 class EoMT(EoMTFamily):
