@@ -54,11 +54,11 @@ def measure(settings: Settings) -> Iterator[Row]:
     baseline = next(iter(prepares))
     for name in prepares:
         share = speedup(seconds, name, name.replace(EXPORT, MODEL_ONLY)).middle
-        note = f"{share:.0%} of the model alone ({settings.precision})" if name.startswith(EXPORT) else ""
+        note = f"{share:.0%} of the model alone" if name.startswith(EXPORT) else ""
         rate = Spread.of(seconds[name]).map(lambda s: IMAGES_PER_ROUND / s)
         yield Row(
-            "export", "640x480 JPEG to PNG16", name, rate, "images/s", better="higher",
-            faster=speedup(seconds, name, baseline), note=note,
+            "export", f"{settings.network()} in {settings.precision}, 640x480 JPEG to PNG16", name, rate, "images/s",
+            better="higher", faster=speedup(seconds, name, baseline), note=note,
         )  # fmt: skip
 
 

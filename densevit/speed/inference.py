@@ -44,11 +44,11 @@ def measure(settings: Settings) -> Iterator[Row]:
         sixteen = settings.try_build(lambda: reference_models.smp(settings.size))
         if sixteen is not None:
             side = max(sixteen.patch, settings.sides[0] // sixteen.patch * sixteen.patch)
-            yield from measure_size(settings, [sixteen], side, 1, Path(folder))
+            yield from measure_size(settings, [sixteen], side, 1, Path(folder), patch=16)
 
 
 def measure_size(
-    settings: Settings, references: list[ReferenceModel], side: int, batch: int, folder: Path
+    settings: Settings, references: list[ReferenceModel], side: int, batch: int, folder: Path, *, patch: int = 14
 ) -> Iterator[Row]:
     """Yield one size and batch. The first reference in fp32 is the baseline; ours runs its weights."""
     device = settings.device
@@ -67,9 +67,8 @@ def measure_size(
     def note(seconds: Mapping[str, list[float]], name: str) -> str:
         return "; ".join(filter(None, (notes.get(name), share_of_peak(seconds, name, flops, product))))
 
-    yield from rows_by_clock(
-        "inference", f"{side} x {side}, batch {batch}", rounds, names, device, images=batch, note=note
-    )
+    case = f"{settings.network(patch)}, {side} x {side}, batch {batch}"
+    yield from rows_by_clock("inference", case, rounds, names, device, images=batch, note=note)
 
 
 def prepare_reference(settings: Settings, side: int, batch: int) -> Work:

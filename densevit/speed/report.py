@@ -16,6 +16,7 @@ from densevit.utils.json_files import MALFORMED, read_object
 
 TOLERANCE = 0.10  # runs on one machine differ by some percent
 HARDWARE = "hardware"  # the section of rows that are of the machine, not of an implementation
+MACHINE = ("processor", "cores", "threads", "device")  # without the same of these, seconds are not comparable
 NO_SPEEDUP = Spread(1.0, 1.0, 1.0)  # of the baseline over itself
 
 
@@ -126,17 +127,21 @@ def three_digits(value: float) -> str:
 def regressions(before: Report, after: Report, tolerance: float = TOLERANCE) -> Iterator[str]:
     """Yield what became slower, a sentence each.
 
-    Where both reports have a speedup over a baseline of the same run, that is compared: it holds on a busy machine
-    and on another one. Where densevit is the baseline, the value is compared. A difference inside the quartiles of
-    either run is none.
+    Where both reports have a speedup over the same baseline, that is compared: it holds on a busy machine and on
+    another one. Where densevit is the baseline, or the baselines differ, the value is compared. A difference inside the
+    quartiles of either run is none.
     """
     old = {row.key: row for row in before.rows if row.section != HARDWARE}
+    ran_beside, runs_beside = baselines(before), baselines(after)
     for row in after.rows:
         was = old.get(row.key)
         if was is None:
             continue
-        ours = row.who.startswith("densevit") and row.faster == NO_SPEEDUP == was.faster
-        by_ratio = was.faster is not None and row.faster is not None and not ours
+        ours, case = row.who.startswith("densevit"), (row.section, row.case)
+        same = ran_beside.get(case) == runs_beside.get(case) and not (ours and row.faster == NO_SPEEDUP == was.faster)
+        by_ratio = was.faster is not None and row.faster is not None and same
+        if not (by_ratio or ours or row.faster is None):
+            continue  # how fast others are by the clock is not ours to judge
         a, b = (was.faster, row.faster) if by_ratio else (was.value, row.value)
         assert a is not None and b is not None
         if not min(a.middle, b.middle) > 0:
@@ -152,8 +157,16 @@ def regressions(before: Report, after: Report, tolerance: float = TOLERANCE) -> 
             )
 
 
+def baselines(report: Report) -> dict[tuple[str, str], str]:
+    """Map each section and case to the implementation that the others are compared with, its first."""
+    return {(row.section, row.case): row.who for row in reversed(report.rows) if row.faster == NO_SPEEDUP}
+
+
 def summarize_overlap(before: Report, after: Report) -> str:
-    """Return how many rows of two reports could be compared."""
+    """Return how many rows of two reports could be compared, and what is different about the machine."""
+    machines = [(key, before.machine.get(key), after.machine.get(key)) for key in MACHINE]
+    machine = "".join(f"; {key}: was {was}, is {now}" for key, was, now in machines if was != now)
     old, new = ({row.key for row in report.rows if row.section != HARDWARE} for report in (before, after))
     lines = [f"{len(old & new)} rows compared", f"{len(new - old)} are new", f"{len(old - new)} were not measured now"]
-    return ", ".join(line for line in lines if not line.startswith("0 ")) if old & new else "no row is in both"
+    counts = ", ".join(line for line in lines if not line.startswith("0 ")) if old & new else "no row is in both"
+    return counts + machine

@@ -29,6 +29,10 @@ class Settings:
     # filled on the way: which other implementations are missing, and why
     absent: list[str] = field(default_factory=list)
 
+    def network(self, patch: int = 14) -> str:
+        """Return the name of the ViT, as `ViT-S/14`."""
+        return f"ViT-{self.size[0].upper()}/{patch}"
+
     def try_build(self, build: Callable[[], T]) -> T | None:
         """Return what was built; None, with a note in `absent`, where something that it needs is not installed."""
         try:

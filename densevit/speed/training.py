@@ -32,7 +32,7 @@ def measure(settings: Settings) -> Iterator[Row]:
     names = [f"densevit, {precision}" for precision in dict.fromkeys(("fp32", settings.precision))]
     names = names if reference is None else [REFERENCE, *names]
     plain = replace(settings, absent=[])  # arguments of a fresh process are pickled
-    case = f"{BATCH} x {HEIGHT} x {WIDTH}"
+    case = f"{settings.network()}, {BATCH} x {HEIGHT} x {WIDTH}"
     memory = {name: peak_memory_growth(prepare, plain, name) for name in names} if settings.device.type == "cpu" else {}
     works = {name: prepare(settings, name) for name in names}
     if settings.compile:

@@ -105,6 +105,7 @@ def test_without_any_reference_ours_is_timed_alone(monkeypatch: pytest.MonkeyPat
     rows = [*inference.measure(settings), *training.measure(settings)]
     assert [row.who for row in rows] == ["densevit, fp32", "densevit, bf16"] * 4
     units = ["s an image", "s an image, processor", "s", "s, processor"]
+    assert [row.case for row in rows[::4]] == ["ViT-S/14, 56 x 56, batch 1", "step of ViT-S/14, 2 x 56 x 56"]
     assert [row.unit for row in rows[::2]] == units
     assert [row.faster.middle for row in rows[::2] if row.faster] == [1.0] * 4
     assert settings.absent[0] == "not here" and settings.absent[1:] in ([], ["nncf is not installed."])

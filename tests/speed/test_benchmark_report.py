@@ -8,7 +8,7 @@ import torch
 
 from densevit.errors import DataError
 from densevit.speed import dataloader
-from densevit.speed.report import Report, Row, regressions, summarize_overlap, three_digits
+from densevit.speed.report import NO_SPEEDUP, Report, Row, regressions, summarize_overlap, three_digits
 from densevit.speed.settings import Settings
 from densevit.speed.timing import Spread, speedup, time_interleaved
 
@@ -72,11 +72,21 @@ def test_ratios_decide_where_both_have_them_so_that_a_slow_machine_is_no_regress
 
 
 def test_where_we_are_the_baseline_our_value_decides() -> None:
-    alone = [replace(row(seconds, 1.0), faster=Spread(1.0, 1.0, 1.0)) for seconds in (0.5, 5.0)]
+    alone = [replace(row(seconds), faster=NO_SPEEDUP) for seconds in (0.5, 5.0)]
     (line,) = regressions(report(alone[0]), report(alone[1]))
     assert line == "inference, 518 x 518, densevit: 5 s, was 0.5 (900% worse)."
     theirs = [replace(each, who="transformers") for each in alone]  # how fast others are is not ours to judge
     assert list(regressions(report(theirs[0]), report(theirs[1]))) == []
+
+
+@pytest.mark.parametrize(("after", "worse"), [(0.5, 0), (0.8, 1)])
+def test_ratios_over_different_baselines_are_not_compared(after: float, worse: int) -> None:
+    """The reference ran beside ours before, and now ours is the baseline."""
+    reference = replace(row(1.2, 1.0), who="reference, fp32", faster=NO_SPEEDUP)
+    theirs = [replace(row(1.0, ratio), who="transformers") for ratio in (1.2, 0.5)]
+    ours = replace(row(after), faster=NO_SPEEDUP)
+    lines = list(regressions(report(reference, row(0.5, 2.4), theirs[0]), report(ours, theirs[1])))
+    assert lines == ["inference, 518 x 518, densevit: 0.8 s, was 0.5 (60% worse)."] * worse
 
 
 def test_what_could_not_be_compared_is_counted() -> None:
@@ -84,6 +94,8 @@ def test_what_could_not_be_compared_is_counted() -> None:
     assert summarize_overlap(report(one, other), report(one)) == "1 rows compared, 1 were not measured now"
     assert summarize_overlap(report(one), report(one, other)) == "1 rows compared, 1 are new"
     assert summarize_overlap(report(other), report(one)) == "no row is in both"
+    elsewhere = replace(report(one), machine={"processor": "x", "threads": 1})
+    assert summarize_overlap(report(one), elsewhere) == "1 rows compared; threads: was None, is 1"
     nothing = replace(one, value=Spread(0.0, 0.0, 0.0))
     assert list(regressions(report(nothing), report(one))) == []  # no ratio to nothing
 
