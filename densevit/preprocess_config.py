@@ -1,6 +1,7 @@
 """How images reach the network: part of every model card and of a config's `model.resize`."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 
@@ -48,13 +49,17 @@ class PreprocessConfig:
     """Average the prediction with that of the mirrored image."""
 
 
-def window_problems(rule: PreprocessConfig) -> list[str]:
-    """Return what is wrong with the sliding windows, with the config's keys."""
-    if rule.window is None and rule.stride is None:
-        return []
-    if rule.window is None:
-        return ["model.resize.stride: there is no model.resize.window to move by it."]
-    stride = rule.stride or rule.window
-    if min(*rule.window, *stride) < 1 or any(step > side for step, side in zip(stride, rule.window, strict=True)):
-        return [f"model.resize.stride: between 1 and the sides of the window, got {stride} for {rule.window}."]
-    return []
+def resize_problems(rule: PreprocessConfig) -> list[str]:
+    """Return what is wrong with the options, with the config's keys."""
+    found = []
+    if rule.mode != "native" and not (rule.size and min(rule.size) > 0):
+        found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
+    if not 0 <= rule.margin < inf:
+        found.append(f"model.resize.margin: 0 or more, got {rule.margin:g}.")
+    if rule.stride is not None and rule.window is None:
+        found.append("model.resize.stride: there is no model.resize.window to move by it.")
+    if rule.window is not None:
+        stride = rule.stride or rule.window
+        if min(*rule.window, *stride) < 1 or any(step > side for step, side in zip(stride, rule.window, strict=True)):
+            found.append(f"model.resize.stride: between 1 and the sides of the window, got {stride} for {rule.window}.")
+    return found

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
-from densevit.preprocess_config import PreprocessConfig, window_problems
+from densevit.preprocess_config import PreprocessConfig, resize_problems
 from densevit.registry import ComponentConfig
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -287,8 +287,6 @@ class Run:
         for name in ("encoder", "decoder"):
             if self.model.init_from is None and getattr(self.model, name) is None:
                 found.append(f"model.{name}: missing.")
-        if (rule := self.model.resize) and rule.mode != "native" and not (rule.size and min(rule.size) > 0):
-            found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
         if self.model.init_family and not self.model.init_from:
             found.append("model.init_family: there is no model.init_from whose family this could be.")
         for name in self.model.heads:
@@ -303,7 +301,7 @@ class Run:
             found.append("model.decoders: every head has its own; leave one of them to model.decoder.")
         if self.model.canonical_focal is not None and self.model.camera not in (None, "canonical"):
             found.append(f"model.canonical_focal: belongs to camera 'canonical', not to '{self.model.camera}'.")
-        return found + (window_problems(self.model.resize) if self.model.resize else [])
+        return found + (resize_problems(self.model.resize) if self.model.resize else [])
 
 
 def described(node: type) -> None:
