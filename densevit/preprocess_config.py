@@ -28,7 +28,7 @@ class PreprocessConfig:
     align_corners: bool = False
     """Resize the image with aligned corners; bilinear and bicubic only."""
     antialias: bool = False
-    """Low-pass filter before the image shrinks, as PIL and Hugging Face do."""
+    """Low-pass filter before the image shrinks, as PIL and Hugging Face do; bilinear and bicubic only."""
     round_to_uint8: bool = False
     """Round the resized image to 8 bits, as libraries that resize bytes do."""
     padding: Literal["crop", "stretch"] = "crop"
@@ -54,6 +54,13 @@ def resize_problems(rule: PreprocessConfig) -> list[str]:
     found = []
     if rule.mode != "native" and not (rule.size and min(rule.size) > 0):
         found.append(f"model.resize.size: mode '{rule.mode}' needs two sides over 0, got {rule.size}.")
+    if rule.interpolation not in ("bilinear", "bicubic"):
+        given = [key for key in ("align_corners", "antialias") if getattr(rule, key)]
+        found += [f"model.resize.{key}: for bilinear and bicubic, not for '{rule.interpolation}'." for key in given]
+    if rule.round_to_uint8 and rule.align_corners:
+        found.append("model.resize.align_corners: not with round_to_uint8, by which images are resized as OpenCV and PIL do.")
+    if rule.output_align_corners and rule.output_interpolation == "nearest":
+        found.append("model.resize.output_align_corners: for bilinear and bicubic, not for 'nearest'.")
     if not 0 <= rule.margin < inf:
         found.append(f"model.resize.margin: 0 or more, got {rule.margin:g}.")
     if rule.stride is not None and rule.window is None:

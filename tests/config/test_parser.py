@@ -180,8 +180,11 @@ def test_two_warm_ups_must_leave_steps_and_something_to_warm_up(write) -> None:
         ("{window: [8, 8], stride: [0, 4]}", "between 1 and the sides of the window, got (0, 4) for (8, 8)"),
         ("{window: [0, 8]}", "between 1 and the sides of the window"),
         ("{margin: -3}", "model.resize.margin: 0 or more, got -3."),
+        ("{interpolation: area, antialias: true}", "model.resize.antialias: for bilinear and bicubic, not for 'area'."),
+        ("{round_to_uint8: true, align_corners: true}", "model.resize.align_corners: not with round_to_uint8"),
+        ("{output_interpolation: nearest, output_align_corners: true}", "for bilinear and bicubic, not for 'nearest'"),
     ],
 )
-def test_windows_that_cannot_slide_and_negative_margins_are_refused(write, words: str, message: str) -> None:
+def test_resizing_that_cannot_be_is_refused(write, words: str, message: str) -> None:
     run, _ = parser.read(write(MINIMAL), [f"model.resize={words}"])
     assert any(message in problem for problem in run.problems())
