@@ -58,7 +58,7 @@ def resize_problems(rule: PreprocessConfig) -> list[str]:
         given = [key for key in ("align_corners", "antialias") if getattr(rule, key)]
         found += [f"model.resize.{key}: for bilinear and bicubic, not for '{rule.interpolation}'." for key in given]
     if rule.round_to_uint8 and rule.align_corners:
-        found.append("model.resize.align_corners: not with round_to_uint8, by which images are resized as OpenCV and PIL do.")
+        found.append("model.resize.align_corners: not with round_to_uint8, which resizes as OpenCV and PIL do.")
     if rule.output_align_corners and rule.output_interpolation == "nearest":
         found.append("model.resize.output_align_corners: for bilinear and bicubic, not for 'nearest'.")
     if not 0 <= rule.margin < inf:
