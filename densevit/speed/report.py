@@ -81,7 +81,7 @@ class Report:
             tree = read_object(path)
             rows = [Row(**{**row, "value": _spread(row["value"]), "faster": _speedup(row)}) for row in tree["rows"]]
             hash(tuple(row.key for row in rows))  # all of them strings
-            return cls(**{**tree, "rows": rows})
+            return cls(**{**tree, "rows": rows, "machine": {**tree["machine"]}})
         except MALFORMED as error:
             raise DataError(f"{path}: not a report of `densevit benchmark` ({error!s:.300}).") from None
 

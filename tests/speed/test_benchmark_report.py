@@ -51,6 +51,7 @@ WHOLE = (
         "{}",
         '{"rows": [{}]}',
         WHOLE.replace('"machine": {}, ', ""),
+        WHOLE.replace('"machine": {}', '"machine": []'),
         WHOLE.replace('"middle": 1', '"middle": "fast"'),
         WHOLE.replace('"w"', "[]"),
         WHOLE.replace('"date"', '"day": "", "date"'),
