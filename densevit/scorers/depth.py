@@ -26,7 +26,7 @@ from densevit.inference.predictor import Predictor
 from densevit.model_card import Kind, uncertainty_of
 from densevit.ops.geometry import field_of_view
 from densevit.ops.points import draw_points
-from densevit.output_kinds import DEPTH_KINDS, scored_kinds
+from densevit.output_kinds import DEPTH_KINDS, output_kind, scored_kinds
 from densevit.reporting.figures import Figure, depth_figure
 from densevit.scorers.base import (
     Evaluation,
@@ -217,8 +217,8 @@ def select_protocols(
     align: str | None = None,
     same_crop: bool = False,
 ) -> list[Protocol]:
-    """Return the protocol of a name, or with `all` every one that applies. Raises ConfigError: no such protocol, or
-    none that fits.
+    """Return the protocol of a name, or with `all` every one that applies. Raises ConfigError: no such protocol, none
+    that fits, or depth that does not score these predictions.
 
     Args:
         name: None takes what the data set is usually scored by.
@@ -226,6 +226,12 @@ def select_protocols(
         align: how predictions are fitted to the ground truth, in place of the protocol's own way.
         same_crop: only protocols that show a model the same part of an image, so that one pass serves all.
     """
+    kinds = {data.depth_kind(index) for index in range(len(data))}
+    if kind in DEPTH_KINDS and kinds and kinds.isdisjoint(scored_kinds(kind)):
+        raise ConfigError(
+            f"data: its depth is {', '.join(sorted(kinds))}; {output_kind(kind).meaning} is scored by depth that is "
+            f"{' or '.join(scored_kinds(kind))}."
+        )
     if name != "all":
         return [find_protocol(name or DEFAULT_PROTOCOLS.get(data_name, "plain"), data.depth_range, kind, align)]
     if align is not None:

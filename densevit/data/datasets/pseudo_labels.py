@@ -191,7 +191,8 @@ class PseudoLabels(Dataset):
         if self.kind == "affine":  # may be negative, and its zero means nothing: 1 to 2
             low, high = (stored[valid].min(), stored[valid].max()) if valid.any() else (0.0, 1.0)
             stored = np.where(valid, 1 + (stored - low) / max(float(high - low), 1e-12), 0).astype(np.float32)
-        return stored, valid & (stored > 0)
+        valid &= stored > 0
+        return np.where(valid, stored, 0), valid
 
 
 def exist(files: Mapping[str, Path | Member]) -> bool:

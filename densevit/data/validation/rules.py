@@ -37,7 +37,8 @@ def apply_rules(data: Dataset, split: str, samples: Sequence[InspectedSample], c
     not check."""
     usual = _usual_depth(samples)
     for index, sample in enumerate(samples):
-        for type_, role, reason in (*sample.stats.problems, *_sample_problems(data, sample.stats, usual, classes)):
+        problems = _sample_problems(data, index, sample.stats, usual, classes)
+        for type_, role, reason in (*sample.stats.problems, *problems):
             path = sample.paths.get(role)
             yield Issue(type_, split, reason, str(path or ""), data.names[index], index)
     yield from _other_sizes(data, split, samples)
@@ -53,7 +54,9 @@ def _usual_depth(samples: Sequence[InspectedSample]) -> float | None:
     return median(medians) if medians else None
 
 
-def _sample_problems(data: Dataset, stats: SampleStats, usual: float | None, classes: int | None) -> Iterator[Problem]:
+def _sample_problems(
+    data: Dataset, index: int, stats: SampleStats, usual: float | None, classes: int | None
+) -> Iterator[Problem]:
     """Yield the problems of one sample."""
     if stats.size is None:
         return
@@ -66,7 +69,7 @@ def _sample_problems(data: Dataset, stats: SampleStats, usual: float | None, cla
     if stats.labels is not None:
         yield from _label_problems(stats, classes)
     if stats.valid_fraction is not None:
-        yield from _depth_problems(data, stats, usual)
+        yield from _depth_problems(data, index, stats, usual)
 
 
 def _label_problems(stats: SampleStats, classes: int | None) -> Iterator[Problem]:
@@ -82,9 +85,9 @@ def _label_problems(stats: SampleStats, classes: int | None) -> Iterator[Problem
         )
 
 
-def _depth_problems(data: Dataset, stats: SampleStats, usual: float | None) -> Iterator[Problem]:
+def _depth_problems(data: Dataset, index: int, stats: SampleStats, usual: float | None) -> Iterator[Problem]:
     low, high = data.depth_range
-    if stats.negative:
+    if stats.negative and data.depth_kind(index) != "affine":  # whose zero means nothing
         yield "negative_depth", "depth", f"{stats.negative:,} values are below zero"
     if not stats.valid_fraction:
         yield "empty_depth", "depth", f"no pixel has depth; {_what_fills(stats)}"

@@ -261,6 +261,28 @@ def test_depth_that_the_losses_cannot_learn_from_is_refused(
     assert "tasks.depth.losses: learn from metric, and data.train has disparity." in told
 
 
+def test_depth_without_unit_scores_no_predictions_and_says_so_before_them(
+    teacher: Path, labelled: tuple[Path, Path], shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PseudoLabels, "depth_kind", lambda *_: "disparity")
+    told = shell.refused("eval", teacher / "run", "--data", "pseudo_labels", "--root", labelled[0], "--head", "depth")
+    assert "data: its depth is disparity; metric depth is scored by depth that is metric." in told
+
+
+def test_affine_depth_may_be_negative(labelled: tuple[Path, Path], tmp_path: Path, shell: Shell) -> None:
+    shutil.copytree(labelled[0], tmp_path, dirs_exist_ok=True)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    images = [json.loads(line) for line in (tmp_path / "images.jsonl").read_text().splitlines()]
+    rows = [{**row, "image": str((labelled[0] / row["image"]).resolve())} for row in images]
+    (tmp_path / "images.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for row in rows:
+        with np.load(path := tmp_path / f"{row['name']}.depth.npz") as file:
+            np.savez(path, depth=file["depth"] - 4, confidence=file["confidence"])
+    manifest["maps"]["depth"]["kind"] = "affine"
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert "0 errors" in shell("check-data", "pseudo_labels", "--root", tmp_path).out
+
+
 def test_what_is_no_pseudo_labels_is_refused(labelled: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="`densevit pseudo-label` writes it"):
         open_dataset({"type": "pseudo_labels", "root": str(tmp_path)})
