@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from densevit.api.types import Count, EvaluationTask, Precision
+from densevit.api.types import Count, EvaluationTask, Precision, as_names
 from densevit.errors import ConfigError
 from densevit.utils.docstrings import defaults
 
@@ -149,7 +149,7 @@ def compare(
     from densevit.utils.output import say_written
 
     load_plugins(plugins)
-    comparison = comparing.compare(Path(a), Path(b), tuple(metrics))
+    comparison = comparing.compare(Path(a), Path(b), tuple(as_names(metrics)))
     if output is not None:
         say_written(comparing.write_html(Path(output), comparison, Path(a), Path(b)))
     return comparison

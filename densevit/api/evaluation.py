@@ -14,6 +14,7 @@ from typing import Any
 from densevit import api
 from densevit.api.checkpoint import card_before_loading, load_plugins
 from densevit.api.data_arguments import open_data, recorded_protocol, recorded_run, training_warning
+from densevit.api.types import as_names
 from densevit.config.parser import describe_object
 from densevit.data.datasets.base import Dataset, evenly_spaced
 from densevit.data.labels.class_lists import read_classes
@@ -71,6 +72,7 @@ def evaluate(
 ) -> Scored:
     """Score a model or predictions; see `densevit.evaluate`, whose `defaults` these are."""
     settings = {name: options.pop(name) for name in [*options] if name in OPTIONS}
+    settings["metrics"] = as_names(settings["metrics"])
     changed = {name: value for name, value in settings.items() if value != defaults[name] and value not in ([], ())}
     path = model if isinstance(model, str | Path) else None
     check_source(model, predictions, path, {**changed, **({"batch_size": batch_size} if batch_size else {})}, options)

@@ -12,6 +12,7 @@ from torch import nn
 from densevit.api import quantize
 from densevit.api.checkpoint import load_plugins
 from densevit.api.data_arguments import scored_spec
+from densevit.api.types import as_names
 from densevit.builder.checkpoint import restore
 from densevit.data.datasets.base import open_dataset
 from densevit.errors import ConfigError
@@ -50,7 +51,7 @@ def export(
     **options: Any,
 ) -> ExportedFile:
     """Write a model in a format; see `densevit.export`, whose `defaults` these are."""
-    path = Path(output)
+    path, options = Path(output), {**options, "heads": as_names(options["heads"])}
     for name, value in {"format": format, **options}.items():
         if value not in (None, *CHOICES.get(name, (value,))):
             raise ConfigError(f"--{name}: {', '.join(CHOICES[name])}, got {value!r}.")

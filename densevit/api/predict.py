@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from densevit.api.types import Count
+from densevit.api.types import Count, as_names
 
 if TYPE_CHECKING:
     from densevit.inference.predict.summary import Summary
@@ -176,6 +176,7 @@ def pseudo_label(
         items = with_exif(items, needed=False) if camera is None else plan_cameras(items, camera)
         plan = replace(plan, items=items)
         return write_pseudo_labels(
-            predictor, plan, Path(teacher).name, heads, existing, workers=workers or min(8, os.cpu_count() or 1),
-            max_pixels=max_pixels, stop=stop, processes=world, progress=True,
+            predictor, plan, Path(teacher).name, as_names(heads), existing,
+            workers=workers or min(8, os.cpu_count() or 1), max_pixels=max_pixels,
+            stop=stop, processes=world, progress=True,
         )  # fmt: skip

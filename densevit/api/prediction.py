@@ -14,6 +14,7 @@ import numpy as np
 
 from densevit import api
 from densevit.api.checkpoint import card_before_loading, make_lens, packaged_model
+from densevit.api.types import as_names
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.video import Span
 from densevit.engine import distributed
@@ -75,7 +76,7 @@ def predict(
     **others: Any,
 ) -> Summary:
     """Write maps; see `densevit.predict`. `others`: of videos, as `plan_clips` takes them, and of formats."""
-    named, heads = paths_of(inputs), [heads] if isinstance(heads, str) else heads
+    named, heads = paths_of(inputs), as_names(heads)
     if not isinstance(model, Predictor) and (not named or is_image(model)):
         if card_before_loading(model) is not None:
             raise ConfigError(f"predict: {model} is a model; name images or videos after it.")

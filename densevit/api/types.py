@@ -1,5 +1,6 @@
 """Types of arguments that a shell and Python have in common; importing them costs nothing."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 Count = Annotated[int, 1]
@@ -11,3 +12,8 @@ ImageSize = tuple[int, int]
 EvaluationTask = Literal[
     "depth", "normals", "segmentation", "panoptic", "instances", "classification", "ordinal", "video"
 ]
+
+
+def as_names(names: str | Sequence[str]) -> Sequence[str]:
+    """Return several names, or one that is given by itself, as a sequence."""
+    return [names] if isinstance(names, str) else names

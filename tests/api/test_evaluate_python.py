@@ -48,6 +48,10 @@ def test_a_checkpoint_scores_as_by_the_command(small_run: Path, tmp_path: Path) 
         name: tuple(ends) for name, ends in theirs["intervals"].items()
     }
     assert str(found).startswith(found.summary()) and str(found).endswith("ms per image for the prediction.")
+    one = densevit.compare(tmp_path / "python", tmp_path / "command", metrics="abs_rel")
+    assert [difference.metric for difference in one.differences] == ["abs_rel"]
+    with pytest.raises(ConfigError, match="this model has no head 'dept'"):
+        densevit.export(small_run / "run", tmp_path / "model.onnx", image_size=(60, 80), heads="dept")
     html = found._repr_html_()
     assert html.startswith("<b>run on folder</b>") and f"<td>{found.scores['abs_rel']:.4f}</td>" in html
 
@@ -154,6 +158,7 @@ def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
         ({"model": np.mean, "data": 1, "device": "cpu"}, "device: options of a checkpoint's path"),
         ({"predictions": [], "data": 1, "protocol": "nyu_eigne"}, "nyu_eigen"),
         ({"predictions": [np.ones((60, 80))] * 6, "data": 1, "task": "classification"}, "predictions are maps"),
+        ({"predictions": [], "data": 1, "metrics": "distanc"}, "no set of metrics 'distanc'"),
     ],
 )
 def test_what_does_not_go_together_is_said(small_run: Path, options: dict[str, Any], message: str) -> None:
