@@ -85,6 +85,11 @@ def read_depth(
     stored, coding = read_wide(path, max_pixels)
     scale = coding.get(SCALE_KEY) if scale is None else scale
     if scale is None and stored.dtype.kind != "f":
+        if coding:
+            raise UnknownUnit(
+                f"{path}: it says that it holds no metres, but affine depth or disparity, which --prediction-type "
+                "affine or disparity evaluates."
+            )
         raise UnknownUnit(
             f"{path}: integer depth ({stored.dtype}) without a unit. Set depth_scale, the units per metre: "
             "data.depth_scale=1000 to train, --data-options depth_scale=1000 to evaluate, --scale for saved maps."

@@ -69,7 +69,7 @@ def test_png16_of_disparity_spreads_over_16_bits_and_nobody_reads_it_as_metres(t
     assert stored.tolist()[0][0] == 1 and stored.tolist()[0][2:] == [65535, 0]
     np.testing.assert_allclose(stored[0, :3] / scale + offset, values[0, :3], atol=0.5 * 8 / 65534)
     np.testing.assert_allclose(read_values(tmp_path / "a.png"), values, atol=0.5 * 8 / 65534)  # as evaluations do
-    with pytest.raises(DataError, match="depth_scale"):
+    with pytest.raises(DataError, match="no metres, .*--prediction-type affine or disparity"):
         read_depth(tmp_path / "a.png")
 
 
