@@ -226,10 +226,11 @@ def select_protocols(
         align: how predictions are fitted to the ground truth, in place of the protocol's own way.
         same_crop: only protocols that show a model the same part of an image, so that one pass serves all.
     """
-    kinds = {data.depth_kind(index) for index in range(len(data))}
-    if kind in DEPTH_KINDS and kinds and kinds.isdisjoint(scored_kinds(kind)):
+    kinds = (data.depth_kind(index) for index in range(len(data)))  # which may read its image: until one fits
+    if kind in DEPTH_KINDS and len(data) and not any(one in scored_kinds(kind) for one in kinds):
+        found = sorted({data.depth_kind(index) for index in range(len(data))})
         raise ConfigError(
-            f"data: its depth is {', '.join(sorted(kinds))}; {output_kind(kind).meaning} is scored by depth that is "
+            f"data: its depth is {', '.join(found)}; {output_kind(kind).meaning} is scored by depth that is "
             f"{' or '.join(scored_kinds(kind))}."
         )
     if name != "all":

@@ -1,6 +1,7 @@
 """Depth evaluation as a Python function, and the data that `eval` finds by itself."""
 
 import json
+from collections import UserList
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -16,6 +17,7 @@ from toy_models import toy_predictor
 import densevit
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
+from densevit.data.datasets.pairs import Pairs
 from densevit.data.predictions import GivenMaps
 from densevit.errors import ConfigError, DataError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
@@ -121,6 +123,17 @@ def test_point_clouds_and_normals_are_scored_by_the_camera_that_is_given() -> No
     assert points["abs_rel@45-60deg"] < 0.01  # 2 atan(32 / 60) is 56 degrees
     assert points["f_score_5cm"] == 1
     assert evaluate_normals(predictor, data).results[0].mean["mean"] < 0.1
+
+
+def test_samples_that_are_decoded_when_needed_are_not_all_read_to_select_a_protocol(run: Path) -> None:
+    class Decoded(UserList[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            read.append(index)
+            return super().__getitem__(index)
+
+    read: list[int] = []
+    data = Pairs(Decoded([open_dataset(spec(run)).read(0)] * 9))
+    assert [p.name for p in select_protocols(None, data, "", "metric")] == ["plain"] and read == [0]
 
 
 def test_protocols_are_selected_by_name_by_data_set_or_all(run: Path) -> None:
