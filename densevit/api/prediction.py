@@ -82,7 +82,7 @@ def predict(
             raise ConfigError(f"predict: {model} is a model; name images or videos after it.")
         model, named = packaged_model(), [model, *named]
         formats = formats or (() if heads or is_video(str(named[0])) else FIRST_LOOK)
-    formats = [formats] if isinstance(formats, str) else formats
+    formats = as_names(formats)
     existing = existing_rule(overwrite=overwrite, resume=resume)
     videos = {name: others.pop(name) for name in defaults(plan_clips)}
     options = {**options}

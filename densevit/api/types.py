@@ -1,7 +1,6 @@
 """Types of arguments that a shell and Python have in common; importing them costs nothing."""
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 Count = Annotated[int, 1]
 """A number of things; the annotation is the least."""
@@ -14,6 +13,9 @@ EvaluationTask = Literal[
 ]
 
 
-def as_names(names: str | Sequence[str]) -> Sequence[str]:
-    """Return several names, or one that is given by itself, as a sequence."""
+T = TypeVar("T")
+
+
+def as_names(names: str | T) -> list[str] | T:
+    """Return one name that is given by itself as a list, anything else as it is."""
     return [names] if isinstance(names, str) else names

@@ -45,9 +45,11 @@ class SavedSegments:
     def __init__(self, path: Path, data: Dataset, task: SegmentTask) -> None:
         tree = read_json(path)
         rows = tree if isinstance(tree, list) else tree.get("annotations") if isinstance(tree, dict) else None
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise DataError(f"{path}: is not {FORMS[task]}.")
-        if (bool(rows) and all("segments_info" in row for row in rows)) != (task == "panoptic"):
+        if (
+            not isinstance(rows, list)
+            or not all(isinstance(row, dict) for row in rows)
+            or (bool(rows) and all("segments_info" in row for row in rows)) != (task == "panoptic")
+        ):
             raise DataError(f"{path}: is not {FORMS[task]}.")
         self.path, self.data, self.task = path, data, task
         listed = {} if isinstance(tree, list) else tree
