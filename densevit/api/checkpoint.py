@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -31,6 +31,7 @@ from densevit.weights.checkpoint import read_card
 from densevit.weights.describe import as_text
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def packaged_model() -> str:
@@ -147,6 +148,11 @@ def card_before_loading(model: Any) -> ModelCard | None:
         return read_card(model) if Path(model).exists() and is_ours(model) else None
     except CheckpointError:
         return None  # `load` says why
+
+
+def as_names(names: str | T) -> list[str] | T:
+    """Return one name that is given by itself as a list, anything else as it is."""
+    return [names] if isinstance(names, str) else names
 
 
 def refuse(options: Mapping[str, Any], owner: str) -> None:

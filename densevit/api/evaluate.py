@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from densevit.api.types import Count, EvaluationTask, Precision, as_names
+from densevit.api.types import Count, EvaluationTask, Precision
 from densevit.errors import ConfigError
 from densevit.utils.docstrings import defaults
 
@@ -144,7 +144,7 @@ def compare(
         output: write the comparison to this file, as an HTML page.
         plugins: Python files that register metrics of your own.
     """
-    from densevit.api.checkpoint import load_plugins
+    from densevit.api.checkpoint import as_names, load_plugins
     from densevit.evaluation import compare as comparing
     from densevit.utils.output import say_written
 

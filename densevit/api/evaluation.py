@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from densevit import api
-from densevit.api.checkpoint import card_before_loading, load_plugins
+from densevit.api.checkpoint import as_names, card_before_loading, load_plugins
 from densevit.api.data_arguments import open_data, recorded_protocol, recorded_run, training_warning
-from densevit.api.types import as_names
 from densevit.config.parser import describe_object
 from densevit.data.datasets.base import Dataset, evenly_spaced
 from densevit.data.labels.class_lists import read_classes

@@ -10,9 +10,8 @@ from typing import Any, Literal
 from torch import nn
 
 from densevit.api import quantize
-from densevit.api.checkpoint import load_plugins
+from densevit.api.checkpoint import as_names, load_plugins
 from densevit.api.data_arguments import scored_spec
-from densevit.api.types import as_names
 from densevit.builder.checkpoint import restore
 from densevit.data.datasets.base import open_dataset
 from densevit.errors import ConfigError

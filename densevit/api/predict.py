@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from densevit.api.types import Count, as_names
+from densevit.api.types import Count
 
 if TYPE_CHECKING:
     from densevit.inference.predict.summary import Summary
@@ -158,6 +158,7 @@ def pseudo_label(
         options: of `densevit.load`.
     """
     from densevit import api
+    from densevit.api.checkpoint import as_names
     from densevit.api.prediction import PATIENCE, camera_of, device_for, existing_rule
     from densevit.engine.distributed import process_group
     from densevit.inference.predict.cameras import plan_cameras, resolve_cameras, with_exif

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from densevit import api
-from densevit.api.checkpoint import card_before_loading, make_lens, packaged_model
-from densevit.api.types import as_names
+from densevit.api.checkpoint import as_names, card_before_loading, make_lens, packaged_model
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.video import Span
 from densevit.engine import distributed

@@ -1,6 +1,6 @@
 """Types of arguments that a shell and Python have in common; importing them costs nothing."""
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 Count = Annotated[int, 1]
 """A number of things; the annotation is the least."""
@@ -11,11 +11,3 @@ ImageSize = tuple[int, int]
 EvaluationTask = Literal[
     "depth", "normals", "segmentation", "panoptic", "instances", "classification", "ordinal", "video"
 ]
-
-
-T = TypeVar("T")
-
-
-def as_names(names: str | T) -> list[str] | T:
-    """Return one name that is given by itself as a list, anything else as it is."""
-    return [names] if isinstance(names, str) else names
