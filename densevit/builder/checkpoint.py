@@ -311,6 +311,9 @@ class InitCheckpoint:
         opened, self.opened = self.opened or self._open(), None
         updates = {name: tensor for name, tensor in model.state_dict().items() if is_update(name)}
         opened = fitted_checkpoint(opened, lora_of(spec.spec()), updates)
+        if opened.classes:
+            named = parse_model(opened.model, opened.path).for_classes(published_table(opened.classes).names)
+            opened = replace(opened, model=named.spec())
         loaded = f"model.init_from: {PartialLoader(model, spec.spec(), opened, opened.path).load_matching()}"
         calibrations = {name: output.calibration for name, output in opened.card.outputs.items()} if opened.card else {}
         notes = (f"\n{name} starts without its calibration ({c.describe()})." for name, c in calibrations.items() if c)

@@ -6,7 +6,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from densevit.errors import CheckpointError
-from densevit.model_card import moved_classes
 from densevit.utils.state_dict import load_strict
 from densevit.weights.external import ConvertedCheckpoint
 
@@ -21,7 +20,7 @@ def filled(spec: Spec | None, stored: Spec) -> dict[str, Any]:
 class PartialLoader:
     """Loads the parts of a checkpoint that fit a new model, and reports them.
 
-    An encoder is loaded as a whole; a decoder or head if type, activation and shapes are the same.
+    An encoder is loaded as a whole; a decoder or head if type, activation, classes and shapes are the same.
     """
 
     def __init__(self, model: nn.Module, spec: Spec, published: ConvertedCheckpoint, source: object) -> None:
@@ -81,25 +80,25 @@ class PartialLoader:
 def other_decoder(mine: Spec, other: Spec | None) -> str:
     """Return why a decoder is new; empty if it is that of the file."""
     if other and other["type"] == mine["type"]:
-        return moved_class(mine, other)
+        return other_class(mine, other)
     theirs = f"'{other['type']}'" if other else "none"
     return f"'{mine['type']}' where the file has {theirs}"
 
 
 def other_head(mine: Spec, other: Spec | None) -> str:
-    """Return why a head is new, by type, activation and the order of its classes."""
+    """Return why a head is new, by type, activation and classes."""
     if other is None:
         return "the file has none of this name"
     differing = (key for key in ("type", "activation") if key in other and mine.get(key) != other[key])
     reasons = (f"{mine.get(key)} where the file has {other[key]}" for key in differing)
-    return next(reasons, moved_class(mine, other))
+    return next(reasons, other_class(mine, other))
 
 
-def moved_class(mine: Spec, other: Spec) -> str:
-    """Return why weights would be those of other classes; empty where names stand at the same places."""
+def other_class(mine: Spec, other: Spec) -> str:
+    """Return why weights would be those of other classes; empty where the names are the same, or not known."""
     names, theirs = (spec["classes"] if isinstance(spec.get("classes"), list | tuple) else () for spec in (mine, other))
-    moved = moved_classes(names, theirs)
-    return f"class '{names[moved[0]]}' is at another place in the file" if moved else ""
+    pairs = enumerate(zip(names, theirs, strict=False))
+    return next((f"class {i} is '{one}' where the file has '{two}'" for i, (one, two) in pairs if one != two), "")
 
 
 def other_input(mine: Spec, other: Spec | None) -> str:

@@ -1,6 +1,7 @@
 """Training from a checkpoint by config alone: what is taken of the file, what is new, what the config still says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import yaml
 
 from densevit.builder import plan as planning
 from densevit.builder import training
-from densevit.builder.checkpoint import restore, without_weights
+from densevit.builder.checkpoint import InitCheckpoint, parse_model, restore, without_weights
 from densevit.cli.main import main
+from densevit.config import schema
 from densevit.engine.distributed import process_group
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
+from densevit.models.heads.base import HEADS
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint
 from densevit.weights.finetune import other_decoder, other_head
@@ -81,12 +84,12 @@ def test_the_file_is_read_once_and_not_held_in_training(relative: Path, tmp_path
 
 
 @pytest.mark.parametrize("why_new", [other_head, other_decoder])
-def test_a_head_or_decoder_whose_classes_have_another_order_is_new(why_new: Callable[..., str]) -> None:
+def test_a_head_or_decoder_of_other_classes_or_in_another_order_is_new(why_new: Callable[..., str]) -> None:
     def head(*names: str) -> dict[str, Any]:
         return {"type": "segmentation", "classes": names}
 
-    assert why_new(head("wall", "floor"), head("floor", "wall")) == "class 'wall' is at another place in the file"
-    assert why_new(head("wall", "floor"), head("wall", "table")) == ""
+    assert why_new(head("wall", "floor"), head("floor", "wall")) == "class 0 is 'wall' where the file has 'floor'"
+    assert why_new(head("wall", "floor"), head("wall", "table")) == "class 1 is 'floor' where the file has 'table'"
     assert why_new(head("crane", "crane"), head("crane", "crane")) == ""
     assert why_new({"type": "segmentation", "classes": 2}, head("floor", "wall")) == ""
 
@@ -176,3 +179,14 @@ def test_where_a_files_encoder_once_came_from_is_forgotten() -> None:
         source="somewhere",
     )
     assert without_weights(published).model["encoder"] == {"type": "timm", "name": "test_vit"}
+
+
+def test_a_head_on_the_classes_of_a_published_data_set_is_new_for_others(tmp_path: Path) -> None:
+    path = seeded.saved("dinov2_segmentation", tmp_path)
+    model, card = restore(path)  # the file holds no names, but its 150 classes are those of ADE20K
+    init = InitCheckpoint(schema.Model(init_from=str(path)))
+    spec = parse_model(card.model, path)
+    assert "; nothing is new" in init.load_into(model, spec)
+    names = [str(i) for i in range(150)]
+    spec = replace(spec, heads={"labels": HEADS.check({**card.model["heads"]["labels"], "classes": names}, "labels")})
+    assert "new: heads.labels (class 0 is '0' where the file has 'wall'" in init.load_into(model, spec)
