@@ -34,18 +34,19 @@ class StatsCache:
 
         Args:
             table: of the classes; statistics made under another table, or another version, do not count.
-            version: of the data set (`Dataset.version`).
+            version: of the data set: what its annotations that no file of a sample holds say.
         """
         self.path = path
         self.classes = version + (repr((table.names, table.places, table.palette)) if table is not None else "")
         self.stored = _read(path) if path else {}
         self.new: dict[str, Any] = {}
 
-    def key(self, checksums: Mapping[str, str]) -> str:
-        """Return empty where there are no files to identify a sample by."""
+    def key(self, name: str, checksums: Mapping[str, str]) -> str:
+        """Return empty where there are no files to identify a sample by. `name`: annotations in one file for all may
+        differ where the images are equal."""
         if not checksums:
             return ""
-        return hashlib.sha256(json.dumps([self.classes, *sorted(checksums.items())]).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([self.classes, name, *sorted(checksums.items())]).encode()).hexdigest()[:32]
 
     def get(self, key: str) -> SampleStats | None:
         try:

@@ -52,7 +52,7 @@ def inspect_sample(dataset: Dataset, index: int, cache: StatsCache) -> Inspected
     if len(checksums) < len(paths):
         problems += check_files({role: paths[role] for role in checksums})
         return InspectedSample(paths, checksums, SampleStats(problems=tuple(problems)))
-    key = cache.key(checksums)
+    key = cache.key(dataset.names[index], checksums)
     cached = cache.get(key)
     stats = cached or _compute(dataset, index, paths, has_exif)
     if cached is None and key and not any(type_ == "unreadable" for type_, _, _ in stats.problems):

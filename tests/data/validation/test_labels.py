@@ -107,6 +107,19 @@ def test_statistics_cached_under_another_list_of_classes_do_not_count(tmp_path: 
     assert validate([folder_split(tmp_path, cache=cache)]).ok
 
 
+def test_statistics_of_segments_are_of_one_image_and_of_the_things_of_now(tmp_path: Path) -> None:
+    for name in "ab":  # equal files, of which only the table tells the segments apart
+        for kind, pixels in {"images": np.zeros((2, 2, 3), np.uint8), "segments": np.uint8([[1, 2], [1, 2]])}.items():
+            (tmp_path / kind).mkdir(exist_ok=True)
+            cv2.imwrite(str(tmp_path / kind / f"{name}.png"), pixels)
+    (tmp_path / "segments.csv").write_text("image,id,class\na,1,sky\na,2,sky\nb,1,car\nb,2,car\n")
+    for stuff, objects in (("sky", 2), ("sky", 2), ("car", 2), ("none", 4)):
+        classes = [{"id": i, "name": name, "isthing": int(name != stuff)} for i, name in enumerate(("sky", "car"))]
+        (tmp_path / "classes.json").write_text(json.dumps(classes))
+        report = validate([folder_split(tmp_path, cache=tmp_path / "cache.json")])
+        assert report.summaries[0].objects == objects
+
+
 def test_an_image_that_exif_turns_beside_labels_that_it_does_not_is_found(tmp_path: Path) -> None:
     layouts.write_folder(tmp_path, frames(*"ab"))
     Image.open(tmp_path / "images/a.jpg").save(tmp_path / "images/a.jpg", exif=oriented(3))  # upside down
