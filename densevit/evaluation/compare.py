@@ -7,7 +7,7 @@ and its p-value, corrected for the number of metrics (Holm), is under 0.05.
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, isclose, isnan, nan
+from math import fsum, isclose, isfinite, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Difference:
     # that no such difference would be there in all images, corrected for the number of metrics; the larger one of
     # images and scenes. None without interval
     p: float | None
+    left_out: int = 0  # images of which a score is no finite number
 
     @property
     def relative(self) -> float:
@@ -125,22 +126,20 @@ def _depth(a: Path, b: Path, metrics: Sequence[str]) -> Differences:
     """Return the differences of means over images."""
     rows_a, rows_b = read_rows(a), read_rows(b)
     both = _common(a, b, *({name: row.get("pixels") for name, row in rows.items()} for rows in (rows_a, rows_b)))
-    shared = dict.fromkeys(metric for name in both for metric in rows_a[name] if metric in rows_b[name])
+    changes = [(name, {m: rows_b[name][m] - x for m, x in rows_a[name].items() if m in rows_b[name]}) for name in both]
+    shared = dict.fromkeys(metric for _, row in changes for metric, change in row.items() if isfinite(change))
     common = [m for m in ranges_in_order(shared) if m not in COUNTS and find_metric("depth", m).better]
     selected = _selected(metrics, common) if metrics else [m for m in common if not _holds_all(m, rows_a, rows_b, both)]
-    pairs = [
-        (name, {m: rows_b[name][m] - rows_a[name][m] for m in selected if m in rows_a[name] and m in rows_b[name]})
-        for name in both
-    ]
-    over_images, over_scenes = bootstrap_means(pairs, selected), bootstrap_means(pairs, selected, scenes_of(both))
+    over_images, over_scenes = bootstrap_means(changes, selected), bootstrap_means(changes, selected, scenes_of(both))
     differences = []
     for metric in selected:
-        values = [row[metric] for _, row in pairs if metric in row]
-        names = [name for name, row in pairs if metric in row]
-        mean_a, mean_b = (fsum(rows[name][metric] for name in names) / len(names) for rows in (rows_a, rows_b))
-        mean = fsum(values) / len(values)
+        values = {name: row[metric] for name, row in changes if isfinite(row.get(metric, nan))}
+        mean_a, mean_b = (fsum(rows[name][metric] for name in values) / len(values) for rows in (rows_a, rows_b))
+        mean = fsum(values.values()) / len(values)
         redrawn = over_images.get(metric), over_scenes.get(metric)
-        differences.append(_difference("depth", metric, mean_a, mean_b, mean, values, *redrawn))
+        difference = _difference("depth", metric, mean_a, mean_b, mean, list(values.values()), *redrawn)
+        left_out = sum(metric in row for _, row in changes) - len(values)
+        differences.append(replace(difference, left_out=left_out))
     return set(rows_a), set(rows_b), differences
 
 
@@ -276,6 +275,10 @@ def notes(test: Comparison) -> list[str]:
     lines = [f"warning: {label}: {text}" for label, text in zip("AB", test.warnings, strict=True) if text]
     if 1 < test.scenes < FEWEST:
         lines.append(f"This says nothing about other scenes: it needs at least {FEWEST}, and there are {test.scenes}.")
+    for row in test.differences:
+        if row.left_out:
+            of = f"{row.left_out:,} of {test.images:,} images"
+            lines.append(f"Left out of {row.metric}: {of}, where A or B has no finite score")
     for label, names in (("A", test.only_a), ("B", test.only_b)):
         if names:
             more = " ..." if len(names) > 5 else ""

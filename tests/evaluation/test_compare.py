@@ -312,15 +312,18 @@ def test_the_change_of_a_gain_is_a_share_of_the_gain(tmp_path: Path, monkeypatch
     assert percent.relative == pytest.approx((percent.b - percent.a) / (100 - percent.a))
 
 
-def test_a_metric_that_is_no_number_for_one_image_leaves_the_p_values_of_others(tmp_path: Path) -> None:
-    """Holm's correction took the NaN for a p of 1, and all that came after it for no smaller ones."""
+def test_a_metric_that_is_no_number_for_one_image_is_compared_over_the_others(tmp_path: Path) -> None:
+    """Its means were NaN beside an interval of the others, and Holm's correction took that for a p of 1."""
     a, b = scored(tmp_path / "a", 0.1), scored(tmp_path / "b", 0.2)
     lines = (b / "per_image.csv").read_text().splitlines()
     cells = lines[3].split(",")
     lines[3] = ",".join([*cells[:2], "nan", *cells[3:]])  # of sq_rel
     (b / "per_image.csv").write_text("\n".join(lines) + "\n")
-    better = {row.metric: row.better for row in compare(a, b, ("abs_rel", "sq_rel", "rmse")).differences}
-    assert better == {"abs_rel": "A", "sq_rel": None, "rmse": "A"}
+    found = compare(a, b, ("abs_rel", "sq_rel", "rmse"))
+    assert {row.metric: row.better for row in found.differences} == {"abs_rel": "A", "sq_rel": "A", "rmse": "A"}
+    rows = {name: row["sq_rel"] for name, row in read_rows(a).items() if name != lines[3].split(",")[0]}
+    assert found.differences[1].a == pytest.approx(np.mean(list(rows.values()))) and len(rows) == 39
+    assert "Left out of sq_rel: 1 of 40 images, where A or B has no finite score" in table(found)
 
 
 @pytest.mark.parametrize(
