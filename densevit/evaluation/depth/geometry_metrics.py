@@ -29,7 +29,7 @@ def boundary_depth_pro(prediction: Map, gt: Map, valid: Mask) -> float:
     for dy, dx in ((0, 1), (1, 0)):
         here, there = _pair(dy, dx)
         both = valid[here] & valid[there]
-        p, t = (prediction[here] / prediction[there])[both], (gt[here] / gt[there])[both]
+        p, t = (m[here][both] / m[there][both] for m in (prediction, gt))
         for ratio_p, ratio_t in ((p, t), (1 / p, 1 / t)):
             hits, predicted, actual = _counts(ratio_p, ratio_t, DEPTH_PRO)
             recalls += hits / np.maximum(actual, 1) / 4
@@ -55,7 +55,7 @@ def boundary_moge(prediction: Map, gt: Map, valid: Mask, radius: int) -> float:
                 continue
             other = slice(radius + dy, h - radius + dy), slice(radius + dx, w - radius + dx)
             both = valid[inner] & valid[other]
-            p, t = (prediction[other] / prediction[inner])[both], (gt[other] / gt[inner])[both]
+            p, t = (m[other][both] / m[inner][both] for m in (prediction, gt))
             for total, count in zip((hits, predicted, actual), _counts(p, t, MOGE), strict=True):
                 total += count
     weights = MOGE - 1

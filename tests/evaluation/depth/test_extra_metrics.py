@@ -86,9 +86,10 @@ def test_the_boundary_f1_of_a_frame_smaller_than_its_neighbourhood_is_left_out()
     assert math.isnan(boundary_moge(truth, truth, truth > 0, 3))
 
 
-def test_boundaries_are_only_sought_between_pixels_with_truth() -> None:
+@pytest.mark.parametrize("outside", [1e6, 0])
+def test_boundaries_are_only_sought_between_pixels_with_truth(outside: float) -> None:
     truth = np.ones((20, 20))
-    truth[5, 5], valid = 1e6, np.ones((20, 20), bool)
+    truth[5, 5], valid = outside, np.ones((20, 20), bool)
     valid[5, 5] = False
     assert boundary_depth_pro(truth, truth, valid) == 0 == boundary_moge(truth, truth, valid, 1)
 
