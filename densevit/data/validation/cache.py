@@ -23,7 +23,7 @@ from densevit.utils.json_files import read_object, read_text
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 6  # a new number when the statistics change their meaning
+SCHEMA = 7  # a new number when the statistics change their meaning
 
 
 class StatsCache:

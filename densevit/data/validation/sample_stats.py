@@ -135,7 +135,7 @@ def depth_stats(depth: Float32[np.ndarray, "h w"]) -> dict[str, Any]:
     top = depth.max()
     return {
         "valid_fraction": count / depth.size,
-        "depth_min": float(values.min()),
+        "depth_min": float(depth.min(where=depth > 0, initial=top)),
         "depth_median": float(np.median(values)),
         "depth_max": float(top),
         "depth_top": np.count_nonzero(depth == top) / count,
