@@ -1,5 +1,6 @@
 """Data: `init` writes a first config for a folder, `check_data` validates data sets before training."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,8 @@ def init(name: str | Path, /, *, root: str | Path | None = None, overwrite: bool
     facts = look_at_folder(Path(root or name))
     write_text(path, starter_config(path.stem, facts))
     validation.check(Draft.read(path))
-    next_steps = [f"written  {path}", f"next     densevit check-data {path}", f"         densevit train {path}"]
+    shown = shlex.quote(str(path))
+    next_steps = [f"written  {path}", f"next     densevit check-data {shown}", f"         densevit train {shown}"]
     return "\n".join([*facts.lines(), *next_steps])
 
 

@@ -1,6 +1,7 @@
 """A first config for a user's folder: small, commented, ready to train."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
@@ -73,8 +74,8 @@ def starter_config(name: str, facts: FolderFacts) -> str:
     steps = min(max(ceil(EPOCHS * facts.images / BATCH_SIZE), STEPS[0]), STEPS[1])
     lines = [
         f"# `densevit init` found {facts.images:,} images to train and {facts.val_images:,} to validate on.",
-        f"#   densevit train {name}.yaml",
-        f"#   densevit eval runs/{name}",
+        f"#   densevit train {shlex.quote(f'{name}.yaml')}",
+        f"#   densevit eval {shlex.quote(f'runs/{name}')}",
         *model,
     ]
     if facts.depth_metres is not None:
@@ -114,7 +115,7 @@ def starter_config(name: str, facts: FolderFacts) -> str:
         *(ROOMS_OPTIM if model is ROOMS else (SEGMENT_OPTIM if facts.segments else OPTIM, "ema: 0.999")),
         f"steps: {steps} # of batch_size images: {steps * BATCH_SIZE / facts.images:.0f} epochs",
         f"batch_size: {BATCH_SIZE} # where memory runs out, grad_accum_steps: 2 halves what is in it",
-        f"output: runs/{name}",
+        f"output: {quoted(f'runs/{name}')}",
     ]
     return "\n".join(lines) + "\n"
 

@@ -88,14 +88,15 @@ def test_the_config_is_ready_to_train(
     if with_labels:
         labels(root)
     monkeypatch.chdir(tmp_path)
-    out = shell("init", "mine", "--root", root).out
-    assert "1000 stored units per metre" in out and "densevit train mine.yaml" in out
+    out = shell("init", "my #1", "--root", root).out
+    assert "1000 stored units per metre" in out and "densevit train 'my #1.yaml'" in out
     assert ("ids 0 to 3" in out) == with_labels
-    plan = load_plan("mine.yaml").open()  # with the weights of the model in the box: nothing is downloaded
+    plan = load_plan("my #1.yaml").open()  # with the weights of the model in the box: nothing is downloaded
     assert len(plan.train) + len(plan.val or ()) == 6 and len(plan.val or ()) > 0
     assert plan.run.model.init_from == "densevit:rooms" and plan.run.model.heads["depth"]["max_depth"] == 40
     assert [step["type"] for step in plan.run.data.transforms] == ["random_resized_crop", "hflip", "color"]
-    assert "is there already" in shell.refused("init", "mine", "--root", root)
+    assert str(plan.run.output) == "runs/my #1"
+    assert "is there already" in shell.refused("init", "my #1", "--root", root)
 
 
 def test_check_data_prints_the_guess_of_init_once(
