@@ -248,7 +248,10 @@ def unit_warning(pairs: Iterable[Maps], scale: float | None = None) -> str:
     divisor = (scale or 1.0) * ratio
     unit = min(UNITS, key=lambda unit: abs(np.log(divisor / unit)))
     if abs(np.log(divisor / unit)) > np.log(TOLERANCE) or unit == scale:
-        return f"{text}. If the predictions are only known up to a factor, use --align median."
+        return (
+            f"{text}. If the predictions are only known up to a factor, use --align median; if up to a factor and a "
+            "shift, --prediction-type affine."
+        )
     stored = f"{unit:g} units per metre" if unit >= 1 else f"units of {1 / unit:g} m"
     return f"{text}: predictions look like {stored}. Use --scale {unit:g}."
 

@@ -27,7 +27,7 @@ def pairs(factor: float = 1.0, inverse: bool = False, noise: float = 0.2) -> lis
         (1 / 1000, None, "units of 1000 m. Use --scale 0.001."),
         (256 / 1000, 1000, "--scale 256."),  # KITTI's files read as millimetres
         (1000 / 256, 256, "--scale 1000."),
-        (9, None, "--align median"),
+        (9, None, "--align median; if up to a factor and a shift, --prediction-type affine."),
     ],
 )
 def test_a_wrong_unit_is_named_with_its_remedy(factor: float, scale: float | None, advice: str) -> None:
