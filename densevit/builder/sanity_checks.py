@@ -29,7 +29,8 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
     """Look at some samples before the first step, for what would otherwise be found out after the last. Raises
     DataError: nothing to learn from; all of the depth lies outside the range of a head; a protocol that is not defined
     at its size. Returns warnings: ground truth outside of a head's range, labels of a single class, images in both
-    splits, a batch larger than the data, images whose camera is not known where the model needs it."""
+    splits, a batch larger than the data, images whose camera is not known where the model needs it, a validation that
+    has nothing to score."""
     warnings = []
     if plan.run.batch_size > len(plan.train):
         warnings.append(
@@ -69,10 +70,18 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
             check_normals(data, name, on_corrupt=on_corrupt)
     if plan.val is None:
         return warnings
-    for name, spec in depth_tasks(plan, card).items():
-        for suffix, source in selected_sources(plan.val, spec.sources):
-            protocol = PROTOCOLS[source.protocol or spec.protocol]
-            for size, sample in ground_truth_sizes(source.data, on_corrupt=on_corrupt).items():
-                with plan.located(f"tasks.{name}.protocol: '{sample}' of data.val{suffix}"):
-                    protocol.check_size(*size)
+    for name, spec in plan.tasks.items():
+        selected, kinds = selected_sources(plan.val, spec.sources), tasks[name].scored_kinds()
+        scored = any(kinds & found_truths(source) for _, source in selected)
+        if card.outputs[name].output_kind.is_depth:
+            sizes = [ground_truth_sizes(source.data, on_corrupt=on_corrupt) for _, source in selected]
+            scored &= any(sizes)
+            for (suffix, source), sizes_of_source in zip(selected, sizes, strict=True):
+                protocol = PROTOCOLS[source.protocol or spec.protocol]
+                for size, sample in sizes_of_source.items():
+                    with plan.located(f"tasks.{name}.protocol: '{sample}' of data.val{suffix}"):
+                        protocol.check_size(*size)
+        if not scored:
+            truth = " or ".join(sorted(kinds))
+            warnings.append(f"data.val: no sample looked at has ground truth to score '{name}' by ({truth}).")
     return warnings + check_train_val_overlap(plan.train, plan.val)

@@ -186,12 +186,12 @@ def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise")
 
 
 def ground_truth_sizes(dataset: Dataset, *, on_corrupt: OnError = "raise") -> dict[tuple[int, int], str]:
-    """Return (h, w) of the depth of some samples, spread over the data set, each with the name of one that has it.
-    Raises DataError if a sample is bad."""
+    """Return (h, w) of the valid depth of some samples, spread over the data set, each with the name of one that has
+    it. Raises DataError if a sample is bad."""
     sizes: dict[tuple[int, int], str] = {}
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
         sample = _attempted(dataset.read, dataset, index, on_corrupt)
-        if sample is not None and sample.depth is not None:
+        if sample is not None and sample.depth is not None and sample.valid is not None and sample.valid.any():
             h, w = sample.depth.shape
             sizes.setdefault((h, w), sample.name)
     return sizes

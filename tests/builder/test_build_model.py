@@ -1,12 +1,13 @@
 """Components that do not keep to their interface, and what a run is warned of before its first step."""
 
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pytest
 from opened import WORLD
 from shell import Shell
-from small import small_config
+from small import small_config, small_folder
 from torch import nn
 
 from densevit.builder.checkpoint import parse_model
@@ -60,6 +61,20 @@ def test_a_batch_larger_than_the_data_is_warned_of(tmp_path: Path) -> None:
         trainer = build_trainer(plan, WORLD)
         warnings = run_sanity_checks(plan, trainer.card, trainer.tasks)
         assert any(f"batch_size: {size} images a step, where data.train has 6" in text for text in warnings) is warned
+
+
+@pytest.mark.parametrize("depth", ["kept", "of zeros", "removed"])
+def test_a_validation_that_has_nothing_to_score_is_warned_of_before_training(depth: str, tmp_path: Path) -> None:
+    config, val = small_config(tmp_path), small_folder(tmp_path / "val", 2)
+    for path in (val / "depths").iterdir():
+        np.save(path.with_suffix(".npy"), np.full((60, 80), depth == "kept", np.float32))
+        path.unlink()
+    if depth == "removed":
+        rmtree(val / "depths")
+    plan = load_plan(config, [f"data.val.root={val}", "data.val.require_depth=false"]).open()
+    trainer = build_trainer(plan, WORLD)
+    told = "data.val: no sample looked at has ground truth to score 'depth' by (metric)."
+    assert (told in run_sanity_checks(plan, trainer.card, trainer.tasks)) is (depth != "kept")
 
 
 def test_a_training_without_valid_ground_truth_is_refused(tmp_path: Path, shell: Shell) -> None:
