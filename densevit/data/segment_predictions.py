@@ -53,9 +53,12 @@ class SavedSegments:
             raise DataError(f"{path}: is not {FORMS[task]}.")
         self.path, self.data, self.task = path, data, task
         listed = {} if isinstance(tree, list) else tree
-        self.class_ids: Mapping[Any, int] = category_places(data, listed)
+        for key in ("images", "categories"):
+            if not isinstance(listed.get(key, []), list):
+                raise DataError(f"{path}: `{key}` is {repr(listed[key])[:40]}, not a list.")
+        self.class_ids: Mapping[Any, int] = category_places(data, listed, path)
         self.named: Mapping[Any, int] = {one: i for i, one in enumerate(data.classes)}
-        names = image_names(data, listed)
+        names = image_names(data, listed, path)
         self.rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for row in rows:
             image = str(row.get("image_id"))
@@ -104,20 +107,19 @@ class SavedSegments:
         return known[category]
 
 
-def category_places(data: Dataset, tree: Mapping[str, Any]) -> Mapping[int, int]:
-    """Return the class id by category."""
-    class_ids = {name: i for i, name in enumerate(data.classes)}
-    listed = tree.get("categories", ())
-    named = {int(one["id"]): class_ids[one["name"]] for one in listed if one.get("name") in class_ids}
+def category_places(data: Dataset, tree: Mapping[str, Any], path: Path) -> Mapping[int, int]:
+    """Return the class id by category. Raises DataError, which names `path`: one without id or name."""
+    class_ids, what = {name: i for i, name in enumerate(data.classes)}, f"{path}: category"
     if "categories" in tree:
-        return named
+        listed = {field(one, "id", int, what): field(one, "name", str, what) for one in tree["categories"]}
+        return {id_: class_ids[name] for id_, name in listed.items() if name in class_ids}
     return data.id_map if isinstance(data, Coco) else {i + 1: i for i in range(len(data.classes))}
 
 
-def image_names(data: Dataset, tree: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the name in the data set by `image_id`."""
-    names = {name: name for name in data.names}
-    files = {str(one["id"]): str(one.get("file_name")) for one in tree.get("images", ())}
+def image_names(data: Dataset, tree: Mapping[str, Any], path: Path) -> Mapping[str, str]:
+    """Return the name in the data set by `image_id`. Raises DataError, which names `path`: an image without id."""
+    names, what = {name: name for name in data.names}, f"{path}: image"
+    files = {field(one, "id", str, what): str(one.get("file_name")) for one in tree.get("images", ())}
     stems = {id_: file if file in names else str(PurePosixPath(file).with_suffix("")) for id_, file in files.items()}
     listed = {id_: stem for id_, stem in stems.items() if stem in names}
     if isinstance(data, Coco):

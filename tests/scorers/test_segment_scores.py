@@ -199,7 +199,7 @@ def test_results_by_number_are_of_the_image_of_that_number(tmp_path: Path) -> No
             Image.fromarray(np.zeros(shape, np.uint8)).save(tmp_path / f"{kind}/{name}.png")
     folder = open_dataset({"type": "folder", "root": str(tmp_path)})
     short = {"12": names[0], "0012": names[0], "frankfurt_000000_000294": names[-1]}  # as Cityscapes' JSON has it
-    assert image_names(folder, {}) == {name: name for name in names} | short
+    assert image_names(folder, {}, tmp_path) == {name: name for name in names} | short
 
 
 def change(key: str, value: Any) -> Callable[[Path], None]:
@@ -223,6 +223,12 @@ def change(key: str, value: Any) -> Callable[[Path], None]:
         (change("segments_info", [{"id": 1000, "category_id": 3}]), "000.png: segment 2000 is not in found.json"),
         (change("segments_info", [{"id": 1000, "category_id": 4}]), "'000' has category 4, which the data does not"),
         (change("annotations", []), "is not a panoptic JSON with `annotations`"),
+        (change("categories", None), "found.json: `categories` is None, not a list"),
+        (change("categories", [{"id": "sky", "name": "sky"}]), "category sky: `id` is 'sky', not a whole number"),
+        (change("categories", [3]), "found.json: category 3: `id` is missing"),
+        (change("categories", [{"id": 3}]), "found.json: category 3: `name` is missing"),
+        (change("images", {"id": 50}), "found.json: `images` is {'id': 50}, not a list"),
+        (change("images", [{"file_name": "000"}]), "found.json: image without an id: `id` is missing"),
         (change("segments_info", 5), "'000': `segments_info` is no list of segments"),
         (change("segments_info", [{"id": "x", "category_id": 3}]), "'000', segment x: `id` is 'x', not a whole number"),
     ],
