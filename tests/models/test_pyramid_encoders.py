@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import timm
@@ -9,15 +10,22 @@ import torch
 import torch.nn.functional as F
 from timm.layers import HybridEmbed, StdConv2dSame
 from timm.models.resnetv2 import ResNetV2
+from timm.optim import param_groups_layer_decay
 
+from densevit.config.schema import Optim
+from densevit.engine.optim import parameter_groups
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.decoders.linear import Linear, PoolTokens
 from densevit.models.encoders.hybrid import HybridEncoder
 from densevit.models.encoders.swin import SwinEncoder
+from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.models.encoders.vit import ViTEncoder
 from densevit.structures import FeatureSpec
 
 SMALL = {"dim": 64, "depth": 2, "heads": 1, "widths": (128, 128, 256), "depths": (1, 2, 1), "image_size": 96}
+VITS = ("vit_small_patch14_reg4_dinov2", "beit_base_patch16_224", "eva02_tiny_patch14_224")
+TINY = {"embed_dim": 32, "depth": 3, "num_heads": 2, "patch_size": 14}
+SWINS = ("swin_tiny_patch4_window7_224", "swinv2_tiny_window8_256")
 SWIN = {"embed_dim": 24, "depths": [1, 1, 2, 1], "num_heads": [1, 2, 4, 8]}
 
 
@@ -85,7 +93,7 @@ def test_a_hybrid_that_cannot_be_or_a_file_without_its_resnet_is_refused() -> No
         HybridEncoder(**SMALL).load_weights(state, "cut.pt")
 
 
-@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "swinv2_tiny_window8_256"])
+@pytest.mark.parametrize("name", SWINS)
 def test_swin_is_timms(name: str) -> None:
     torch.manual_seed(0)
     theirs = timm.create_model(name, img_size=64, num_classes=7, **SWIN).eval()
@@ -119,6 +127,37 @@ def test_stages_behind_the_last_tap_are_dropped() -> None:
 def test_a_vit_is_no_swin() -> None:
     with pytest.raises(ConfigError, match="for plain ViTs use encoder 'timm'"):
         SwinEncoder(name="vit_tiny_patch16_224")
+
+
+def timm_vit() -> torch.nn.Module:
+    return timm.models.VisionTransformer(
+        img_size=8, patch_size=4, embed_dim=16, depth=3, num_heads=2, num_classes=0, pre_norm=True, reg_tokens=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "theirs"),
+    [
+        (lambda: ViTEncoder(dim=16, depth=3, heads=2, patch_size=4, norm_pre=True, registers=1), timm_vit),
+        (lambda: HybridEncoder(**SMALL, norm=True), timm_hybrid),
+        *((partial(TimmEncoder, name=name, image_size=28, arguments=TINY), None) for name in VITS),
+        *((partial(SwinEncoder, name=name, image_size=64, arguments=SWIN), None) for name in SWINS),
+    ],
+)
+def test_layer_decay_groups_are_timms(build: Callable[[], Any], theirs: Callable[[], Any] | None) -> None:
+    ours = build()
+    model = theirs() if theirs else getattr(ours, "vit", None) or ours.swin
+    optim = Optim(weight_decay=0.05, layer_decay=0.5, encoder_lr_scale=1.0)
+    rates = {
+        id(p): (group["scale"], group["weight_decay"])
+        for group in parameter_groups(ours, ours, optim)
+        for p in group["params"]
+    }
+    groups = param_groups_layer_decay(model, 0.05, model.no_weight_decay(), layer_decay=0.5)
+    expected = {id(p): (group["lr_scale"], group["weight_decay"]) for group in groups for p in group["params"]}
+    for name, parameter in ours.named_parameters():
+        timms = name.replace("backbone.", "patch_embed.backbone.").removeprefix("vit.").removeprefix("swin.")
+        assert rates[id(parameter)] == pytest.approx(expected[id(model.get_parameter(timms))]), name
 
 
 @pytest.mark.parametrize("decoder", [partial(Linear, class_token=True), partial(PoolTokens, pool="token")])

@@ -19,10 +19,10 @@ def test_default_out_indices_are_the_published_ones_and_an_int_means_the_last_bl
             resolve_out_indices(wrong, 12)
 
 
-def test_layers_hold_every_parameter_once_from_stem_to_norm_and_tokens_have_no_weight_decay() -> None:
+def test_layers_hold_every_parameter_once_from_stem_to_last_block_and_tokens_have_no_weight_decay() -> None:
     encoder = ViTEncoder(dim=32, depth=4, heads=2, registers=2)
     groups = encoder.layer_groups()
-    assert len(groups) == 1 + 4 + 1
+    assert len(groups) == 1 + 4
     assert sorted(id(p) for group in groups for p in group) == sorted(id(p) for p in encoder.parameters())
     assert any(p is encoder.vit.pos_embed for p in groups[0])
     assert any(p is encoder.vit.blocks[2].attn.qkv.weight for p in groups[3])

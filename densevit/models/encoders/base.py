@@ -198,15 +198,20 @@ class TokenEncoder(Encoder):
         """Convert other layouts to this ViT's parameter names and grid."""
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        blocks = [list(block.parameters()) for block in self.vit.blocks]
-        last = list(self.vit.norm.parameters())
-        grouped = {id(parameter) for group in [*blocks, last] for parameter in group}
-        stem = [parameter for parameter in self.parameters() if id(parameter) not in grouped]
-        return [stem, *blocks, *([last] if last else [])]
+        return layers_of_vit(self, self.vit)
 
     def no_weight_decay(self) -> set[str]:
         embeddings = ("pos_embed", "cls_token", "reg_token", "dist_token", "relative_position_bias_table", "freqs")
         return {name for name, _ in self.named_parameters() if name.rpartition(".")[2] in embeddings}
+
+
+def layers_of_vit(encoder: nn.Module, vit: Any) -> list[list[nn.Parameter]]:
+    """Return the parameters of an encoder in groups as timm's: all before the blocks of its ViT, then each block; the
+    final norm learns as the last one."""
+    blocks = [list(block.parameters()) for block in vit.blocks]
+    blocks[-1] += vit.norm.parameters()
+    grouped = {id(parameter) for block in blocks for parameter in block}
+    return [[parameter for parameter in encoder.parameters() if id(parameter) not in grouped], *blocks]
 
 
 State = Mapping[str, Tensor]

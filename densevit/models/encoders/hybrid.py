@@ -15,7 +15,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from densevit.errors import ConfigError
-from densevit.models.encoders.base import ENCODERS, Encoder, OutIndices, load_encoder, resolve_out_indices, unwrap_vit
+from densevit.models.encoders.base import (
+    ENCODERS,
+    Encoder,
+    OutIndices,
+    layers_of_vit,
+    load_encoder,
+    resolve_out_indices,
+    unwrap_vit,
+)
 from densevit.models.lora import Lora
 from densevit.models.vit.checkpoints import convert
 from densevit.models.vit.embeddings import Resampling
@@ -125,9 +133,7 @@ class HybridEncoder(Encoder):
         load_encoder(self.vit, convert(tokens, self.vit), source, self.unused)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        return [
-            list(stage.parameters()) for stage in (self.backbone.stem, *self.backbone.stages)
-        ] + self.vit.layer_groups()
+        return layers_of_vit(self, self.vit)
 
     def no_weight_decay(self) -> set[str]:
         return {f"vit.{name}" for name in self.vit.no_weight_decay()}

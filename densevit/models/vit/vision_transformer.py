@@ -206,14 +206,6 @@ class VisionTransformer(nn.Module):
             if index + 1 < len(self.blocks):
                 x = self.run_block(block, x)
 
-    def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Return every parameter once, grouped from the input (patches, tokens, positions) to the output."""
-        blocks = [list(block.parameters()) for block in self.blocks]
-        blocks[-1] += self.norm.parameters()  # as timm groups them
-        stem_names = ("cls_token", "reg_token", "pos_embed", "patch_embed.", "norm_pre.")
-        stem = [parameter for name, parameter in self.named_parameters() if name.startswith(stem_names)]
-        return [stem, *blocks]
-
     def no_weight_decay(self) -> set[str]:
         """Return the names of the parameters that are not decayed: tokens and position embeddings."""
         return {name for name in ("cls_token", "reg_token", "pos_embed") if getattr(self, name) is not None}
