@@ -148,6 +148,7 @@ def test_pictures_turned_by_exif_give_the_answer_of_the_upright_one(tmp_path: Pa
         np.testing.assert_array_equal(predictor(folder / name), first, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_zoo_is_trained_on_evaluated_and_exported(tmp_path: Path, shell: Shell) -> None:
     folder = zoo.fill(tmp_path / "zoo/images", readable=True)
     (tmp_path / "zoo/depths").mkdir()

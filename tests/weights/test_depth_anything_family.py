@@ -24,7 +24,7 @@ CASES = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("depth_anything_v1", "depth_anything_v2_bn")))
+        pytest.param(name, marks=[pytest.mark.slow] * (name != "depth_anything_v2"))
         for name in CASES
     ],
 )
@@ -33,6 +33,7 @@ def test_maps_are_the_originals(name: str, tmp_path: Path) -> None:
     assert gap(name, load(saved(name, tmp_path), family, **options)) <= 1e-4
 
 
+@pytest.mark.slow
 def test_v2_weights_read_as_v1_would_be_something_else(tmp_path: Path) -> None:
     assert gap("depth_anything_v2", load(saved("depth_anything_v2", tmp_path), "depth-anything-v1")) > 0.01
 
@@ -63,9 +64,8 @@ def lightning(path: Path, **modules: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "prefix", ["model", *(pytest.param(name, marks=pytest.mark.slow) for name in ("student.net", "depth_model"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("prefix", ["model", "student.net", "depth_model"])
 def test_a_model_inside_of_lightnings_module_is_found_and_said(prefix: str, tmp_path: Path, caplog) -> None:
     path = lightning(tmp_path / "last.ckpt", **{prefix: "depth_anything_v2"})
     assert gap("depth_anything_v2", load(path, "depth-anything-v2")) <= 1e-4
