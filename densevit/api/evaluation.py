@@ -77,33 +77,21 @@ def evaluate(
     check_source(model, predictions, path, {**changed, **({"batch_size": batch_size} if batch_size else {})}, options)
     load_plugins(options.get("plugins", ()))
     find_sets(settings["metrics"])
-    task = task or ("ordinal" if changed.get("pairs") else "video" if changed.get("videos") else None)
-    card = card_before_loading(model)
-    if task is None and card is not None:
-        task = task_of(card, changed.get("head"))
+    task = task or task_before_loading(model, changed)
     refuse_others(task, changed)
     if output is not None:
         check_can_create(Path(output))
-    if changed.get("videos") and (changed.get("align") or changed.get("protocol")):
-        raise ConfigError("--align and --protocol compare with ground truth, which --videos do not have.")
-    without_data = task == "ordinal" or bool(changed.get("videos"))
-    if without_data and data is not None:
-        raise ConfigError(f"--data: {'--pairs' if task == 'ordinal' else '--videos'} are scored in its place.")
-    opened, spec = (None, {}) if without_data else open_data(path, data, root, split, data_options)
-    if task is None and not isinstance(model, str | Path | Predictor):  # predictions, or a function
-        assert opened is not None
-        if str(predictions).endswith(".json"):
-            task = task_of_file(Path(predictions))
-        else:
-            looked_at = evenly_spaced(len(opened), DEPTH_CHECKS)
-            depth = not opened.classes or any(opened.depth_map(i) is not None for i in looked_at)
-            task = "depth" if depth else "segmentation"
+    if task == "ordinal" or changed.get("videos"):
+        check_without_data(data, changed)
+        opened, spec = None, {}
+    else:
+        opened, spec = open_data(path, data, root, split, data_options)
+    if task is None and opened is not None and not isinstance(model, str | Path | Predictor):
+        task = task_of_predictions(predictions, opened)
         refuse_others(task, changed)
     if opened is not None and task in ("segmentation", "classification"):
         opened = opened.without_depth()
     subject = model if predictions is None else predictions
-    if isinstance(subject, Predictor) and batch_size is not None:
-        subject = subject.with_options(batch_size=batch_size)
     if path is not None:
         sizes = {"batch_size": batch_size or (32 if task == "classification" else 1)}
         subject = api.load(path, **{"precision": precision, **sizes, **options})
@@ -111,29 +99,30 @@ def evaluate(
             subject = choose_for_data(subject, opened)
         if settings["protocol"] is None and data is None and task in ("depth", None):
             settings["protocol"] = recorded_protocol(path, settings["head"])
-    seen = "" if path is None or opened is None else training_warning(path, opened, spec)
+    elif isinstance(subject, Predictor) and batch_size is not None:
+        subject = subject.with_options(batch_size=batch_size)
     if task is None:
         task = task_of(subject.card, settings["head"]) if isinstance(subject, Predictor) else "depth"
         refuse_others(task, changed)
     if isinstance(subject, Predictor) and task != "depth" and settings["flip"] is not None:
         subject = subject.with_options(flip=settings["flip"])
-    named = (
-        describe_object(subject) if path is None and not isinstance(predictions, str | Path) else str(path or subject)
-    )
-    source = {
-        "checkpoint" if predictions is None else "predictions": named,
-        "task": task,
-        **({"data": str(spec["type"])} if spec else {}),
-        **{key: str(spec[key]) for key in ("root", "split") if spec.get(key)},
-        "data_options": {key: str(value) for key, value in spec.items() if key not in ("type", "root", "split")},
-        **{key: str(value) for key, value in {**changed, **options}.items() if key not in NOT_RECORDED},
-        **({"device": str(subject.device), "runtime": subject.runtime} if isinstance(subject, Predictor) else {}),
-    }
+    seen = "" if path is None or opened is None else training_warning(path, opened, spec)
+    in_memory = path is None and not isinstance(predictions, str | Path)
+    named = describe_object(subject) if in_memory else str(path or subject)
     settings["output"] = output
     scorer = SCORERS[task]
     result = scorer(subject, opened, str(spec.get("type", "")), **{name: settings[name] for name in options_of(scorer)})
-    title = f"{Path(named).name} on {spec['type']}" if spec else f"{Path(named).name}, {task}"
-    result = replace(result, title=title, source=source)
+    result = replace(
+        result,
+        title=f"{Path(named).name} on {spec['type']}" if spec else f"{Path(named).name}, {task}",
+        source={
+            "checkpoint" if predictions is None else "predictions": named,
+            "task": task,
+            **data_source(spec),
+            **{key: str(value) for key, value in {**changed, **options}.items() if key not in NOT_RECORDED},
+            **({"device": str(subject.device), "runtime": subject.runtime} if isinstance(subject, Predictor) else {}),
+        },
+    )
     if seen and isinstance(result, Evaluation):
         result = replace(result, warning="; ".join(filter(None, (seen, result.warning))))
     if isinstance(result, Evaluation) and task == "depth" and path and opened is not None and len(opened) >= FEWEST:
@@ -142,6 +131,42 @@ def evaluate(
     if output is not None:
         say_written(*result.report(output))
     return result
+
+
+def task_before_loading(model: Any, changed: Mapping[str, Any]) -> str | None:
+    """Return the task that an option or the card of a checkpoint tells; None where neither does."""
+    if changed.get("pairs"):
+        return "ordinal"
+    if changed.get("videos"):
+        return "video"
+    card = card_before_loading(model)
+    return None if card is None else task_of(card, changed.get("head"))
+
+
+def task_of_predictions(predictions: Any, data: Dataset) -> str:
+    """Return what saved predictions, or those of a function, are scored for: what the data has ground truth of."""
+    if str(predictions).endswith(".json"):
+        return task_of_file(Path(predictions))
+    looked_at = evenly_spaced(len(data), DEPTH_CHECKS)
+    depth = not data.classes or any(data.depth_map(i) is not None for i in looked_at)
+    return "depth" if depth else "segmentation"
+
+
+def check_without_data(data: Any, changed: Mapping[str, Any]) -> None:
+    """Raise ConfigError: options that need ground truth, for pairs of points or videos without."""
+    if changed.get("videos") and (changed.get("align") or changed.get("protocol")):
+        raise ConfigError("--align and --protocol compare with ground truth, which --videos do not have.")
+    if data is not None:
+        raise ConfigError(f"--data: {'--videos' if changed.get('videos') else '--pairs'} are scored in its place.")
+
+
+def data_source(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a report records of the config of its data."""
+    return {
+        **({"data": str(spec["type"])} if spec else {}),
+        **{key: str(spec[key]) for key in ("root", "split") if spec.get(key)},
+        "data_options": {key: str(value) for key, value in spec.items() if key not in ("type", "root", "split")},
+    }
 
 
 def options_of(scorer: Callable[..., Scored]) -> list[str]:
