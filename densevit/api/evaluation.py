@@ -81,11 +81,10 @@ def evaluate(
     refuse_others(task, changed)
     if output is not None:
         check_can_create(Path(output))
-    if task == "ordinal" or changed.get("videos"):
+    without_data = task == "ordinal" or bool(changed.get("videos"))
+    if without_data:
         check_without_data(data, changed)
-        opened, spec = None, {}
-    else:
-        opened, spec = open_data(path, data, root, split, data_options)
+    opened, spec = (None, {}) if without_data else open_data(path, data, root, split, data_options)
     if task is None and opened is not None and not isinstance(model, str | Path | Predictor):
         task = task_of_predictions(predictions, opened)
         refuse_others(task, changed)

@@ -23,10 +23,7 @@ CASES = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name != "depth_anything_v2"))
-        for name in CASES
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "depth_anything_v2")) for name in CASES],
 )
 def test_maps_are_the_originals(name: str, tmp_path: Path) -> None:
     family, options = CASES[name]
