@@ -31,7 +31,7 @@ from densevit.utils.state_dict import check_finite, load_strict
 from densevit.weights import checkpoint, detect, hub, readers
 from densevit.weights.describe import describe_densevit, describe_third_party, ignored_tensors
 from densevit.weights.external import FAMILIES, ConvertedCheckpoint, Family, RawCheckpoint
-from densevit.weights.finetune import PartialLoader
+from densevit.weights.finetune import NORMALISATION, PartialLoader
 from densevit.weights.lora import fitted_checkpoint, is_update, lora_of, merged_checkpoint
 
 log = logging.getLogger(__name__)
@@ -311,6 +311,8 @@ class InitCheckpoint:
         opened, self.opened = self.opened or self._open(), None
         updates = {name: tensor for name, tensor in model.state_dict().items() if is_update(name)}
         opened = fitted_checkpoint(opened, lora_of(spec.spec()), updates)
+        given = [f"encoder.{key}" for key in NORMALISATION if key in (self.model.encoder or {})]
+        opened = replace(opened, tensors={key: x for key, x in opened.tensors.items() if key not in given})
         if opened.classes:
             named = parse_model(opened.model, opened.path).for_classes(published_table(opened.classes).names)
             opened = replace(opened, model=named.spec())

@@ -11,10 +11,17 @@ from densevit.weights.external import ConvertedCheckpoint
 
 Spec = Mapping[str, Any]
 
+NORMALISATION = ("mean", "std")
+"""Of images: options of encoders, and among their tensors."""
+
 
 def filled(spec: Spec | None, stored: Spec) -> dict[str, Any]:
-    """Return a component of the config; without a `type` it is the file's, updated with the config's options."""
-    return dict(spec) if spec and "type" in spec else {**stored, **(spec or {})}
+    """Return a component of the config; without a `type` it is the file's, updated with the config's options. With the
+    file's `type` only the normalisation is the file's where it is not given."""
+    spec = spec or {}
+    if spec.get("type", stored["type"]) != stored["type"]:
+        return dict(spec)
+    return {key: value for key, value in stored.items() if "type" not in spec or key in NORMALISATION} | dict(spec)
 
 
 class PartialLoader:
@@ -67,7 +74,7 @@ class PartialLoader:
     def load(self, name: str) -> None:
         module = self.model.get_submodule(name)
         # Published files do not have the normalisation, which is among the options.
-        normalisation = {key: tensor for key, tensor in module.state_dict().items() if key in ("mean", "std")}
+        normalisation = {key: tensor for key, tensor in module.state_dict().items() if key in NORMALISATION}
         load_strict(module, {**normalisation, **dict(self.stored_tensors(name))}, f"{self.source}: {name}")
         self.loaded.append(f"{name} ({count(module)})")
 

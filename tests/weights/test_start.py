@@ -23,7 +23,7 @@ from densevit.errors import CheckpointError, ConfigError
 from densevit.models.heads.base import HEADS
 from densevit.preprocess_config import PreprocessConfig
 from densevit.weights.external import ConvertedCheckpoint
-from densevit.weights.finetune import other_decoder, other_head
+from densevit.weights.finetune import filled, other_decoder, other_head
 from densevit.weights.readers import read_tensors
 
 METRIC = {"type": "metric", "activation": "log", "max_depth": 10, "align_corners": True}
@@ -169,6 +169,16 @@ def test_a_run_of_ours_is_a_start_like_any_other(small_run: Path, tmp_path: Path
     assert "new: heads.depth (disparity where the file has metric" in said
     stored, _ = restore(small_run / "run")
     assert torch.equal(model.encoder.vit.pos_embed, stored.encoder.vit.pos_embed)
+
+
+def test_the_normalisation_is_the_files_unless_given(small_run: Path, tmp_path: Path) -> None:
+    stored = {"type": "vit", "dim": 32, "mean": (0.5, 0.5, 0.5)}
+    assert filled({"type": "vit", "dim": 8}, stored) == {**stored, "dim": 8}
+    assert filled({"type": "swin"}, stored) == {"type": "swin"}
+    model = {"init_from": str(small_run / "run"), "encoder": {"mean": [0.5, 0.4, 0.3]}, "heads": {"depth": METRIC}}
+    start = trainer(config(tmp_path, **model))
+    assert start.card.mean == (0.5, 0.4, 0.3) == tuple(start.card.model["encoder"]["mean"])
+    assert start.card.std == (0.229, 0.224, 0.225)
 
 
 def test_where_a_files_encoder_once_came_from_is_forgotten() -> None:
