@@ -123,7 +123,7 @@ def test_points_of_a_ply_file_are_read_whatever_else_it_holds(tmp_path: Path, bi
     content = (tmp_path / "a.ply").read_bytes()
     (tmp_path / "b.ply").write_bytes(content[: -9 if binary else content[:-1].rindex(b"\n")])  # one vertex is missing
     (tmp_path / "c.ply").write_bytes(b"nothing")
-    for name, fault in (("b", "is damaged"), ("c", "no PLY file")):
+    for name, fault in (("b", "is damaged"), ("c", "no PLY file"), ("d", "no such file")):
         with pytest.raises(DataError, match=rf"{name}.ply: {fault}"):
             read_ply_points(tmp_path / f"{name}.ply")
 

@@ -79,6 +79,8 @@ def test_a_bad_table_names_its_line_and_what_it_holds(tmp_path: Path, name: str,
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=told):
         SavedMaps(tmp_path, ["a"], manifest=tmp_path / name)
+    with pytest.raises(DataError, match=r"gone\.csv: cannot be read \(No such file or directory\)\.$"):
+        SavedMaps(tmp_path, ["a"], manifest=tmp_path / "gone.csv")
 
 
 def test_blanks_around_the_columns_of_a_table_do_not_matter(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def read_table(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     except DataError:
         raise
     except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read ({error}).") from error
+        why = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read ({why}).") from error
 
 
 def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

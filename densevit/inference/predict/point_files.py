@@ -11,6 +11,7 @@ from jaxtyping import Float64
 
 from densevit.data.datasets.base import read_numbers
 from densevit.data.index.manifest import read_table
+from densevit.data.io.images import read_bytes
 from densevit.data.io.readers import NOT_MEASURED, read_depth
 from densevit.data.recordings.distortion import PinholeView
 from densevit.data.recordings.poses import Pose, check_pose
@@ -161,11 +162,7 @@ ORDERS = {"binary_little_endian": "<", "binary_big_endian": ">"}
 def read_ply_points(path: Path) -> Float64[np.ndarray, "n 3"]:
     """Return x, y, z of every vertex. Raises DataError if it is missing, no PLY, damaged, or its first element is not a
     vertex with x, y and z."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error}).") from error
-    head, *rest = re.split(rb"end_header\r?\n", content, maxsplit=1)
+    head, *rest = re.split(rb"end_header\r?\n", content := read_bytes(path), maxsplit=1)
     if not content.startswith(b"ply") or not rest:
         raise DataError(f"{path}: no PLY file.")
     body, lines = rest[0], [line.split() for line in head.decode("latin-1").splitlines()]
