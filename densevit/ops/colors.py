@@ -40,7 +40,8 @@ def colorize(
     low, high = percentile_range(values) if vmin is None or vmax is None else (vmin, vmax)
     low, high = low if vmin is None else vmin, high if vmax is None else vmax
     span = high - low if high > low else 1.0
-    shares = np.where(finite, (np.where(finite, values, low) - low) / span, 0)
+    halves = np.where(finite, values, low) / 2 - low / 2  # whose difference no float32 overflows
+    shares = np.where(finite, halves / (span / 2), 0)
     colors: UInt8[np.ndarray, "h w 3"] = table(cmap)[np.rint(shares.clip(0, 1) * 255).astype(np.intp)]
     colors[~finite] = UNKNOWN
     return colors

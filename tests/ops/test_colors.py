@@ -31,6 +31,8 @@ def test_the_range_spans_the_map_and_the_rest_is_clamped(cmap: str) -> None:
     np.testing.assert_array_equal(below, first)
     np.testing.assert_array_equal(above, last)
     np.testing.assert_array_equal(middle, table(cmap)[128])
+    ends = np.array([[-3e38, 3e38]], np.float32)  # whose difference is no float32
+    np.testing.assert_array_equal(colorize(ends, -3e38, 3e38, cmap)[0], table(cmap)[[0, 255]])
 
 
 @pytest.mark.parametrize("cmap", MAPS)
