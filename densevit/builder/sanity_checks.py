@@ -1,10 +1,11 @@
 """Looks at some samples of a plan's data sets before the first step."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from densevit.builder.plan import Plan
 from densevit.builder.tasks import depth_tasks
+from densevit.data.datasets.base import MixtureSource
 from densevit.data.sanity_checks import (
     check_cameras,
     check_depth_range,
@@ -29,8 +30,8 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
     """Look at some samples before the first step, for what would otherwise be found out after the last. Raises
     DataError: nothing to learn from; all of the depth lies outside the range of a head; a protocol that is not defined
     at its size. Returns warnings: ground truth outside of a head's range, labels of a single class, images in both
-    splits, a batch larger than the data, images whose camera is not known where the model needs it, a validation that
-    has nothing to score."""
+    splits, a batch larger than the data, images whose camera is not known where the model needs it, a head without
+    ground truth to learn from, or to score it by."""
     warnings = []
     if plan.run.batch_size > len(plan.train):
         warnings.append(
@@ -53,6 +54,10 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
             if kind not in (kinds := tasks[name].ground_truth_kinds(list(tasks[name].criteria))):
                 problem = f"tasks.{name}.losses: learn from {', '.join(sorted(kinds))}, and data.train has {kind}."
                 raise DataError(plan.locate(problem))
+        for name, task in tasks.items():
+            missing = missing_truth(task, task.ground_truth_kinds(list(task.criteria)), selected_sources(plan.train))
+            if missing and not (task.output.output_kind.is_depth or task.output.kind == "labels"):  # these see below
+                warnings.append(f"data.train: no sample looked at has what '{name}' learns from ({missing}).")
     for name in tasks:
         output = card.outputs[name]
         for suffix, source in selected_sources(plan.train, plan.tasks[name].sources):
@@ -71,17 +76,24 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
     if plan.val is None:
         return warnings
     for name, spec in plan.tasks.items():
-        selected, kinds = selected_sources(plan.val, spec.sources), tasks[name].scored_kinds()
-        scored = any(kinds & found_truths(source) for _, source in selected)
+        selected = selected_sources(plan.val, spec.sources)
+        missing = missing_truth(tasks[name], tasks[name].scored_kinds(), selected)
         if card.outputs[name].output_kind.is_depth:
             sizes = [ground_truth_sizes(source.data, on_corrupt=on_corrupt) for _, source in selected]
-            scored &= any(sizes)
+            missing = missing if any(sizes) else "valid depth"
             for (suffix, source), sizes_of_source in zip(selected, sizes, strict=True):
                 protocol = PROTOCOLS[source.protocol or spec.protocol]
                 for size, sample in sizes_of_source.items():
                     with plan.located(f"tasks.{name}.protocol: '{sample}' of data.val{suffix}"):
                         protocol.check_size(*size)
-        if not scored:
-            truth = " or ".join(sorted(kinds))
-            warnings.append(f"data.val: no sample looked at has ground truth to score '{name}' by ({truth}).")
+        if missing:
+            warnings.append(f"data.val: no sample looked at has ground truth to score '{name}' by ({missing}).")
     return warnings + check_train_val_overlap(plan.train, plan.val)
+
+
+def missing_truth(task: Task, kinds: Collection[str], sources: Iterable[tuple[str, MixtureSource]]) -> str:
+    """Return the kinds of ground truth that a task needs, if none of some samples of the sources has any; else
+    nothing."""
+    unknown = kinds == {"labels"} and task.output.kind != "labels"  # the default, of a plug-in's task
+    found = unknown or any(not found_truths(source).isdisjoint(kinds) for _, source in sources)
+    return "" if found else " or ".join(sorted(kinds))

@@ -236,15 +236,15 @@ def check_licences(dataset: Dataset) -> list[str]:
 
 def found_truths(source: MixtureSource) -> frozenset[str]:
     """Return the ground truth that a source is said to have, or that some of its images have. Only the images tell
-    labels of pixels from those of images (`image labels`), and whether there is a `camera`, by which normals follow
-    from depth."""
+    labels of pixels from those of images (`image labels`) and from `segments`, and whether there is a `camera`, by
+    which normals follow from depth."""
     said = source.truths
     if said is not None and "none" in said:
         return frozenset(said)
     looks = _looks(source.data)
     seen = {kind for there in looks for kind in there}
     kinds = {*(seen - {"depth"} if said is None else said)} | (seen & {"camera"})
-    if "labels" in kinds and (labels := seen & {"labels", "image labels"}):
+    if "labels" in kinds and (labels := seen & {"labels", "image labels", "segments"}):
         kinds = kinds - {"labels"} | labels
     if kinds & {*KINDS_WITH_NORMALS} and any(there >= {"camera", "depth"} for there in looks):
         kinds |= {"normals"}
@@ -265,7 +265,8 @@ def _looks(dataset: Dataset) -> list[frozenset[str]]:
             frozenset({
                 *(("depth", sample.depth_kind) if sample.depth is not None else ()),
                 *(("normals",) if sample.normals is not None else ()),
-                *(("labels",) if sample.labels is not None or sample.segments is not None else ()),
+                *(("labels",) if sample.labels is not None else ()),
+                *(("segments",) if sample.segments is not None else ()),
                 *(("image labels",) if sample.label not in (None, NO_LABEL) else ()),
                 *(("camera",) if sample.intrinsics is not None and is_camera(sample.intrinsics) else ()),
             })

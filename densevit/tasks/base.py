@@ -60,7 +60,7 @@ class Task(nn.Module, ABC):
     @classmethod
     def ground_truth_kinds(cls, losses: Sequence[Any]) -> frozenset[str]:
         """Return the kinds of ground truth that the losses learn from, as `truth` of a mixture's sources names them,
-        `camera`, or `image labels`, which `truth` calls labels, too."""
+        `camera`, or `image labels` and `segments`, which `truth` calls labels, too."""
         return frozenset({"labels"})
 
     def scored_kinds(self) -> frozenset[str]:

@@ -33,6 +33,10 @@ class PanopticTask(Task):
     directions: ClassVar = {"pq": "max", "pq_things": "max", "pq_stuff": "max"}
     outside = VOID  # the id of pixels without a segment
 
+    @classmethod
+    def ground_truth_kinds(cls, losses: Sequence[Any]) -> frozenset[str]:
+        return frozenset({"segments"})
+
     def prediction(self, predictions: Mapping[str, Tensor]) -> list[SegmentPrediction]:
         outputs = {key: predictions[key].float() for key in (self.name, f"{self.name}/classes")}
         count = len(predictions[self.name])

@@ -25,6 +25,7 @@ from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 from densevit.tasks.classification import ClassificationTask
 from densevit.tasks.segmentation import SegmentationTask
+from densevit.tasks.segments import PanopticTask
 
 
 @dataclass(init=False)  # so it has no hash
@@ -50,10 +51,13 @@ def test_truth_within_the_range_needs_no_word_and_few_samples() -> None:
 
 
 @pytest.mark.parametrize("truths", [None, ("labels",)])
-def test_labels_of_images_are_none_of_pixels_and_what_a_source_has_is_read_once(truths: tuple[str, ...] | None) -> None:
-    pixels, images = Flat([1.0]), Flat([1.0])
+def test_labels_of_pixels_images_and_segments_differ_and_what_a_source_has_is_read_once(
+    truths: tuple[str, ...] | None,
+) -> None:
+    pixels, images, segments = Flat([1.0]), Flat([1.0]), Flat([1.0])
+    segments.more = {"segments": np.zeros((1, 1), np.int32)}
     pixels.more, images.more = {"labels": np.zeros((1, 1), np.int64)}, {"label": 3}
-    for data, task in ((pixels, SegmentationTask), (images, ClassificationTask)):
+    for data, task in ((pixels, SegmentationTask), (images, ClassificationTask), (segments, PanopticTask)):
         for _ in range(3):
             found = found_truths(MixtureSource("a", data, 1.0, truths))
             assert task.ground_truth_kinds([]) == found - {"metric"} and not has_cameras(data)
