@@ -87,12 +87,13 @@ AVIF_BRANDS = (b"avif", b"avis")
 HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 HEAD = 64  # bytes that tell the format
 
+SAMPLE_FORMAT = 339  # of TIFF 6.0: 1, which is meant where it is not there, unsigned; 2 signed; 3 float
 NO_MODE = "unknown pixel mode"  # what Pillow says of a good TIFF whose pixel type it does not know
 
 # What a file starts with. Formats without a reader are named in the error.
 SIGNATURES = (
     (b"\xff\xd8\xff", "JPEG"), (b"\x89PNG\r\n\x1a\n", "PNG"), (b"BM", "BMP"),
-    (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"II+\0", "TIFF"), (b"MM\0+", "TIFF"),
+    (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"II+\0", "TIFF"), (b"MM\0+", "big-endian BigTIFF"),
     (b"\x93NUMPY", "NPY"), (b"PK\x03\x04", "ZIP"), (b"PK\x05\x06", "ZIP"), (b"\x76\x2f\x31\x01", "EXR"),
     (b"Pf", "PFM"), (b"PF", "PFM"), (b"\x89HDF\r\n\x1a\n", "HDF5"), (b"MATLAB 7.3", "HDF5"),
     (b"GIF8", "GIF"), (b"%PDF", "PDF"), (b"\0\0\0\x0cjP  ", "JPEG 2000"), (b"\xff\x4f\xff\x51", "JPEG 2000"),
@@ -231,8 +232,12 @@ class Raster:
         # Pillow 13 swaps the bytes of what libtiff decompressed from big-endian numbers, which libtiff has swapped.
         if self.format == "TIFF" and self.mode in ("F", "I") and self.data[:2] == b"MM":
             return self._decode(cv2.IMREAD_UNCHANGED)
-        pixels = np.asarray(self._load())  # Pillow inverts these, but not those of 16 bits
-        return self.apply_orientation(~pixels if self.white_is_zero and self.mode in ("1", "L") else pixels)
+        pixels = np.asarray(self._load())
+        header: Any = self.header
+        if self.format == "TIFF" and self.mode == "I" and header.tag_v2.get(SAMPLE_FORMAT, (1,)) == (1,):
+            pixels = pixels.view(np.uint32)  # which Pillow takes for signed ones
+        inverted = self.white_is_zero and self.mode in ("1", "L")  # by Pillow, but not those of 16 bits
+        return self.apply_orientation(~pixels if inverted else pixels)
 
     def apply_orientation(self, pixels: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
         turn = UPRIGHT.get(self.orientation)

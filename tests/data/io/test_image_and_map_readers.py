@@ -96,6 +96,7 @@ def test_what_is_no_picture_is_named_with_the_reason(tmp_path: Path) -> None:
         (b"", "empty"),
         (b"just words, no picture", "not an image"),
         (b"%PDF-1.7 ...", "is PDF"),
+        (b"MM\0+" + bytes(60), "is big-endian BigTIFF"),
         (b"PK\x03\x04 an archive", "is ZIP"),
         (b"\0\0\0\x20ftypisom", "is video"),
         (b"\xff\xd8\xff\xe0", "header is damaged"),
@@ -210,6 +211,12 @@ def test_big_endian_tiffs_are_read_compressed_or_not(tmp_path: Path, dtype: str,
     kind = 3 if stored.dtype.kind == "f" else 2
     (tmp_path / "d.tif").write_bytes(tiff(data, 8 * stored.itemsize, {259: 8 if packed else 1, 339: kind}))
     np.testing.assert_array_equal(read_depth(tmp_path / "d.tif", 2), stored / 2)
+
+
+def test_unsigned_32_bits_of_a_tiff_are_not_taken_for_signed_ones(tmp_path: Path) -> None:
+    stored = np.array([[1, 2**31 - 1], [2**31, 4 * 10**9]], np.uint32)
+    cv2.imwrite(str(tmp_path / "d.tif"), stored)
+    np.testing.assert_array_equal(read_depth(tmp_path / "d.tif", 1), stored.astype(np.float32))
 
 
 def test_the_header_of_a_pfm_may_have_the_line_ends_of_windows(tmp_path: Path) -> None:
