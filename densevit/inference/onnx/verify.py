@@ -16,7 +16,7 @@ from densevit.inference.backends.onnx_runtimes import OnnxRuntime, Run
 from densevit.inference.onnx.metadata import OnnxExportOptions, file_inputs
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
-from densevit.structures import Size
+from densevit.structures import IGNORE, Size
 
 TOLERANCE = 1e-4  # of the largest value
 TOLERANCES = {"fp32": TOLERANCE, "fp16": 2e-2}
@@ -116,7 +116,7 @@ def error_of_ids(ours: np.ndarray, theirs: np.ndarray) -> float:
     """Return how much lower torch's logit of the class in the file is than its largest; 0 where these are the same.
     `ours`: b h w, ids; theirs: b k h w, logits."""
     finite = np.isfinite(theirs).all(1)
-    if ours.shape != finite.shape or (ours[finite] >= theirs.shape[1]).any() or (ours[~finite] < theirs.shape[1]).any():
+    if ours.shape != finite.shape or (ours[finite] >= theirs.shape[1]).any() or (ours[~finite] != IGNORE).any():
         return inf
     logits = np.take_along_axis(theirs, np.where(finite, ours, 0).astype(np.int64)[:, None], 1)[:, 0]
     largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)

@@ -170,6 +170,8 @@ def test_gaps_are_shares_of_the_largest_value() -> None:
     assert verify.error_of_ids(np.array([[[1, 0]]]), logits) == 0.0
     assert verify.error_of_ids(np.array([[[0, 0]]]), logits) == pytest.approx(1 / 8)
     assert verify.error_of_ids(np.array([[[1, 255]]]), logits) == np.inf
+    many = np.full((1, 300, 1, 2), [0.0, np.nan])  # the second pixel lies outside a window
+    assert [verify.error_of_ids(np.array([[[299, none]]]), many) for none in (255, 299)] == [0, np.inf]
 
 
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
