@@ -18,7 +18,7 @@ from pydantic import Field
 from densevit.data.transforms.affine import TRANSFORMS, Transform
 from densevit.data.transforms.geometric import Factor, Probability, ordered
 from densevit.data.transforms.warp import Pipeline, compose
-from densevit.errors import ConfigError
+from densevit.errors import ConfigError, DataError
 from densevit.registry import did_you_mean
 from densevit.structures import Sample
 
@@ -115,7 +115,13 @@ class ImageOnlyTransform(Transform):
         if rng.random() >= self.p:
             return sample
         self.transform.set_random_seed(int(rng.integers(2**32)))
-        return replace(sample, image=self.transform(image=sample.image)["image"])
+        image = self.transform(image=sample.image)["image"]
+        if image.shape != sample.image.shape:
+            name, came = type(self.transform).__name__, sample.image.shape
+            raise DataError(
+                f"albumentations' {name} makes {image.shape} of an image {came}; a transform keeps its shape."
+            )
+        return replace(sample, image=image)
 
 
 @TRANSFORMS.register("blur")

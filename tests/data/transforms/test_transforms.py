@@ -391,6 +391,18 @@ def test_options_that_cannot_mean_anything_are_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "specs",
+    [
+        [{"type": "random_crop", "size": (1, 1)}, {"type": "grayscale", "p": 1.0}],
+        [{"type": "albumentations", "name": "ToGray", "options": {"num_output_channels": 1}, "p": 1.0}],
+    ],
+)
+def test_an_image_of_another_shape_from_albumentations_is_refused(specs: list[Mapping[str, Any]]) -> None:
+    with pytest.raises(DataError, match=r"albumentations' ToGray makes .* of an image \(., ., 3\)"):
+        apply(small(), *specs)
+
+
 def test_albumentations_is_imported_late_and_told_not_to_use_the_network() -> None:
     code = (
         "import socket, sys\n"
