@@ -1,7 +1,7 @@
 """Saved predictions of any system, depth or classes, matched to the images of a data set."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -121,9 +121,6 @@ class SavedNormals(SavedFiles):
         return read_normals(self.paths[name], self.axes)
 
 
-Given = Mapping[str, Any] | Sequence[Any] | np.ndarray | Callable[[Any], Any]
-
-
 class GivenValues:
     """Predictions from Python, one per image of a data set: by name, in the order of the data, or computed.
 
@@ -137,7 +134,7 @@ class GivenValues:
 
     missing: ClassVar[float | np.int64]  # stands for masked entries
 
-    def __init__(self, data: Dataset, values: Given) -> None:
+    def __init__(self, data: Dataset, values: Any) -> None:
         self.data, self.values = data, values
         self.indices = {name: index for index, name in enumerate(data.names)}
         if callable(values):
@@ -146,6 +143,8 @@ class GivenValues:
             if missing := [name for name in data.names if name not in values]:
                 what = f"no prediction for {len(missing):,} of {len(data):,} images"
                 raise DataError(f"predictions: {what}:{first_five(missing)}")
+        elif not hasattr(values, "__getitem__"):
+            raise DataError(f"predictions: {type(values).__name__} is no sequence; give a list, a dict or a function.")
         elif len(values) != len(data):
             raise DataError(
                 f"predictions: {len(values):,} for {len(data):,} images; give one for each, in their order."

@@ -153,6 +153,7 @@ def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
         ({"predictions": {}}, "name the data"),
         ({"predictions": {"000": np.ones((60, 80))}, "data": 1}, "no prediction for 5 of 6 images"),
         ({"predictions": [np.ones((60, 80))], "data": 1}, "1 for 6 images"),
+        ({"predictions": (np.ones((60, 80)) for _ in range(6)), "data": 1}, "generator is no sequence; give a list"),
         ({"predictions": [np.ones((1, 60, 80))] * 6, "data": 1}, "float64 of shape (1, 60, 80); it is numbers h w"),
         ({"predictions": [np.ones((60, 80), complex)] * 6, "data": 1}, "complex128 of shape (60, 80); it is numbers"),
         ({"model": np.mean, "data": 1, "device": "cpu"}, "device: options of a checkpoint's path"),
