@@ -59,7 +59,9 @@ def export(
     size, count = options["image_size"], options["batch_size"]
     sides = size in (None, "dynamic") or (isinstance(size, Sequence) and len(size) == 2 and all(map(is_count, size)))
     if not (sides and (count == "dynamic" or is_count(count))):
-        raise ConfigError(f"--image-size, --batch-size: 1 or more, or dynamic for ONNX, got {size}, {count!r}.")
+        raise ConfigError(
+            f"--image-size HEIGHT,WIDTH, --batch-size: 1 or more, or dynamic for ONNX, got {size}, {count!r}."
+        )
     load_plugins(plugins)
 
     def opened() -> tuple[nn.Module, ModelCard]:

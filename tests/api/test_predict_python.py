@@ -44,7 +44,7 @@ def test_options_of_a_format_are_checked(small_run: Path, tmp_path: Path) -> Non
 )
 @pytest.mark.parametrize("file", ["a.onnx", "a.pt2"])
 def test_numbers_of_an_export_are_checked_first(tmp_path: Path, options: Any, given: str, file: str) -> None:
-    with pytest.raises(ConfigError, match=rf"--image-size, --batch-size: 1 or more, or dynamic for ONNX, got {given}"):
+    with pytest.raises(ConfigError, match=rf"--image-size HEIGHT,WIDTH, .* or dynamic for ONNX, got {given}"):
         export(tmp_path / file, **options)
 
 
