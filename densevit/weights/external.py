@@ -87,7 +87,9 @@ class Family(ABC):
         unknown size; with counts and names."""
 
     def check_components(self, card: ModelCard, *, encoder: str, decoder: str) -> None:
-        """Raise CheckpointError if the model has other parts, or several heads."""
+        """Raise CheckpointError if the model has other parts, or several heads, or a stem of convolutions."""
+        if card.model["encoder"].get("stem") == "conv":
+            raise CheckpointError("this layout holds an encoder with stem 'patch', not 'conv'.")
         have = (card.model["encoder"]["type"], card.model["decoder"]["type"], len(card.model["heads"]))
         if have != (encoder, decoder, 1) or card.model.get("decoders"):
             raise CheckpointError(

@@ -133,6 +133,8 @@ def test_an_architecture_that_a_layout_does_not_know_is_refused(tmp_path: Path) 
         convert(str(old), tmp_path / "v2.pth", "depth-anything-v2")
     with pytest.raises(CheckpointError, match="not written back to the layout of"):
         convert(str(old), tmp_path / "dpt.pth", "dpt")
+    with pytest.raises(CheckpointError, match="stem 'patch', not 'conv'"):
+        convert("densevit:rooms", tmp_path / "v2.pth", "depth-anything-v2")
 
 
 def test_a_layout_of_metres_is_written_by_its_own_name_and_only_for_its_maximum(v2: Path, tmp_path: Path) -> None:
