@@ -41,7 +41,7 @@ def list_known(
         from densevit.api import components
         from densevit.config import plugins as plugin_files
 
-        loaded = plugin_files.load([Path(file) for file in plugins])
+        loaded = plugin_files.load(plugins)
         return components.listed(kind, name, with_plugins=bool(loaded))
     pages: Mapping[str, Callable[[], str]] = {
         "recipes": lambda: recipes(kind),

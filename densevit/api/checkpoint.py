@@ -49,7 +49,7 @@ def load_plugins(files: Sequence[str | Path]) -> None:
     """Run Python files that register components, and those of the environment. Raises ConfigError: no such file, or
     what went wrong in it."""
     if files or plugin_files.TRUSTED in os.environ:
-        plugin_files.load([Path(file) for file in files])
+        plugin_files.load(files)
 
 
 def load_file(path: Path, checkpoints: Mapping[str, Any], **options: Any) -> Predictor:

@@ -93,4 +93,4 @@ def replay(
     """
     from densevit.api import training
 
-    return training.replay_step(Path(folder), words, rank, [Path(file) for file in plugins])
+    return training.replay_step(Path(folder), words, rank, plugins)

@@ -247,7 +247,7 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     return trainer
 
 
-def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence[Path]) -> str:
+def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence[str | Path]) -> str:
     """Repeat a recorded step; return the comparison with what was recorded, for a terminal."""
     processes = len(skipped_steps.read(folder).parts)
     fixed = [f"model.init_from={folder}", "model.init_family=null", "data.workers=0"]

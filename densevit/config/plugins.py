@@ -23,12 +23,12 @@ def trusted() -> list[Path]:
     return [path.resolve() for path in map(Path, filter(None, names)) if path.is_absolute() and path.is_file()]
 
 
-def load(paths: Sequence[Path] = (), folder: Path = Path()) -> list[Path]:
-    """Run Python files that register components, and those that are `trusted`, each once; relative paths are of
-    `folder`, or of the working folder. Raises ConfigError: no such file, no Python file, or what went wrong in it and
-    where. Returns the absolute paths."""
-    loaded = []
-    for path in (*paths, *trusted()):
+def load(paths: str | Path | Sequence[str | Path] = (), folder: Path = Path()) -> list[Path]:
+    """Run Python files that register components, one or several, and those that are `trusted`, each once; relative
+    paths are of `folder`, or of the working folder. Raises ConfigError: no such file, no Python file, or what went
+    wrong in it and where. Returns the absolute paths."""
+    loaded, files = [], [paths] if isinstance(paths, str | Path) else paths
+    for path in (*map(Path, files), *trusted()):
         file = next((p.resolve() for p in (folder / path, path) if p.is_file()), None)
         if file is None:
             raise ConfigError(f"plugins: no such file, got '{path}'.")

@@ -17,6 +17,7 @@ from small import small_config
 from densevit.api import load
 from densevit.cli.main import COMMANDS, main
 from densevit.cli.parser import call, find_function, inherited_parameters, make_parser, parameters
+from densevit.errors import ConfigError
 from densevit.inference.writers import DEPTH_FORMATS
 from densevit.utils.docstrings import arguments
 
@@ -258,6 +259,8 @@ def test_a_plugin_that_fails_is_reported_with_its_line(
     (tmp_path / name).write_text(text)
     for _ in range(2):  # the second time is no better
         assert message in shell.refused("train", small_config(tmp_path), f"plugins=[{tmp_path / name}]")
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, plugins=str(tmp_path / name))  # in Python a file by itself, too
 
 
 def test_a_data_set_that_hides_a_method_by_an_attribute_is_refused_with_its_line(tmp_path: Path, shell: Shell) -> None:
