@@ -52,7 +52,10 @@ def as_points(points: object, size: Size) -> MeasuredPoints:
     """Return measured points given as `MeasuredPoints`, as n 3 or n 4 of u, v, metres and their noise, or as h w of
     metres, 0 where none; raise DataError if they are none, or not all in an image of `size`."""
     if not isinstance(points, MeasuredPoints):
-        values = np.asarray(points, dtype=np.float64)
+        array = np.asarray(points)
+        values = array.astype(np.float64)
+        if values.shape == size and array.dtype.kind in "iu":
+            raise DataError(f"points: a map of {array.dtype}; depth is floats in metres: millimetres / 1000.")
         if values.shape == size:
             v, u = np.nonzero(values)
             points = MeasuredPoints(u.astype(np.float64), v.astype(np.float64), values[v, u])

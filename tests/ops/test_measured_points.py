@@ -181,6 +181,8 @@ def test_of_several_points_in_a_pixel_the_nearest_counts() -> None:
     expected = np.zeros((3, 5))
     expected[1, 3], expected[0, 0] = 4, 7
     np.testing.assert_array_equal(points_as_map(given, (3, 5)), expected)
+    with pytest.raises(DataError, match="a map of uint16; depth is floats in metres"):
+        as_points(expected.astype(np.uint16), (3, 5))
 
 
 def test_too_few_points_and_a_map_that_runs_against_them_are_refused() -> None:
