@@ -51,7 +51,13 @@ def look_at_folder(root: Path) -> FolderFacts:
         "require_labels": False,
         **options,
     }
-    train = Folder(**common, split="train" if splits else "all")
+    try:
+        train = Folder(**common, split="train" if splits else "all")
+    except DataError:  # maps without an image
+        options["subset"] = common["subset"] = "available"
+        train = Folder(**common, split="train" if splits else "all")
+        if not any(files.depth or files.labels or files.segments for files in train.samples):
+            raise  # names that do not match
     video = is_consecutive(train.names)
     fraction = max(VAL_FRACTION, min(FEWEST, len(train) / 2) / len(train)) if video else val_fraction(train.names)
     val = Folder(**common, split="val", val_fraction=0.0 if "val" in splits else fraction)

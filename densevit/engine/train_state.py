@@ -59,7 +59,8 @@ COUNTERS = ("step", "samples", "updates", "skipped_in_row", "seconds", "scores",
 REGROUPED = (
     "the optimiser's groups of parameters were others: keep model.freeze_encoder, optim.layer_decay, "
     "optim.encoder_lr_scale, schedule.encoder_warmup, model.trainable, objective.loss_weighting, and whether "
-    "optim.weight_decay is 0, as they were; or start anew from its weights, by model.init_from"
+    "optim.weight_decay is 0, as they were; or start anew from its weights, by model.init_from, also where "
+    "optim.layer_decay grouped layers otherwise than timm, as before 2026-11-29"
 )
 
 

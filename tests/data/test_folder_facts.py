@@ -51,6 +51,16 @@ def test_float_depth_other_names_and_folders_of_splits(tmp_path: Path) -> None:
     assert facts.options == {"images": "rgb"} and (facts.depth_scale, facts.depth_guess) == (None, "")
 
 
+def test_maps_without_an_image_are_left_out_unless_all_are(tmp_path: Path) -> None:
+    depths = small_folder(tmp_path) / "depths"
+    shutil.copy(depths / "000.png", depths / "other.png")
+    assert look_at_folder(tmp_path).options == {"subset": "available"}
+    for path in list(depths.iterdir()):
+        path.rename(path.with_name(f"x{path.name}"))
+    with pytest.raises(DataError, match="7 files of `depths` match no image"):
+        look_at_folder(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("scale", "metres", "share", "found"),
     [(1000, 3, 1, 1000), (1000, 0.5, 0.35, 1000), (5000, 2, 1, 5000), (256, 25, 0.05, 256), (1, 3, 1, 1)],
