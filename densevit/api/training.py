@@ -69,7 +69,7 @@ class Run:
     @property
     def last(self) -> Path:
         """The newest checkpoint."""
-        return checkpoint.steps(self.output / "checkpoints")[-1]
+        return checkpoint.steps(self.output / "checkpoints")[-1].resolve()
 
     @property
     def scores(self) -> Row:

@@ -56,7 +56,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
                 raise DataError(plan.locate(problem))
         for name, task in tasks.items():
             missing = missing_truth(task, task.ground_truth_kinds(list(task.criteria)), selected_sources(plan.train))
-            if missing and not (task.output.output_kind.is_depth or task.output.kind == "labels"):  # these see below
+            if missing and not (task.output.output_kind.is_depth or task.output.kind == "labels"):  # checked below
                 warnings.append(f"data.train: no sample looked at has what '{name}' learns from ({missing}).")
     for name in tasks:
         output = card.outputs[name]
