@@ -51,10 +51,11 @@ def test_float_depth_other_names_and_folders_of_splits(tmp_path: Path) -> None:
     assert facts.options == {"images": "rgb"} and (facts.depth_scale, facts.depth_guess) == (None, "")
 
 
-def test_maps_without_an_image_are_left_out_unless_all_are(tmp_path: Path) -> None:
+def test_maps_without_an_image_are_left_out_unless_all_are(tmp_path: Path, caplog) -> None:
     depths = small_folder(tmp_path) / "depths"
     shutil.copy(depths / "000.png", depths / "other.png")
     assert look_at_folder(tmp_path).options == {"subset": "available"}
+    assert caplog.text.count("1 files of `depths` match no image") == 1
     for path in list(depths.iterdir()):
         path.rename(path.with_name(f"x{path.name}"))
     with pytest.raises(DataError, match="7 files of `depths` match no image"):

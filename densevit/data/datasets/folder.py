@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -347,6 +348,11 @@ def _report_unmatched(base: Path, kind: str, unmatched: list[str], subset: Subse
     text = f"{base}: {len(unmatched):,} files of `{kind}` match no image:{first_five(sorted(unmatched))}"
     if subset == "full":
         raise DataError(f"{text}\nName them alike, say how they match by patterns, or set `subset: available`.")
+    _warn_once(text)  # each split is opened by itself
+
+
+@cache
+def _warn_once(text: str) -> None:
     log.warning("%s", text)
 
 
