@@ -87,7 +87,7 @@ AVIF_BRANDS = (b"avif", b"avis")
 HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 HEAD = 64  # bytes that tell the format
 
-SAMPLE_FORMAT = 339  # of TIFF 6.0: 1, which is meant where it is not there, unsigned; 2 signed; 3 float
+SAMPLE_FORMAT = 339  # of TIFF 6.0: 1, the default, unsigned; 2 signed; 3 float
 NO_MODE = "unknown pixel mode"  # what Pillow says of a good TIFF whose pixel type it does not know
 
 # What a file starts with. Formats without a reader are named in the error.
@@ -236,7 +236,7 @@ class Raster:
         header: Any = self.header
         if self.format == "TIFF" and self.mode == "I" and header.tag_v2.get(SAMPLE_FORMAT, (1,)) == (1,):
             pixels = pixels.view(np.uint32)  # which Pillow takes for signed ones
-        inverted = self.white_is_zero and self.mode in ("1", "L")  # by Pillow, but not those of 16 bits
+        inverted = self.white_is_zero and self.mode in ("1", "L")  # Pillow inverts these, but not those of 16 bits
         return self.apply_orientation(~pixels if inverted else pixels)
 
     def apply_orientation(self, pixels: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:

@@ -34,10 +34,12 @@ class StatsCache:
 
         Args:
             table: of the classes; statistics made under another table, or another version, do not count.
-            version: of the data set: what its annotations that no file of a sample holds say.
+            version: of the data set (`Dataset.version`).
         """
         self.path = path
-        self.classes = version + (repr((table.names, table.places, table.palette)) if table is not None else "")
+        self.classes = version
+        if table is not None:
+            self.classes += repr((table.names, table.places, table.palette, table.things))
         self.stored = _read(path) if path else {}
         self.new: dict[str, Any] = {}
 

@@ -109,7 +109,7 @@ def validate(
         _open(request, opened, issues)
     inspected: dict[str, list[InspectedSample]] = {}
     for one in opened:
-        cache = StatsCache(one.request.cache, one.data.table, f"{one.data.version} {list(one.data.things)}")
+        cache = StatsCache(one.request.cache, one.data.table, one.data.version)
         split = one.request.split
         samples = _inspect(one.data, cache, threads or num_cores())
         try:
