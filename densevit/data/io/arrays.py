@@ -95,6 +95,14 @@ def _hdf5(path: Path, max_size: int) -> Array:
         return np.asarray(dataset[()])
 
 
+def hdf5_kind(path: Path) -> str:
+    """Return the meaning of an array that was read, where `densevit predict` wrote it: metric, say; else empty."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return str(file[KEY].attrs.get("kind", "")) if KEY in file else ""
+
+
 def _exr(path: Path, max_size: int) -> Array:
     """Return the one channel of an OpenEXR file, or the one that holds depth; red where red, green and blue are the
     same."""

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, Integer, Shaped, UInt8
 from PIL import Image, ImageOps
 
-from densevit.data.io.arrays import READERS, read_array
+from densevit.data.io.arrays import READERS, hdf5_kind, read_array
 from densevit.data.io.images import GRAY16, LOSSY, MAX_PIXELS, Raster, file_format
 from densevit.data.labels.class_table import BAD_LABELS, LabelError
 from densevit.errors import DataError
@@ -84,12 +84,12 @@ def read_depth(
     path = Path(path)
     stored, coding = read_wide(path, max_pixels)
     scale = coding.get(SCALE_KEY) if scale is None else scale
+    if scale is None and coding:
+        raise UnknownUnit(
+            f"{path}: it says that it holds no metres, but affine depth or disparity, which --prediction-type affine "
+            "or disparity evaluates. A source of a mixture learns from it by `depth_scale: 1` and its `truth`."
+        )
     if scale is None and stored.dtype.kind != "f":
-        if coding:
-            raise UnknownUnit(
-                f"{path}: it says that it holds no metres, but affine depth or disparity, which --prediction-type "
-                "affine or disparity evaluates."
-            )
         raise UnknownUnit(
             f"{path}: integer depth ({stored.dtype}) without a unit. Set depth_scale, the units per metre: "
             "data.depth_scale=1000 to train, --data-options depth_scale=1000 to evaluate, --scale for saved maps."
@@ -119,6 +119,7 @@ def read_wide(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Shaped[np.ndarr
     kind, coding = file_format(path), {}
     if kind in READERS:
         stored = _two_dimensional(path, read_array(path, kind, max_pixels))
+        coding = {"value_scale": 1.0} if kind == "HDF5" and hdf5_kind(path) in ("affine", "disparity") else {}
     else:
         raster = Raster.open(path, max_pixels)
         if raster.mode not in ("F", "I", *GRAY16):

@@ -59,7 +59,7 @@ def test_the_scale_of_png16_follows_the_range_of_the_model(tmp_path: Path) -> No
             assert image.text["depth_scale"] == scale
 
 
-def test_png16_of_disparity_spreads_over_16_bits_and_nobody_reads_it_as_metres(tmp_path: Path) -> None:
+def test_png16_of_disparity_spreads_over_16_bits_and_nobody_reads_it_or_h5_as_metres(tmp_path: Path) -> None:
     values = np.array([[-3.0, 0.0, 5.0, np.nan]])
     output("png16").write(tmp_path / "a.png", frame(values, DISPARITY))
     with Image.open(tmp_path / "a.png") as image:
@@ -69,8 +69,12 @@ def test_png16_of_disparity_spreads_over_16_bits_and_nobody_reads_it_as_metres(t
     assert stored.tolist()[0][0] == 1 and stored.tolist()[0][2:] == [65535, 0]
     np.testing.assert_allclose(stored[0, :3] / scale + offset, values[0, :3], atol=0.5 * 8 / 65534)
     np.testing.assert_allclose(read_values(tmp_path / "a.png"), values, atol=0.5 * 8 / 65534)  # as evaluations do
-    with pytest.raises(DataError, match="no metres, .*--prediction-type affine or disparity"):
-        read_depth(tmp_path / "a.png")
+    output("h5").write(tmp_path / "a.h5", frame(values, DISPARITY))
+    np.testing.assert_array_equal(read_values(tmp_path / "a.h5"), values.astype(np.float32))
+    for name in ("a.png", "a.h5"):
+        with pytest.raises(DataError, match="no metres, .*--prediction-type affine or disparity"):
+            read_depth(tmp_path / name)
+    assert read_depth(tmp_path / "a.h5", 1).tolist() == [[0, 0, 5, 0]]  # of a source whose `truth` is disparity
 
 
 def test_png16_of_a_flat_or_empty_relative_map_is_no_division_by_zero(tmp_path: Path) -> None:
