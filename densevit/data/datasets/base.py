@@ -333,10 +333,13 @@ class FileDataset(Dataset):
             samples = keep_present(samples, subset, what)
             samples = (len(samples) >= packed.PACKED_FROM and PackedSamples.of(samples)) or samples
         self.samples, self.names = samples, packed.column(samples, "name")
-        cameras = packed.column(samples[:1] if isinstance(samples, PackedSamples) else samples, "intrinsics")
-        lenses = {camera: i for i, camera in enumerate(cameras) if is_distorted(camera)}
+        cameras = [
+            (x.intrinsics, x.depth_intrinsics) for x in samples[: 1 if isinstance(samples, PackedSamples) else None]
+        ]
+        if used := [both for both in cameras if isinstance(both[0], CameraModel) or both[1] is not None]:
+            self.version = f"{self.version} {hashlib.sha256(str(used).encode()).hexdigest()}".strip()
+        lenses = {camera: i for i, (camera, _) in enumerate(cameras) if is_distorted(camera)}
         if lenses:
-            self.version = f"{self.version} {sorted(map(str, lenses))}".strip()
             self.facts = [*self.facts, *lens_facts([samples[i] for i in lenses.values()])]
 
     def without_depth(self) -> "Dataset":

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, Shaped
 from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, Dataset, TeacherInfo, folder_of, resolve_root
-from densevit.data.index.paths import check_inside, first_five
+from densevit.data.index.paths import check_inside, file_version, first_five
 from densevit.data.io.images import MAX_PIXELS
 from densevit.data.io.readers import read_image
 from densevit.data.io.tar import Member, list_members
@@ -80,6 +80,7 @@ class PseudoLabels(Dataset):
         if not path.is_file():
             raise DataError(f"{path}: not found; `densevit pseudo-label` writes it.")
         manifest = checked(Manifest, read_object(path), path)
+        self.version = file_version(path)
         self.maps, self.teachers, self.least = manifest.maps, (manifest.teacher,), min_confidence
         if depth := self.maps.get("depth"):
             if depth.kind not in get_args(DepthKind):

@@ -419,6 +419,8 @@ def test_depth_alone_is_found_by_both_cameras_also_where_their_images_have_one_s
     options = {"root": tmp_path, "camera": (40.0, 40.0, 15.5, 11.5), "val_fraction": 0.0}
     data = Recording(**options, depth_camera=(20.0, 20.0, 14.5, 11.5))
     np.testing.assert_array_equal(data.depth_map(0), data.read(0).depth)
+    moved = Recording(**{**options, "camera": (40.0, 40.0, 16.5, 11.5)}, depth_camera=(20.0, 20.0, 14.5, 11.5))
+    assert moved.version != data.version  # as after an edit of intrinsics.json, of which check-data's cache is to know
 
 
 def test_val_is_the_end_of_each_sequence_behind_a_gap(tmp_path: Path) -> None:

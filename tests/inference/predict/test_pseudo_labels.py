@@ -278,8 +278,10 @@ def test_affine_depth_may_be_negative(labelled: tuple[Path, Path], tmp_path: Pat
     for row in rows:
         with np.load(path := tmp_path / f"{row['name']}.depth.npz") as file:
             np.savez(path, depth=file["depth"] - 4, confidence=file["confidence"])
+    as_labelled = open_dataset({"type": "pseudo_labels", "root": str(tmp_path)}).version
     manifest["maps"]["depth"]["kind"] = "affine"
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert open_dataset({"type": "pseudo_labels", "root": str(tmp_path)}).version != as_labelled  # for caches
     assert "0 errors" in shell("check-data", "pseudo_labels", "--root", tmp_path).out
 
 
