@@ -9,6 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 TOLERANCE = 1.15  # times the training's narrowest and widest focal length that count as known
 
-CameraNumbers = float | Sequence[float]
+CameraNumbers = float | Sequence[float] | np.ndarray
 """Focal length in pixels of the image at its full size: one number, along x and y, or fx, fy, cx, cy."""
 
 FOV = 60.0  # degrees across, of a phone's main camera held upright or of a webcam
@@ -241,7 +242,8 @@ def as_camera(focal: CameraNumbers, size: Size, count: int = 1) -> Camera:
 
 
 def focal_numbers(focal: CameraNumbers) -> tuple[float, ...]:
-    return tuple(focal) if isinstance(focal, Sequence) else (focal, focal)
+    given = focal.tolist() if isinstance(focal, np.ndarray | np.generic) else focal
+    return tuple(given) if isinstance(given, Sequence) else (given, given)
 
 
 def lens_warning(angles: Sequence[float], card: ModelCard) -> str:

@@ -12,7 +12,7 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from densevit.data.io.readers import Rgb
-from densevit.inference.camera import CameraNumbers
+from densevit.inference.camera import CameraNumbers, focal_numbers
 from densevit.inference.point_fit import PointFit, fit_to_points
 from densevit.model_card import ModelCard
 from densevit.model_inputs import ModelInputs, join_inputs
@@ -123,6 +123,8 @@ class ImageInput:
 
 def batches_of(images: Iterable[ImageInput], size: int) -> Iterator[tuple[list[ImageInput], ModelInputs]]:
     """Return consecutive images of one size and camera, `size` at most, and their further inputs."""
-    for _, alike in groupby(images, lambda x: (x.image.shape, x.camera, [*x.inputs])):
+    for _, alike in groupby(
+        images, lambda x: (x.image.shape, x.camera if x.camera is None else focal_numbers(x.camera), [*x.inputs])
+    ):
         while batch := list(islice(alike, size)):
             yield batch, join_inputs([x.inputs for x in batch])

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
@@ -166,6 +166,9 @@ class Predictor:
         Args:
             known: of one image, fields of `ImageInput`: its camera, say.
         """
+        names = [field.name for field in fields(ImageInput)][1:]
+        if unknown := known.keys() - names:
+            raise TypeError(f"{', '.join(sorted(unknown))}: what a call knows of an image is {', '.join(names)}.")
         if not is_batch(image):
             return self.predict([replace(self.read(image), **known)], head=head, box=box)[0]
         if known:

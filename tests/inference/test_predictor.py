@@ -179,11 +179,17 @@ def test_tiles_stay_within_the_range_of_the_head() -> None:
     assert predictor(Bounded(), card, tiling=16)(image).max() <= 8.5
 
 
-@pytest.mark.parametrize("focal", [6.0, [6.0, 6.0], (6.0, 6.0)])
+@pytest.mark.parametrize("focal", [6.0, [6.0, 6.0], (6.0, 6.0), np.array([6, 6])])
 def test_a_focal_length_is_one_number_or_two(focal: object) -> None:
     outputs = {"depth": HeadSpec(kind="metric", focal=3.0)}
     card = ModelCard(outputs=outputs, multiple=1)
     assert np.allclose(predictor(card=card, camera=focal)(picture()), 2 * predictor()(picture()))
+    inputs = [ImageInput(picture(), camera) for camera in (focal, focal, 3.0)]
+    assert np.allclose(
+        predictor(card=card).predict(inputs), np.stack([2, 2, 1])[:, None, None] * predictor()(picture())
+    )
+    with pytest.raises(TypeError, match="focal: what a call knows of an image is camera, points, inputs"):
+        predictor(card=card)(picture(), focal=focal)
     with pytest.raises(DataError, match="0.001 pixels is a field of view of 180 degrees.* not in millimetres"):
         predictor(card=card, camera=0.001)(picture())
     for wrong in ([6.0], float("inf"), float("nan"), (0.0, 6.0)):
