@@ -181,6 +181,9 @@ def to_dict(run: Run) -> dict[str, Any]:
     return dict(_adapter().dump_python(run, mode="json"))
 
 
+DATA_OPTIONS = ("subset", "split", "val_fraction", "classes", "depth_range", "invalid")  # of most data sets
+
+
 _adapter = cache(partial(TypeAdapter, Run))
 
 
@@ -190,6 +193,7 @@ def keys_at(loc: Sequence[Any]) -> list[str]:
     for name in loc:
         schema = _below(schema, str(name))
     here = [f.name for f in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
+    here += [f"data.train.{option}" for option in DATA_OPTIONS if [*loc] == ["data"]]
     return here + _paths(Run, "")
 
 

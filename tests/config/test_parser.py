@@ -76,14 +76,15 @@ def test_overrides_that_fit_nothing_are_named(write, item: str) -> None:
 
 def test_every_fault_is_named_at_once_with_line_and_hint(write) -> None:
     text = MINIMAL + "optm: {}\nlr: 1e-3\noptim: {weight_decay: -1, betas: [0.9]}\nbatch_size: two\n"
-    found = problems_of(write(text), "data.workers=many", "model.resize.mode=big")
-    assert len(found) == 7
+    found = problems_of(write(text), "data.workers=many", "model.resize.mode=big", "data.subset=full")
+    assert len(found) == 8
     joined = "\n".join(found)
     assert "run.yaml:5: optm: no such option. Did you mean 'optim'?" in joined
     assert "run.yaml:6: lr: no such option. Did you mean 'optim.lr'?" in joined
     assert "run.yaml:7: optim.weight_decay: input should be greater than or equal to 0, got -1." in joined
     assert "'data.workers=many': data.workers:" in joined
     assert "'model.resize.mode=big': model.resize.mode:" in joined
+    assert "data.subset: no such option. Did you mean 'data.train.subset'?" in joined
 
 
 def test_values_that_do_not_fit_are_told_along_with_the_faults_of_parts(write) -> None:

@@ -55,10 +55,10 @@ def test_maps_without_an_image_are_left_out_unless_all_are(tmp_path: Path, caplo
     depths = small_folder(tmp_path) / "depths"
     shutil.copy(depths / "000.png", depths / "other.png")
     assert look_at_folder(tmp_path).options == {"subset": "available"}
-    assert caplog.text.count("1 files of `depths` match no image") == 1
+    assert caplog.text.count("no image for 1 of the files of `depths`:") == 1
     for path in list(depths.iterdir()):
         path.rename(path.with_name(f"x{path.name}"))
-    with pytest.raises(DataError, match="7 files of `depths` match no image"):
+    with pytest.raises(DataError, match="no image for 7 of the files of `depths`:"):
         look_at_folder(tmp_path)
 
 

@@ -128,7 +128,7 @@ def test_it_is_listed_again_when_the_folder_has_changed(data: Path, change: str)
         assert open_folder(data).samples[0].intrinsics is not None
     else:
         first.unlink() if change == "gone" else first.rename(first.with_name("x.jpg"))
-        with pytest.raises(DataError, match="match no image"):
+        with pytest.raises(DataError, match="no image for 1 of the files of `depths`"):
             open_folder(data)
 
 

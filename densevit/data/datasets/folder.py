@@ -345,7 +345,7 @@ def _report_unmatched(base: Path, kind: str, unmatched: list[str], subset: Subse
     items = [MissingItem("unpaired", path, f"a file of `{kind}` that matches no image") for path in unmatched]
     if not unmatched or record_missing(items, subset):
         return
-    text = f"{base}: {len(unmatched):,} files of `{kind}` match no image:{first_five(sorted(unmatched))}"
+    text = f"{base}: no image for {len(unmatched):,} of the files of `{kind}`:{first_five(sorted(unmatched))}"
     if subset == "full":
         raise DataError(f"{text}\nName them alike, say how they match by patterns, or set `subset: available`.")
     _warn_once(text)  # each split is opened by itself

@@ -146,7 +146,7 @@ def test_images_without_depth_are_counted_and_kept_or_dropped_as_asked(
 
 def test_depth_without_an_image_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, "images/0.png", "depths/depth_0.png", "depths/depth_9.png")
-    with pytest.raises(DataError, match=r"1 files of `depths` match no image.*\n.*depth_9.png"):
+    with pytest.raises(DataError, match=r"no image for 1 of the files of `depths`:.*\n.*depth_9.png"):
         open_folder(tmp_path)
     assert len(open_folder(tmp_path, subset="available")) == 1 and "depth_9" in caplog.text
 
