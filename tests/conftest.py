@@ -17,6 +17,8 @@ from forked import ForkServer
 from shell import Shell
 from small import small_config
 
+gc.disable()  # until all tests are collected: nothing of them is garbage
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
@@ -52,6 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.collect()
+    gc.enable()
     gc.freeze()  # modules and tests are no garbage: looking through them took 40% of a small training
     gc.get_freeze_count = lambda: 1  # and counting them, as each training does, took 80 ms
 

@@ -25,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "batch_size": {"batch_size": 4},
     "precision": {"precision": "bf16"},
 }
+QUICK = {"flip", "scales", "stride", "tile_size", "fov"}
 SAME_MAPS = {"batch_size"}  # up to rounding
 # Where the model comes from and what computes it; `crop` is for images of KITTI's size.
 OTHERS = {"family", "family_options", "plugins", "device", "runtime", "compile", "cast_weights", "crop"}
@@ -53,7 +54,7 @@ def plain(folder: Path) -> dict[str, float]:
     return dict(densevit.evaluate(folder / "run").scores)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in CASES])
 def test_exported_maps_score_as_the_model_does(
     name: str, folder: Path, plain: dict[str, float], tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def test_the_largest_power_of_two_that_fits_or_the_fewest_at_full_speed_is_chose
         choose_batch_size(machine(0, float), 1, 8, fastest=False)
 
 
+@pytest.mark.slow
 def test_the_number_is_measured_once_and_stands_in_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

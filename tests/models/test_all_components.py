@@ -225,6 +225,7 @@ def test_a_head_keeps_its_range_and_the_image_size(head: str) -> None:
             assert low <= y.min() <= y.max() <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoder", "spec"), PAIRS, ids=spec_name)
 def test_bfloat16_stays_near_float(encoder: str, spec: ComponentConfig) -> None:
     model, image = build(small(encoder), spec, small("metric")), torch.rand(2, 3, 37, 50)

@@ -199,6 +199,7 @@ def test_a_worker_that_died_before_it_was_asked_for_is_still_named(monkeypatch: 
         list(islice(stream(Deadly(10, "killed"), workers=2), 5))
 
 
+@pytest.mark.slow
 def test_a_stuck_worker_is_an_error_within_the_timeout_and_leaves_no_orphan() -> None:
     loader = stream(Deadly(10, "stuck"), workers=2, timeout=1.0)
     with pytest.raises(DataError, match=r"within 1 s\. worker (\d+) was reading sample 3") as caught:

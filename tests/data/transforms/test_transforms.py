@@ -403,6 +403,7 @@ def test_an_image_of_another_shape_from_albumentations_is_refused(specs: list[Ma
         apply(small(), *specs)
 
 
+@pytest.mark.slow
 def test_albumentations_is_imported_late_and_told_not_to_use_the_network() -> None:
     code = (
         "import socket, sys\n"
