@@ -152,6 +152,7 @@ def test_a_folder_has_maps_of_segments_and_a_table_or_a_label_map_for_their_clas
     assert sample.segment_crowd is not None and sample.segment_crowd.tolist() == [False, True]
     np.testing.assert_array_equal(sample.segments, [[0, 2, 2], [1, 1, 2]])
     np.testing.assert_array_equal(sample.labels, [[255, 255, 255], [0, 0, 255]])
+    np.testing.assert_array_equal(table.label_map(0), sample.labels)
     colours = np.stack([IMAGE_IDS % 256, IMAGE_IDS // 256, 0 * IMAGE_IDS], -1).astype(np.uint8)
     labels = np.array([[255, 1, 1], [0, 0, 1]], np.uint8)
     named = Folder(root=folder(tmp_path / "b", colours, labels=labels)).read(0)

@@ -389,10 +389,11 @@ class FileDataset(Dataset):
         return self._cropped(files, depth)
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
-        if is_distorted(self.samples[index].intrinsics):
+        files = self.samples[index]
+        labels = self.decode_labels(files)
+        if is_distorted(files.intrinsics) or (labels is None and files.segments is not None):
             return super().label_map(index)
-        labels = self.decode_labels(self.samples[index])
-        return None if labels is None else self._cropped(self.samples[index], labels)
+        return None if labels is None else self._cropped(files, labels)
 
     def files(self, index: int) -> Mapping[str, Path]:
         return self.samples[index].paths()
