@@ -87,7 +87,10 @@ AVIF_BRANDS = (b"avif", b"avis")
 HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 HEAD = 64  # bytes that tell the format
 
-SAMPLE_FORMAT = 339  # of TIFF 6.0: 1, the default, unsigned; 2 signed; 3 float
+# Tags of TIFF 6.0.
+BITS = 258
+PLANES = 284  # 2: one for each colour
+SAMPLE_FORMAT = 339  # 1, the default, unsigned; 2 signed; 3 float
 NO_MODE = "unknown pixel mode"  # what Pillow says of a good TIFF whose pixel type it does not know
 
 # What a file starts with. Formats without a reader are named in the error.
@@ -147,8 +150,8 @@ class Raster:
         except Exception as error:  # a parser over damaged bytes raises anything, IndexError and struct.error too
             if str(error) == NO_MODE:
                 raise DataError(
-                    f"{path}: a {kind} of pixels that are not read here (64 bits?); store 8 or 16-bit integers, or "
-                    "32-bit floats."
+                    f"{path}: a {kind} of pixels that are not read here (64 bits, 16-bit floats, or unsigned 32 bits "
+                    "in big-endian order?); store 8 or 16-bit integers, or 32-bit floats."
                 ) from error
             raise DataError(f"{path}: its {kind} header is damaged ({_short(error)}).") from error
         width, height = header.size
@@ -218,6 +221,12 @@ class Raster:
         self._warn_of_frames()
         if self.format in ("JPEG", "PNG", "WEBP") and not self.has_frames:  # OpenCV 4 does not decode animations
             return self.apply_orientation(self._opencv())
+        tags = getattr(self.header, "tag_v2", {})
+        if tags.get(PLANES) == 2 and tags.get(BITS, (8,))[0] == 16 and self.header.info.get("compression") == "raw":
+            raise DataError(  # Pillow takes these for 8 bits
+                f"{self.path}: a TIFF of 16 bits with a plane for each colour, uncompressed, is not read here; store "
+                "its colours interleaved, or compress it."
+            )
         pixels = self._load()
         if self.mode in GRAY16:
             gray = (np.asarray(pixels) >> 8).astype(np.uint8)[..., None]

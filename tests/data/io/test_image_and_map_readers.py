@@ -219,6 +219,16 @@ def test_unsigned_32_bits_of_a_tiff_are_not_taken_for_signed_ones(tmp_path: Path
     np.testing.assert_array_equal(read_depth(tmp_path / "d.tif", 1), stored.astype(np.float32))
 
 
+def test_planes_of_16_bit_colours_are_not_read_as_8_bits(tmp_path: Path) -> None:
+    rgb = (np.arange(60).reshape(4, 5, 3) << 8).astype(">u2")
+    colours = {262: 2, 277: 3}
+    (tmp_path / "a.tif").write_bytes(tiff(rgb.tobytes(), 16, colours))
+    np.testing.assert_array_equal(read_image(tmp_path / "a.tif"), rgb >> 8)
+    (tmp_path / "b.tif").write_bytes(tiff(rgb.transpose(2, 0, 1).tobytes(), 16, colours | {284: 2}))
+    with pytest.raises(DataError, match=r"b\.tif.*plane for each colour.*interleaved"):
+        read_image(tmp_path / "b.tif")
+
+
 def test_the_header_of_a_pfm_may_have_the_line_ends_of_windows(tmp_path: Path) -> None:
     content = encode_pfm(small_depth())
     header = content[: -small_depth().nbytes]
