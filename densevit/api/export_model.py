@@ -7,6 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from torch import nn
 
 from densevit.api import quantize
@@ -50,7 +51,9 @@ def export(
     **options: Any,
 ) -> ExportedFile:
     """Write a model in a format; see `densevit.export`, whose `defaults` these are."""
-    path, options = Path(output), {**options, "heads": as_names(options["heads"])}
+    path = Path(output)
+    options = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in options.items()}
+    options["heads"] = as_names(options["heads"])
     for name, value in {"format": format, **options}.items():
         if value not in (None, *CHOICES.get(name, (value,))):
             raise ConfigError(f"--{name}: {', '.join(CHOICES[name])}, got {value!r}.")

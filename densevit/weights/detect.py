@@ -22,7 +22,7 @@ def read_raw(path: Path) -> RawCheckpoint:
     damaged, or without weights."""
     if path.is_file():
         return unwrap_module(RawCheckpoint(path, read_tensors(path)))
-    if not path.exists():
+    if not path.is_dir():
         raise CheckpointError(f"{path}: no such file or folder.")
     if (path / "adapter_config.json").is_file():
         raise CheckpointError(

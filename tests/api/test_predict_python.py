@@ -38,6 +38,7 @@ def test_options_of_a_format_are_checked(small_run: Path, tmp_path: Path) -> Non
     [
         ({"image_size": (0, 64)}, r"\(0, 64\), 1"),
         ({"image_size": 64}, "64, 1"),
+        ({"image_size": np.array([0, 64])}, r"\[0, 64\], 1"),
         ({"batch_size": None}, "None, None"),
         ({"batch_size": "3"}, "None, '3'"),
     ],

@@ -97,6 +97,7 @@ def test_unknown_families_and_files_of_others_or_damaged_are_told(tmp_path: Path
         ("other.pth", "depth-anything-v2", "not of this family, or cut short; 4 of its tensors are missing"),
         ("other.pth", None, "of no known family; its 1 tensors begin with backbone"),
         ("gone.pth", "depth-anything-v2", r"gone\.pth: no such file"),
+        ("/dev/null", "depth-anything-v2", "/dev/null: no such file"),
         (path.name, "depth-anything-v2", "not a readable PyTorch file"),
         ("pickled.pth", "depth-anything-v2", "refused"),
     ):
