@@ -43,7 +43,7 @@ from densevit.data.recordings.poses import (
     read_words,
 )
 from densevit.errors import DataError
-from densevit.ops.geometry import focal_length
+from densevit.ops.geometry import focal_length, is_camera
 from densevit.utils.json_files import MALFORMED, read_object
 
 Matrix = Float64[np.ndarray, "3 3"]
@@ -161,7 +161,7 @@ def read_arkit(folder: Path, max_gap: float) -> list[SampleFiles]:
                 file.stem,
                 image,
                 depth if depth.is_file() else None,
-                time=facts.get("time"),
+                time=None if facts.get("time") is None else float(facts["time"]),
                 pose=None if pose is None else pose @ OPENGL,
                 intrinsics=camera_of_json(facts.get("intrinsics"), file),
                 masks=(confidence,) if confidence.is_file() else (),
@@ -211,7 +211,7 @@ def read_nerf(folder: Path, max_gap: float) -> list[SampleFiles]:
         camera = (
             camera_of_json(nerf_camera(own, image, file), file) if {"fl_x", "camera_angle_x"} & own.keys() else None
         )
-        pose, time = pose @ OPENGL, own.get("timestamp")
+        pose, time = pose @ OPENGL, None if own.get("timestamp") is None else float(own["timestamp"])
         frames.append(SampleFiles(image.stem, image, depth, time=time, pose=pose, intrinsics=camera))
     frames.sort(key=lambda frame: (frame.image.parent, natural_order(frame.image)))
     if len({frame.name for frame in frames}) == len(frames):
@@ -309,9 +309,14 @@ def _matrix_file(path: Path) -> Matrix | None:
     try:
         numbers = [float(word) for word in read_words(path)]
         size = {9: 3, 16: 4}[len(numbers)]
+        matrix = np.array(numbers).reshape(size, size)[:3, :3].copy()
+        if not is_camera(matrix):
+            raise ValueError
     except (OSError, ValueError, KeyError):
-        raise DataError(f"{path}: expected a camera of 3 x 3 or 4 x 4 numbers.") from None
-    return np.array(numbers).reshape(size, size)[:3, :3].copy()
+        raise DataError(
+            f"{path}: expected a camera of 3 x 3 or 4 x 4 numbers, fx 0 cx, 0 fy cy, 0 0 1, in pixels."
+        ) from None
+    return matrix
 
 
 def _inside(folder: Path, name: Any, source: Path) -> Path | None:

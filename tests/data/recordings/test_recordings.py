@@ -483,6 +483,26 @@ def test_damaged_lists_are_named_with_their_line(name: str, content: str, messag
         Recording(root=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("write", "file", "was", "now", "message"),
+    [
+        (write_stray, "camera_matrix.csv", "40.0", "-40.0", r"camera_matrix.csv: expected a camera .* fx 0 cx"),
+        (write_scannet, "intrinsic/intrinsic_depth.txt", "41.0", "inf", r"intrinsic_depth.txt: expected a camera"),
+        (write_arkit, "frame_00001.json", '"time": ', '"time": "noon", "x": ', r"a damaged recording .*noon"),
+        (write_nerf, "transforms.json", '"timestamp": ', '"timestamp": [], "x": ', r"a damaged recording .*list"),
+    ],
+)
+def test_cameras_and_times_that_cannot_be_are_refused(
+    write: Callable[[Path], None], file: str, was: str, now: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "walk").mkdir()
+    write(tmp_path / "walk")
+    path = tmp_path / "walk" / file
+    path.write_text(path.read_text().replace(was, now, 1))
+    with pytest.raises(DataError, match=message):
+        Recording(root=tmp_path)
+
+
 def test_a_pose_that_is_no_rigid_motion_is_refused(tmp_path: Path) -> None:
     write_frames(tmp_path / "walk")
     rotation, row = "its upper left 3 x 3 numbers are no rotation", r"the last row of a pose is 0 0 0 1"

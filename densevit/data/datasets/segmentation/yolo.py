@@ -67,7 +67,7 @@ class Yolo(FileDataset):
             confine(self.root, stated, allow_outside=allow_outside_root) if (self.root / stated).exists() else self.root
         )
         stated_images = tree.get(split)
-        if not stated_images:
+        if not stated_images or not isinstance(stated_images, str | list):
             raise DataError(f"{self.root / file}: names no images of '{split}'.")
         listed = [stated_images] if isinstance(stated_images, str) else list(stated_images)
         folders = [confine(base, below(base, str(entry)), allow_outside=allow_outside_root) for entry in listed]

@@ -129,6 +129,7 @@ def test_yolo_images_of_one_name_in_two_folders_have_their_own_outlines(tmp_path
         (LARGE, "names: {0: cat, 2: dog}\ntrain: images/train\n", "ids go from 0 on"),
         (LARGE, "names: [cat, cat]\ntrain: images/train\n", "class cat occurs more than once"),
         (LARGE, "names: [cat]\n", "names no images of 'train'"),
+        (LARGE, "names: [cat]\ntrain: 0.5\n", "names no images of 'train'"),
         (LARGE, "names: [cat]\ntrain: ../elsewhere\n", "leads out of"),
         (LARGE, "names: [cat]\ntrain: images/val\n", "no images, nor a list"),
     ],
