@@ -118,6 +118,8 @@ def verify(layout: WritableFamily, raw: RawCheckpoint, tensors: Mapping[str, Ten
     for name, spec in card.outputs.items():
         if spec.calibration is not None:
             notes.append(f"{name} is calibrated ({spec.calibration.describe()}), which has no place there.")
+        if spec.palette:
+            notes.append(f"the colours of {name}'s classes have no place there.")
     return notes + layout.unsaid(raw)
 
 

@@ -1,6 +1,7 @@
 """Folders and files of EoMT for segments: what transformers' EoMT says of random weights, and the way back."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,16 @@ def test_what_a_layout_does_not_say_is_told_with_the_options_that_read_it(
     change_config(folder_of_densevit, id2label={str(i): f"class {i}" for i in range(CLASSES)})
     told = convert(str(folder_of_densevit), tmp_path / ("a.bin" if to == "eomt" else "again"), to, **options)
     assert len(told) == len(notes) and all(note in text for note, text in zip(notes, told, strict=True)), told
+
+
+def test_colours_of_classes_have_no_place_in_a_layout(folder_of_densevit: Path, tmp_path: Path) -> None:
+    predictor = densevit.load(folder_of_densevit, device="cpu")
+    ((name, head),) = ((k, v) for k, v in predictor.card.outputs.items() if v.classes)
+    outputs = {**predictor.card.outputs, name: replace(head, palette=((1, 2, 3),) * len(head.classes))}
+    predictor.with_options(card=replace(predictor.card, outputs=outputs)).save_pretrained(tmp_path / "ours")
+    assert convert(str(tmp_path / "ours"), tmp_path / "again", "huggingface-eomt") == [
+        f"the colours of {name}'s classes have no place there."
+    ]
 
 
 def test_the_authors_panoptic_file_gives_segments(tmp_path: Path) -> None:
