@@ -1,5 +1,6 @@
 """Files of a part of a model: an encoder alone, or an adapter, all but the frozen weights of the encoder."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,11 @@ def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
     state = {name: tensor for name, tensor in tensors.items() if name.startswith(ENCODER) and name not in KEPT}
     inner = {name.split(".")[1] for name in state}
     prefix = f"{ENCODER}{inner.pop()}." if len(inner) == 1 else ENCODER
-    renamed = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    table = r"(blocks\.\d+)\.relative_position_bias_table"  # of BEiT, which timm has in the attention
+    renamed = {
+        re.sub(table, r"\1.attn.relative_position_bias_table", name.removeprefix(prefix)): x
+        for name, x in state.items()
+    }
     tensor_files.write(path, renamed, {"format": "pt"})
 
 

@@ -1,16 +1,20 @@
 """A run with low-rank updates: what it trains, what its checkpoints hold, and the adapter file."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from shell import Shell
 from small import small_config
+from toy_models import save_network, toy_network
 
 import densevit
+from densevit.builder.adapter import write_encoder
 from densevit.builder.checkpoint import open_checkpoint, restore
 from densevit.cli.main import main
+from densevit.models.timm_adapters.beit import TABLE
 from densevit.weights.lora import is_update
 
 LORA = ["model.encoder.lora.rank=4", "model.encoder.lora.dora=true", "optim.lr=1e-2", "optim.layer_decay=0.8"]
@@ -99,6 +103,26 @@ def test_an_adapter_without_its_encoder_says_what_to_name(folder: Path, tmp_path
         assert "trained on other weights" in told
     finally:
         (folder / "moved").rename(place)
+
+
+SMALL_HYBRID = {"dim": 32, "depth": 2, "heads": 2, "widths": [128] * 3, "depths": [1] * 3, "stem": 32, "image_size": 48}
+SMALL_BEIT = {"img_size": 32, "embed_dim": 32, "depth": 1, "num_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "key"),
+    [
+        ({"type": "hybrid", **SMALL_HYBRID}, "vit.blocks.0.attn.qkv.weight"),
+        ({"type": "timm", "name": "beit_base_patch16_224", "arguments": SMALL_BEIT}, f"blocks.0.attn.{TABLE}"),
+    ],
+)
+def test_the_file_of_an_encoder_goes_into_others(tmp_path: Path, encoder: dict[str, Any], key: str) -> None:
+    network = toy_network(encoder=encoder)
+    path = tmp_path / "encoder.safetensors"
+    write_encoder(path, open_checkpoint(save_network(tmp_path / "ours", network)))
+    assert key in load_file(path)
+    again, _ = toy_network(encoder={**encoder, "weights": str(path)}, std=None)
+    assert all(torch.equal(x, again.state_dict()[name]) for name, x in network[0].state_dict().items() if "enc" in name)
 
 
 def test_updates_and_a_frozen_encoder_exclude_each_other(folder: Path, shell: Shell) -> None:

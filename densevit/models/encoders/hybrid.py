@@ -3,6 +3,7 @@
 b images, h x w pixels.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -121,6 +122,8 @@ class HybridEncoder(Encoder):
         return stage_maps(self.backbone, x)
 
     def load_weights(self, state: Mapping[str, Tensor], source: str) -> None:
+        # Of a file of `convert`, which has the names of our modules, timm's names.
+        state = {re.sub(r"^backbone\.(?=stem\.|stages\.)", TIMM_BACKBONE_PREFIX, name): x for name, x in state.items()}
         early = {
             name.partition(TIMM_BACKBONE_PREFIX)[2]: tensor
             for name, tensor in state.items()
