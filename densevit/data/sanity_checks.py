@@ -52,7 +52,7 @@ def check_transforms(
     transforms, indices = transforms_by_source(dataset, transform), evenly_spaced(len(dataset), NUM_SAMPLES)
     for draw in range(DRAWS):
         for index in indices:
-            if (sample := _attempted(dataset.read, dataset, index, on_corrupt)) is None:
+            if (sample := attempted(dataset.read, dataset, index, on_corrupt)) is None:
                 continue
             sample = transforms[sample.source](sample, np.random.default_rng((seed, draw, index)))
             if depth and sample.valid is not None and sample.valid.any():
@@ -147,7 +147,7 @@ def median_focal(dataset: Dataset, transform: Transform, seed: int, *, on_corrup
     focals = []
     transforms = transforms_by_source(dataset, transform)
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
-        sample = _attempted(dataset.read, dataset, index, on_corrupt)
+        sample = attempted(dataset.read, dataset, index, on_corrupt)
         if sample is not None and sample.intrinsics is not None:
             matrix = transforms[sample.source](sample, np.random.default_rng((seed, index))).intrinsics
             focals.append(float(matrix[0, 0] + matrix[1, 1]) / 2 if matrix is not None else math.nan)
@@ -164,7 +164,7 @@ def has_cameras(dataset: Dataset) -> bool:
 
 def camera_view(dataset: Dataset, index: int, on_corrupt: OnError) -> tuple[int, float] | None:
     """Return the width and horizontal focal length of a sample, in pixels."""
-    sample = _attempted(dataset.read, dataset, index, on_corrupt)
+    sample = attempted(dataset.read, dataset, index, on_corrupt)
     if sample is None or sample.intrinsics is None or not is_camera(sample.intrinsics):
         return None
     return sample.image.shape[1], float(sample.intrinsics[0, 0])
@@ -174,7 +174,7 @@ def check_normals(dataset: Dataset, name: str, *, on_corrupt: OnError = "raise")
     """Check that some samples have normals, or depth with intrinsics, from which they follow. `name`: of the data set
     in the config, `train` say. Raises DataError if none has."""
     samples = [
-        _attempted(dataset.read, dataset, index, on_corrupt) for index in evenly_spaced(len(dataset), NUM_SAMPLES)
+        attempted(dataset.read, dataset, index, on_corrupt) for index in evenly_spaced(len(dataset), NUM_SAMPLES)
     ]
     there = [sample for sample in samples if sample is not None]
     if not any(s.normals is not None or (s.depth is not None and s.intrinsics is not None) for s in there):
@@ -190,7 +190,7 @@ def ground_truth_sizes(dataset: Dataset, *, on_corrupt: OnError = "raise") -> di
     it. Raises DataError if a sample is bad."""
     sizes: dict[tuple[int, int], str] = {}
     for index in evenly_spaced(len(dataset), NUM_SAMPLES):
-        sample = _attempted(dataset.read, dataset, index, on_corrupt)
+        sample = attempted(dataset.read, dataset, index, on_corrupt)
         if sample is not None and sample.depth is not None and sample.valid is not None and sample.valid.any():
             h, w = sample.depth.shape
             sizes.setdefault((h, w), sample.name)
@@ -259,7 +259,7 @@ def _looks(dataset: Dataset) -> list[frozenset[str]]:
     """Return what some samples have, as `found_truths` calls it; they are read once."""
     known = _seen.get(id(dataset))
     if known is None or known[0]() is not dataset:
-        read = (_attempted(dataset.read, dataset, index, "skip") for index in evenly_spaced(len(dataset), LOOKS))
+        read = (attempted(dataset.read, dataset, index, "skip") for index in evenly_spaced(len(dataset), LOOKS))
         there = [sample for sample in read if sample is not None]  # others are reported where they are needed
         looks = [
             frozenset({
@@ -276,7 +276,7 @@ def _looks(dataset: Dataset) -> list[frozenset[str]]:
     return known[1]
 
 
-def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrupt: OnError) -> T | None:
+def attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrupt: OnError) -> T | None:
     """Return what `read` gives; None for a sample that is unreadable and may be skipped."""
     try:
         with with_sample_name(dataset, index):
@@ -288,12 +288,12 @@ def _attempted(read: Callable[[int], T], dataset: Dataset, index: int, on_corrup
 
 
 def _ids(dataset: Dataset, index: int, on_corrupt: OnError) -> set[int]:
-    labels = _attempted(dataset.label_map, dataset, index, on_corrupt)
+    labels = attempted(dataset.label_map, dataset, index, on_corrupt)
     return set() if labels is None else set(np.unique(labels[labels != IGNORE]).tolist())
 
 
 def _depth(dataset: Dataset, index: int, on_corrupt: OnError) -> Float32[np.ndarray, " pixels"]:
-    sample = _attempted(dataset.read, dataset, index, on_corrupt)
+    sample = attempted(dataset.read, dataset, index, on_corrupt)
     if sample is None or sample.depth is None or sample.valid is None:
         return np.zeros(0, np.float32)
     depth: Float32[np.ndarray, " pixels"] = sample.depth[sample.valid]

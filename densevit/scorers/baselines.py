@@ -1,6 +1,7 @@
 """Baselines of depth without a model, which a model must beat: one constant, and the median of each pixel."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import cv2
 import numpy as np
@@ -53,9 +54,11 @@ def recorded_baselines(train: ComponentConfig, scored: Dataset) -> str:
 
 
 def depth_maps(data: Dataset, count: int) -> Iterator[Float32[np.ndarray, "h w"]]:
-    """Yield at most `count` maps with any depth, evenly spaced."""
+    """Yield at most `count` maps with any depth, evenly spaced; unreadable ones are reported by who needs them."""
     for index in evenly_spaced(len(data), count):
-        depth = data.depth_map(index) if data.depth_kind(index) == "metric" else None
+        depth = None
+        with suppress(DataError):
+            depth = data.depth_map(index) if data.depth_kind(index) == "metric" else None
         if depth is not None and (depth > 0).any():
             yield depth
 

@@ -191,6 +191,9 @@ def test_the_probe_learns_from_the_images_that_have_ground_truth(folder: Path, t
     trainer, _ = opened(folder / "small.yaml", MAE, *SHORT, few, "probe.images=2")
     taught = trainer.objective.probe.batches
     assert [name for batch in taught for name in batch.names] == ["002", "005"]
+    (tmp_path / "few/images/002.jpg").write_bytes(b"damaged")
+    trainer, _ = opened(folder / "small.yaml", MAE, *SHORT, few, "probe.images=2", "data.on_corrupt=skip")
+    assert [name for batch in trainer.objective.probe.batches for name in batch.names] == ["005"]
 
 
 def test_the_probe_of_a_task_learns_from_the_sources_that_it_names(

@@ -18,8 +18,8 @@ def test_the_median_of_each_pixel_and_the_best_constant_are_scored_on_other_imag
     assert "abs_rel 0.375, d1 0.500 by 1.00 m (1 images)" in text
 
 
-@pytest.mark.parametrize("empty", [np.zeros((4, 6), np.float32), None])
-def test_maps_are_spread_over_the_data_and_images_without_depth_passed_over(empty: np.ndarray | None) -> None:
+@pytest.mark.parametrize("empty", [np.zeros((4, 6), np.float32), None, "unreadable.png"])
+def test_maps_are_spread_over_the_data_and_images_without_depth_passed_over(empty: np.ndarray | str | None) -> None:
     maps = [np.full((4, 6), i, np.float32) if i else empty for i in range(11)]
     found = [float(depth[0, 0]) for depth in depth_maps(as_dataset([(IMAGE[:4, :6], depth) for depth in maps]), 3)]
     assert found == pytest.approx([5, 10])

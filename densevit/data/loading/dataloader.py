@@ -59,8 +59,8 @@ class AugmentedDataset:
         self.strong = {source.name: compose(source.strong) for source in dataset.sources if source.strong is not None}
 
     def read(self, index: int, key: SampleKey) -> Sample:
-        """Sample `index`, augmented by the seed of `key`; the two differ for a substitute of an unreadable sample, and
-        for the frames of a clip, whose key is the clip's. Raises DataError that names the sample."""
+        """Sample `index`, augmented by the seed of `key`; the two differ for the frames of a clip, whose key is the
+        clip's. Raises DataError that names the sample."""
         if self.views is not None:
             key = (key[0] % self.views, index)
         with with_sample_name(self.dataset, index):
@@ -134,9 +134,9 @@ class _TrainingJob:
         If one is unreadable and may be skipped, the next clip in the epoch's order.
         """
         for step in range(self.tries):
-            clip = (self.order.substitute(key, step) if step else key)[1]
+            tried = self.order.substitute(key, step) if step else key  # its seed, too, may draw another cutmix partner
             try:
-                return [(self._sample(index, key), index) for index in self.clips.frames(clip)]
+                return [(self._sample(index, tried), index) for index in self.clips.frames(tried[1])]
             except DataError as error:
                 if self.tries == 1:
                     raise

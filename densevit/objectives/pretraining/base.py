@@ -113,7 +113,8 @@ class Pretraining(TrainingObjective):
         self.validates_start = bool(setup.tasks)
         self.probe: Probe | None = None
         if self.validates_start:
-            batches = read_labelled(setup.data.get("probe", setup.data["train"]), setup.run.probe.images)
+            data = setup.data.get("probe", setup.data["train"])
+            batches = read_labelled(data, setup.run.probe.images, setup.run.data.on_corrupt)
             sources = {name: spec.sources for name, spec in setup.task_specs.items()}
             self.probe = Probe(model.probe(), setup.tasks, batches, setup.card, setup.run.probe, sources)
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from densevit.config import schema
 from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate_by_size
-from densevit.data.loading.dataloader import with_sample_name
+from densevit.data.loading.dataloader import OnError
+from densevit.data.sanity_checks import attempted
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.train_state import Scores, TrainState
 from densevit.errors import DataError, Diverged
@@ -21,7 +22,7 @@ from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel
 from densevit.ops.camera import Camera
 from densevit.ops.resize import unpadded_size
-from densevit.structures import Batch, EncoderOutput, Sample
+from densevit.structures import Batch, EncoderOutput
 from densevit.tasks.base import Task, extras_of
 from densevit.utils.device import Precision, autocast
 
@@ -148,18 +149,16 @@ def feature_spread(outputs: Sequence[EncoderOutput], step: int) -> Scores:
     return {"feature_std": std, "feature_rank": rank}
 
 
-def read_labelled(data: Dataset, count: int) -> list[Batch]:
+def read_labelled(data: Dataset, count: int, on_corrupt: OnError = "raise") -> list[Batch]:
     """Return `count` images spread over those of the data set that have files of ground truth, or over all where none
-    has such a file, in batches of one size. Raises DataError if an image is unreadable, or none has ground truth."""
+    has such a file, in batches of one size. Raises DataError if an image is unreadable and may not be skipped, or none
+    has ground truth."""
     labelled: Sequence[int] = range(len(data))
     labelled = [index for index in labelled if data.files(index).keys() - {"image"}] or labelled
     indices = sorted({labelled[i * len(labelled) // count] for i in range(count)})
-    samples: list[Sample] = []
-    for index in indices:
-        with with_sample_name(data, index):
-            samples.append(data.read(index))
-    chunks = [slice(i, i + BATCH) for i in range(0, len(samples), BATCH)]
-    batches = [batch for chunk in chunks for batch in collate_by_size(samples[chunk], indices[chunk])]
+    read = {index: sample for index in indices if (sample := attempted(data.read, data, index, on_corrupt)) is not None}
+    chunks = [[*read][i : i + BATCH] for i in range(0, len(read), BATCH)]
+    batches = [batch for chunk in chunks for batch in collate_by_size([read[i] for i in chunk], chunk)]
     if all(x is None for batch in batches for x in (batch.depth, batch.labels, batch.label, batch.normals)):
         raise DataError("data.probe: its images have no ground truth for the probe to learn.")
     return batches

@@ -50,14 +50,21 @@ def check_video(run: Run, data: Any, *, poses: bool) -> None:
     stride = max(run.objective["strides"], default=run.data.clip_stride)
     clips = Clips(data, 2, stride)
     samples = AugmentedDataset(data, transform, run.seed)
-    found, posed, unknown = [], 0, []
+    found, posed, unknown, first = [], 0, [], None
     for clip in evenly_spaced(len(clips), PAIRS):
-        first, second = (samples.read(index, (0, clip)) for index in clips.frames(clip))
+        try:
+            first, second = (samples.read(index, (0, clip)) for index in clips.frames(clip))
+        except DataError:
+            if run.data.on_corrupt == "raise":
+                raise
+            continue
         if first.intrinsics is not None and second.intrinsics is not None:
             posed += first.pose is not None and second.pose is not None
             found.append(parallax(first, second))
         elif first.depth is None or not run.objective["ground_truth"]:
             unknown.append(first.name)
+    if first is None:
+        raise DataError("data.train: not one of the pairs of frames looked at can be read.")
     if unknown or not found:
         raise DataError(
             f"data.train: the camera of '{[*unknown, first.name][0]}' is not known; write its focal length and centre "

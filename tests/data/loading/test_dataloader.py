@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.sampler import InfiniteBatchSampler
@@ -170,6 +170,13 @@ def test_a_validation_leaves_unreadable_samples_out_and_tells_each(
     assert "not validated: sample 6 ('scene/006'): /data/6.png: truncated." in caplog.text
     with pytest.raises(DataError, match="2 unreadable samples in a validation, where 1 of 10 may be skipped"):
         list(EvalLoader(Numbered(10, bad=(6, 7)), **skip))
+
+
+def test_an_unreadable_partner_of_cutmix_is_replaced_by_another() -> None:
+    data = Numbered(10, bad=(6,))
+    data.sources = [MixtureSource("", Numbered(10), 1.0, cutmix=1.0)]
+    batches = take(10, data, STILL, on_corrupt="skip", max_corrupt_fraction=1.0)
+    assert sum(map(len, batches)) == 40 and all(6 not in batch.image for batch in batches)
 
 
 def test_a_set_with_no_readable_sample_ends_instead_of_spinning() -> None:

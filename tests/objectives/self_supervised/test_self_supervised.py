@@ -244,9 +244,13 @@ def test_a_camera_that_stands_or_only_turns_is_refused(config: Path, tmp_path: P
             "data.train": data,
             "data.val": data,
             "objective.motion": "poses" if "pose" in columns else "matches",
+            "data.on_corrupt": "skip",
         }
+        if columns == "camera":
+            (root / "images/004.png").write_bytes(b"damaged")
+        pairs = 8 if "pose" in columns else 6
         with pytest.raises(
-            DataError, match=r"median parallax of 8 pairs .* is 0(\.\d+)? pixels at 48x64, .* only turns"
+            DataError, match=rf"median parallax of {pairs} pairs .* is 0(\.\d+)? pixels at 48x64, .* only turns"
         ):
             run(config, "refused", **changes)
 
