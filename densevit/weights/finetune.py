@@ -45,7 +45,7 @@ class PartialLoader:
         the file's, or a conditioning of the same options does not fit."""
         theirs = self.published.model
         mine, other = self.spec["encoder"], theirs["encoder"]
-        for key in ("type", "heads"):  # the number of attention heads changes no shape
+        for key in ("type", "heads", "mlp"):  # neither the number of heads nor the MLP's activation changes a shape
             if None not in (mine.get(key), other.get(key)) and mine[key] != other[key]:
                 raise CheckpointError(
                     f"{self.source}: its encoder has {key} {other[key]}, and the config asks for {mine[key]}; leave "

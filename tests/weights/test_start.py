@@ -151,8 +151,9 @@ def test_another_decoder_is_new_and_another_encoder_an_error(
         trainer(config(tmp_path, **common, encoder={"type": "vit", "dim": 32, "depth": 2, "heads": 1}))
     with pytest.raises(CheckpointError, match="its encoder has type vit, and the config asks for timm"):
         trainer(config(tmp_path, **common, encoder={"type": "timm", "name": "test_vit"}))
-    with pytest.raises(CheckpointError, match="its encoder has heads 1, and the config asks for 2"):  # no shape tells
-        trainer(config(tmp_path, **common, encoder={"heads": 2}))
+    for key, theirs, mine in (("heads", 1, 2), ("mlp", "gelu", "quick_gelu")):  # no shape tells
+        with pytest.raises(CheckpointError, match=f"its encoder has {key} {theirs}, and the config asks for {mine}"):
+            trainer(config(tmp_path, **common, encoder={key: mine}))
 
 
 def test_without_a_file_the_parts_are_asked_for(tmp_path: Path) -> None:
