@@ -5,6 +5,7 @@ The only caller of `torch.load`, always with `weights_only`.
 
 import argparse
 import json
+import logging
 import pickle
 import re
 import struct
@@ -23,6 +24,8 @@ from torch import Tensor
 
 from densevit.errors import CheckpointError, first_line
 from densevit.weights.external import RawCheckpoint
+
+log = logging.getLogger(__name__)
 
 SAFETENSORS = (".safetensors",)
 PICKLED = (".pt", ".pth", ".ckpt", ".bin")
@@ -130,6 +133,10 @@ def _wrong_file_hint(path: Path) -> str:
 def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
     for name in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            taken = _tensors(content[name]).keys()
+            maps = {key: value for key, value in content.items() if key != name and isinstance(value, Mapping)}
+            if others := [f"'{key}'" for key, value in maps.items() if taken & _tensors(value).keys()]:
+                log.warning("%s: its weights are read from '%s', not from %s.", path, name, ", ".join(others))
             content = content[name]
     if not isinstance(content, Mapping):
         raise CheckpointError(f"{path}: holds a {type(content).__name__}, not a state dict.")

@@ -12,6 +12,7 @@ import densevit
 from densevit.builder.checkpoint import describe
 from densevit.errors import CheckpointError, ConfigError
 from densevit.weights.describe import as_text
+from densevit.weights.readers import read_tensors
 
 CASES = {
     "depth_anything_v1": ("depth-anything-v1", {}),
@@ -68,6 +69,13 @@ def test_a_model_inside_of_lightnings_module_is_found_and_said(prefix: str, tmp_
     assert gap("depth_anything_v2", load(path, "depth-anything-v2")) <= 1e-4
     assert f"its model is under '{prefix}.'; 1 other tensors are ignored" in caplog.text
     assert f"under '{prefix}.'" in as_text(describe(path))
+
+
+def test_weights_beside_those_that_are_read_are_said(tmp_path: Path, caplog) -> None:
+    raw, average = {"a.weight": torch.zeros(1)}, {"a.weight": torch.ones(1)}
+    torch.save({"model": raw, "model_ema": average, "optimizer": {"state": {}}}, tmp_path / "last.pth")
+    assert read_tensors(tmp_path / "last.pth") == raw
+    assert caplog.messages == [f"{tmp_path / 'last.pth'}: its weights are read from 'model', not from 'model_ema'."]
 
 
 def test_several_models_in_one_file_and_parts_of_others_are_no_model(tmp_path: Path) -> None:
