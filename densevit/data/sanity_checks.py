@@ -129,7 +129,8 @@ def check_cameras(dataset: Dataset, source: str, *, on_corrupt: OnError = "raise
         return [f"{source}: {counts} have no intrinsics; this model learns no metres from such images."]
     raise DataError(
         f"{source}: this model needs the intrinsics of each image, and none of {len(has_camera)} samples looked at has "
-        "any. `folder` reads them from intrinsics.json; `camera: none` trains without."
+        "any. `folder` reads them from intrinsics.json. To train without, leave out `model.camera: canonical`, "
+        "`model.conditioning.rays` and the task of a head `focal`."
     )
 
 

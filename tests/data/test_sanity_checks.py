@@ -10,6 +10,7 @@ from small import add_cameras, small_folder
 
 from densevit.data.datasets.base import Dataset, MixtureSource, open_dataset
 from densevit.data.sanity_checks import (
+    check_cameras,
     check_depth_range,
     check_ground_truth,
     check_labels,
@@ -48,6 +49,11 @@ def test_truth_within_the_range_needs_no_word_and_few_samples() -> None:
     data = Flat([1.0, 2.0, 8.0])
     assert check_depth_range(data, 0.001, 10) == []
     assert len(data.read_ones) == 16 and data.read_ones[0] == 0 and data.read_ones[-1] == 39
+
+
+def test_what_asks_for_cameras_is_named_where_there_are_none() -> None:
+    with pytest.raises(DataError, match=r"none of 16 samples .*model\.camera: canonical.*model\.conditioning\.rays"):
+        check_cameras(Flat([1.0]), "data.train")
 
 
 @pytest.mark.parametrize("truths", [None, ("labels",)])
