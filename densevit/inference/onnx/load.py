@@ -3,7 +3,7 @@
 b images, h x w pixels, k numbers per pixel.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -109,10 +109,15 @@ def check_options(options: Mapping[str, Any], file: object, no_flip: str) -> Non
         raise ConfigError(f"--flip: {file} {no_flip}; export it with --flip.")
 
 
-def reason_against_flip(card: ModelCard, size: Size | None, box: Box | None) -> str:
-    """Return why maps of a file are not those to average with their mirror images', or ""."""
+def reason_against_flip(card: ModelCard, size: Size | None, box: Box | None, camera: Sequence[float]) -> str:
+    """Return why maps of a file are not those to average with their mirror images', or "". `camera`: that of the file,
+    its focal length or fx, fy, cx, cy; empty for none."""
     if size is not None and box is not None and box[2] + box[3] != size[1]:
         return f"sees columns {box[2]} to {box[3]} of {size[1]}, which are others in the mirror image"
+    components: Mapping[str, Any] = CONDITIONINGS.components
+    rays = any(components[name].input == "camera" for name in card.conditioning)
+    if rays and size is not None and camera[2:] and abs(2 * camera[2] - (size[1] - 1)) > 1e-3:
+        return f"holds a camera with its centre at column {camera[2]:g} of {size[1]}, another in the mirror image"
     for name, spec in card.outputs.items():
         if spec.calibration is not None and corrects_the_mean(name, card.outputs, spec.calibration):
             return f"corrects '{name}' by {spec.calibration.describe()}, which a checkpoint does after averaging"
@@ -153,12 +158,13 @@ def load_onnx(
         raise CheckpointError(f"{path}: its card names outputs that it does not have: {', '.join(sorted(missing))}.")
     fixed = about.get(INPUT_KINDS["camera"].exported) if original.needs_camera else None
     card = card_of_images(original, takes)
+    camera: list[float] = []
     if fixed is not None and takes.size is not None:
         if options.get("tiling") is not None:
             raise ConfigError(f"--tile-size: {path} holds the camera of whole images; tiles need the checkpoint.")
         try:
-            first = float(fixed.strip("()").partition(",")[0])  # of fx, fy, cx, cy, or alone
-            card = replace(card, fov=(field_of_view(takes.size[1], first),) * 2)
+            camera = [float(number) for number in fixed.strip("()").split(",")]
+            card = replace(card, fov=(field_of_view(takes.size[1], camera[0]),) * 2)
         except (ArithmeticError, ValueError):
             raise CheckpointError(f"{path}: damaged; its camera is {fixed!r}.") from None
     window = about.get("window")
@@ -166,7 +172,7 @@ def load_onnx(
         box = check_box(map(int, window.strip("()").split(",")), takes.size or (0, 0)) if window else None
     except (DataError, ValueError):
         raise CheckpointError(f"{path}: damaged; its window is {window!r}.") from None
-    check_options(options, path, no_flip := reason_against_flip(original, takes.size, box))
+    check_options(options, path, no_flip := reason_against_flip(original, takes.size, box, camera))
     if takes.size is None and resolved in ("bf16", "fp16"):  # where to sample is computed in it, too
         if precision not in ("auto", "int8"):
             raise ConfigError(

@@ -19,6 +19,7 @@ from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.inference.backends.onnx_runtimes import RUNTIMES
 from densevit.inference.camera import Lens
 from densevit.inference.onnx.export import export_onnx
+from densevit.inference.onnx.load import reason_against_flip
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.inference.predict.cameras import resolve_cameras
 from densevit.inference.predict.inputs import Item
@@ -153,6 +154,15 @@ def test_options_that_change_fit_a_file_or_are_named(tmp_path: Path) -> None:
         predictor.with_options(runtime="openvino")
     with pytest.raises(ConfigError, match="--flip: this file sees columns 4 to 49 of 52, .* export it with --flip"):
         predictor.with_options(flip=True)
+
+
+def test_rays_of_a_camera_with_its_centre_beside_the_middle_are_others_in_the_mirror_image() -> None:
+    _, rays = toy_network(conditioning={"rays": {}})
+    _, canonical = toy_network(camera="canonical", canonical_focal=50.0)
+    sides, middle, beside = (48, 64), (70.0, 75.0, 31.5, 20.0), (70.0, 75.0, 20.0, 24.0)
+    assert not any(reason_against_flip(rays, sides, None, camera) for camera in ((), (70.0,), middle))
+    assert not reason_against_flip(canonical, sides, None, beside)  # where the focal length alone counts
+    assert "its centre at column 20 of 64" in reason_against_flip(rays, sides, None, beside)
 
 
 @pytest.mark.slow
