@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from densevit.config.schema import SHARED_DATA_OPTIONS, Run
+from densevit.config.schema import DATASET_OPTIONS, SHARED_DATA_OPTIONS, Run
 from densevit.config.yaml_document import YamlDocument
 from densevit.errors import ConfigError
 from densevit.registry import UNKNOWN, check_bool_as_number, explain
@@ -181,9 +181,6 @@ def to_dict(run: Run) -> dict[str, Any]:
     return dict(_adapter().dump_python(run, mode="json"))
 
 
-DATA_OPTIONS = ("subset", "split", "val_fraction", "classes", "depth_range", "invalid")  # of most data sets
-
-
 _adapter = cache(partial(TypeAdapter, Run))
 
 
@@ -193,7 +190,7 @@ def keys_at(loc: Sequence[Any]) -> list[str]:
     for name in loc:
         schema = _below(schema, str(name))
     here = [f.name for f in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
-    here += [f"data.train.{option}" for option in DATA_OPTIONS if [*loc] == ["data"]]
+    here += [f"data.train.{option}" for option in DATASET_OPTIONS if [*loc] == ["data"]]
     return here + _paths(Run, "")
 
 

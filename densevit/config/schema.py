@@ -22,6 +22,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 BATCH_SIZES = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 2**20}, {"const": "auto"}]}
 BatchSize = Annotated[int, Field(ge=1, le=2**20), WithJsonSchema(BATCH_SIZES)]  # the parser replaces auto
 SHARED_DATA_OPTIONS = ("root", "depth_scale")  # keys of `data` that its train and val share
+DATASET_OPTIONS = ("subset", "split", "val_fraction", "classes", "depth_range", "invalid")  # keys of most train and val
 
 
 @dataclass(frozen=True, kw_only=True)

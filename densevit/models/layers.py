@@ -205,7 +205,8 @@ def upsample(
 
 
 Names = Annotated[tuple[str, ...], Field(min_length=2)]
-Classes = Annotated[int, Field(ge=2)] | Names | None
+ClassCount = Annotated[int, Field(ge=2, le=2**20)]
+Classes = ClassCount | Names | None
 """Names of classes in the order of their ids, or their number; None takes those of the training data."""
 
 

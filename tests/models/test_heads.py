@@ -162,6 +162,12 @@ def test_classes_must_come_from_somewhere() -> None:
         LabelsHead(4)
 
 
+@pytest.mark.parametrize("head", ["segmentation", "classifier", "panoptic"])
+def test_a_number_of_classes_that_fills_the_memory_with_names_is_refused(head: str) -> None:
+    with pytest.raises(ConfigError, match="classes.*1048576"):
+        HEADS.check({"type": head, "classes": 10**12}, "head")
+
+
 DEPTH_HEADS: list[ComponentConfig] = [
     {"type": "metric"},
     {"type": "disparity"},

@@ -115,8 +115,8 @@ def reason_against_flip(card: ModelCard, size: Size | None, box: Box | None, cam
     if size is not None and box is not None and box[2] + box[3] != size[1]:
         return f"sees columns {box[2]} to {box[3]} of {size[1]}, which are others in the mirror image"
     components: Mapping[str, Any] = CONDITIONINGS.components
-    rays = any(components[name].input == "camera" for name in card.conditioning)
-    if rays and size is not None and camera[2:] and abs(2 * camera[2] - (size[1] - 1)) > 1e-3:
+    network_sees = any(components[name].input == "camera" for name in card.conditioning)
+    if network_sees and size is not None and camera[2:] and abs(2 * camera[2] - (size[1] - 1)) > 1e-3:
         return f"holds a camera with its centre at column {camera[2]:g} of {size[1]}, another in the mirror image"
     for name, spec in card.outputs.items():
         if spec.calibration is not None and corrects_the_mean(name, card.outputs, spec.calibration):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec
 from densevit.models.heads.base import HEADS, Head
-from densevit.models.layers import Names
+from densevit.models.layers import ClassCount, Names, class_names
 
 
 @HEADS.register("classifier")
@@ -21,7 +21,7 @@ class Classifier(Head):
         self,
         channels: int,
         *,
-        classes: Annotated[int, Field(ge=2)] | Names,
+        classes: ClassCount | Names,
         dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     ) -> None:
         """
@@ -30,7 +30,7 @@ class Classifier(Head):
             dropout: rate in training.
         """
         super().__init__()
-        names = tuple(map(str, range(classes))) if isinstance(classes, int) else classes
+        names = class_names(classes)
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(channels, len(names))
         nn.init.trunc_normal_(self.linear.weight, std=0.02)
