@@ -4,8 +4,8 @@ A size may be symbolic: it is so in a graph that is traced for images of any siz
 
 jaxtyping binds the arguments of every call and checks them twice, which costs more than a step of a small model. So
 functions go through beartype alone, inside a context in which a letter is one size only. Functions without shapes are
-left to mypy: with their checks all tests took a tenth longer. So are functions inside functions,
-which are made anew by each call.
+left to mypy: with their checks all tests took a tenth longer. So are functions inside functions, which are made anew
+by each call.
 """
 
 import inspect

@@ -1,6 +1,5 @@
 """Files of a part of a model: an encoder alone, or an adapter, all but the frozen weights of the encoder."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from densevit.builder.model import build_component
 from densevit.errors import CheckpointError
 from densevit.model_card import ModelCard
 from densevit.models.encoders.base import ENCODERS, Encoder
+from densevit.models.timm_adapters import beit
 from densevit.utils.state_dict import fingerprint
 from densevit.weights import checkpoint, tensor_files
 from densevit.weights.external import ConvertedCheckpoint
@@ -41,11 +41,7 @@ def write_encoder(path: Path, opened: ConvertedCheckpoint) -> None:
     state = {name: tensor for name, tensor in tensors.items() if name.startswith(ENCODER) and name not in KEPT}
     inner = {name.split(".")[1] for name in state}
     prefix = f"{ENCODER}{inner.pop()}." if len(inner) == 1 else ENCODER
-    table = r"(blocks\.\d+)\.relative_position_bias_table"  # of BEiT, which timm has in the attention
-    renamed = {
-        re.sub(table, r"\1.attn.relative_position_bias_table", name.removeprefix(prefix)): x
-        for name, x in state.items()
-    }
+    renamed = {beit.timm_name(name.removeprefix(prefix)): tensor for name, tensor in state.items()}
     tensor_files.write(path, renamed, {"format": "pt"})
 
 

@@ -248,11 +248,13 @@ def test_what_went_wrong_first_is_told_though_nothing_can_be_saved(
 @pytest.mark.parametrize(
     ("step", "changes"),
     [
-        *((step, {}) for step in (1, 11)),
+        (1, {}),
+        pytest.param(5, {}, marks=pytest.mark.slow),
+        (11, {}),
         (5, {"optim": Optim(type="sgd", lr=1e-3)}),
         (3, {"schedule": Schedule(warmup=3.0, encoder_warmup=2.0)}),
     ],
-    ids=["1", "11", "sgd", "two warm-ups"],
+    ids=["1", "5", "11", "sgd", "two warm-ups"],
 )
 def test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does(
     tmp_path: Path, step: int, changes: dict[str, Any]

@@ -390,10 +390,12 @@ class FileDataset(Dataset):
 
     def label_map(self, index: int) -> Int64[np.ndarray, "h w"] | None:
         files = self.samples[index]
-        labels = self.decode_labels(files)
-        if is_distorted(files.intrinsics) or (labels is None and files.segments is not None):
+        if is_distorted(files.intrinsics):
             return super().label_map(index)
-        return None if labels is None else self._cropped(files, labels)
+        labels = self.decode_labels(files)
+        if labels is None:
+            return None if files.segments is None else super().label_map(index)
+        return self._cropped(files, labels)
 
     def files(self, index: int) -> Mapping[str, Path]:
         return self.samples[index].paths()

@@ -119,7 +119,7 @@ def read_wide(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Shaped[np.ndarr
     kind, coding = file_format(path), {}
     if kind in READERS:
         stored = _two_dimensional(path, read_array(path, kind, max_pixels))
-        coding = {"value_scale": 1.0} if kind == "HDF5" and hdf5_kind(path) in ("affine", "disparity") else {}
+        coding = {CODING_KEYS[0]: 1.0} if kind == "HDF5" and hdf5_kind(path) in ("affine", "disparity") else {}
     else:
         raster = Raster.open(path, max_pixels)
         if raster.mode not in ("F", "I", *GRAY16):

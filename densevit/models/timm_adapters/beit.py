@@ -4,6 +4,7 @@ BEiT (Bao et al. 2022) has relative position biases for one fixed window. timm k
 every block is interpolated to the grid of the image.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,11 @@ def convert(vit: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
         if side**2 + CLASS_OFFSETS == len(table):  # otherwise it is converted already, or the loader reports the shapes
             renamed[name] = resample_bias_table(table, ((side + 1) // 2, (side + 1) // 2), window)
     return renamed
+
+
+def timm_name(name: str) -> str:
+    """Return what timm calls a tensor that `move_bias_to_blocks` has moved; other names stay."""
+    return re.sub(rf"(blocks\.\d+)\.{TABLE}", rf"\1.attn.{TABLE}", name)
 
 
 def forward_blocks(

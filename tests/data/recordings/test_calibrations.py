@@ -330,7 +330,9 @@ def test_labels_depth_maps_and_check_data_follow_the_lens(tmp_path: Path) -> Non
     report = validate([SplitToValidate("all", lambda: data)])
     assert not [issue for issue in report.issues if issue.severity == "error"]
     assert any("plumb_bob (k1 -0.2, k2 0.03, k3 0.004, p1 0.001, p2 -0.002)" in fact for fact in data.facts)
-    assert data.version and not plain.version
+    (tmp_path / "ros.yaml").write_text(ROS.replace("0.03", "0.04"))
+    other = Folder(root=tmp_path, depth_scale=10000, intrinsics="ros.yaml")
+    assert len({plain.version, data.version, other.version}) == 3 and not plain.version
 
 
 def test_depth_of_a_camera_of_its_own_is_found_in_the_undistorted_image(tmp_path: Path) -> None:
