@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import ConfigDict
-
 FEW = 30  # images, under which the coverage of intervals is a matter of chance
 
 
@@ -56,7 +54,3 @@ class Calibration:
         if self.form == "log_affine":
             return f"exp({self.a:.4g} log(depth) {self.b:+.4g})"
         return "depth" if self.form == "identity" else f"{self.a:.4g} depth" + (f" {self.b:+.4g}" if self.b else "")
-
-
-for _class in (Interval, Calibration):
-    setattr(_class, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (as in config/schema.py)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -100,6 +100,8 @@ def head_giving(output: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
     """What a user of the weights must know; part of every checkpoint."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     outputs: Mapping[str, HeadSpec]  # one per head
     multiple: int  # the network's input sides are multiples of this: the patch size
@@ -220,7 +222,3 @@ class ModelCard:
         if card.base:
             _AdapterBase.model_validate(card.base)
         return card
-
-
-for _class in (ModelCard, HeadSpec):
-    setattr(_class, "__pydantic_config__", ConfigDict(extra="forbid"))  # noqa: B010 (as in config/schema.py)

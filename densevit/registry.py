@@ -109,7 +109,10 @@ def schema(component: Callable[..., Any]) -> type[BaseModel]:
         for p in inspect.signature(component, eval_str=True).parameters.values()
         if p.kind is p.KEYWORD_ONLY
     }
-    rules = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=(), allow_inf_nan=False)
+    rules = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, protected_namespaces=(), allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )  # fmt: skip
     return create_model(getattr(component, "__name__", "ComponentConfig"), __config__=rules, **keys)
 
 

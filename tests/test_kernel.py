@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import densevit
-from densevit.config.schema import Source
+from densevit.data.datasets.mix import Source
 from densevit.output_kinds import OUTPUT_KINDS
 from densevit.registries import REGISTRIES
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from densevit.config.schema import NESTED, Run
+from densevit.config.schema import Run
 from densevit.registry import ComponentConfig, Registries, Registry, schema
 from densevit.utils.docstrings import SECTION, arguments, entries, prose
 
@@ -262,8 +262,8 @@ def annotation(node: Tree) -> Any:
     if kind == "array":
         hint: Any = GenericAlias(tuple, (annotation(node["items"]), ...))
     elif kind == "object" and "x-class" in node:
-        hint = NESTED.get(node["x-class"]) or _dataclass(node)
-    elif kind == "object":
+        hint = _dataclass(node)
+    elif kind == "object" or "$ref" in node:  # a component
         values = node.get("additionalProperties")
         hint = GenericAlias(dict, (str, annotation(values))) if isinstance(values, dict) else ComponentConfig
     elif kind == "string" and node.get("format") == "path":
@@ -275,14 +275,10 @@ def annotation(node: Tree) -> Any:
 
 def _dataclass(node: Tree) -> type:
     """Return the options of a component's option, as the dataclass that they are."""
-    fields = [
-        (name, annotation(option), dataclasses.field(default=_hashable(option.get("default"))))
-        for name, option in node["properties"].items()
-    ]
-    made = dataclasses.make_dataclass(node["x-class"], fields, kw_only=True, frozen=True)
-    setattr(made, "__pydantic_config__", ConfigDict(extra="forbid", allow_inf_nan=False))  # noqa: B010 (as in config/schema.py)
-    return made
-
-
-def _hashable(default: Any) -> Any:
-    return tuple(default) if isinstance(default, list) else default
+    fields: list[Any] = []
+    for name, option in node["properties"].items():
+        default = option.get("default")
+        hashable = tuple(default) if isinstance(default, list) else default
+        required = name in node.get("required", ())
+        fields.append((name, annotation(option), *([] if required else [dataclasses.field(default=hashable)])))
+    return dataclasses.make_dataclass(node["x-class"], fields, kw_only=True, frozen=True)

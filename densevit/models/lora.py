@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.config.schema import Run
@@ -43,8 +43,6 @@ class Lora:
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     dora: bool = False
     layers: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
-
-    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     @staticmethod
     def incompatible(run: Run) -> Iterator[str]:

@@ -1,16 +1,33 @@
 """The last features of the trained encoder beside those of a frozen one, as a loss of a training step."""
 
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Annotated, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.config.schema import AlignFeatures
+from densevit.config.schema import Positive
 from densevit.errors import ConfigError
+from densevit.registry import ComponentConfig
 from densevit.structures import Batch, EncoderOutput, FeatureSpec
 from densevit.utils.device import Precision, autocast
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignFeatures:
+    """A frozen encoder whose features those of the trained one stay close to (Depth Anything, arXiv:2401.10891)."""
+
+    encoder: ComponentConfig
+    """The frozen encoder; its last map must have the channels of the trained one's."""
+    weight: Positive = 1.0
+    """Weight of this loss."""
+    margin: Annotated[float, Field(gt=-1, le=1)] = 0.85
+    """Features of this cosine similarity or more are close enough."""
+    sources: tuple[str, ...] = ()
+    """Sources of a mixture whose images are compared; default: all."""
 
 
 class FeatureAlignment:

@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from densevit.config.schema import AlignFeatures, Run
+from densevit.config.schema import Run
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import check_source_names
 from densevit.engine.objective import OBJECTIVES, AllReduceMean, Runtime, TrainingObjective, TrainingSetup
 from densevit.losses.reduction import StepTotals
 from densevit.model_card import HeadSpec
-from densevit.objectives.feature_alignment import FeatureAlignment
+from densevit.objectives.feature_alignment import AlignFeatures, FeatureAlignment
 from densevit.objectives.sources import (
     ConsistencyTeacher,
     SourceRouter,

@@ -11,13 +11,12 @@ from math import inf
 from pathlib import Path
 from traceback import walk_stack
 from types import FunctionType
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 from pydantic import AfterValidator, Field
 
-from densevit.config.schema import Truth
 from densevit.data.fields import crop_sample, undistort_sample
 from densevit.data.index import packed
 from densevit.data.index.packed import PackedSamples
@@ -237,6 +236,9 @@ class TeacherInfo:
 
     name: str
     licence: str
+
+
+Truth = Literal["metric", "relative", "affine", "disparity", "labels", "normals", "none"]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from pydantic import Field
 
-from densevit.config.schema import Consistency, NonNegative, Source, Truth
-from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource
+from densevit.config.schema import NonNegative, Positive, Share
+from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource, Truth
 from densevit.data.labels.joined_classes import JoinedClasses, join_by_name, join_by_table
 from densevit.data.transforms.affine import TRANSFORMS, Transform
 from densevit.data.transforms.photometric import Color, ImageOnlyTransform
@@ -21,10 +21,46 @@ from densevit.errors import ConfigError
 from densevit.ops.align import disparity_as_depth
 from densevit.ops.normals import KINDS_WITH_NORMALS
 from densevit.ops.segments import Objects
-from densevit.registry import ComponentSpec
+from densevit.registry import ComponentConfig, ComponentSpec
 from densevit.structures import IGNORE, DepthKind, Sample
 
 DEPTH_KINDS: tuple[DepthKind, ...] = get_args(DepthKind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consistency:
+    """Images without ground truth: the moving average of the weights labels each in every step, and the model learns
+    that from a stronger augmentation of the same image (mean teacher; UniMatch, arXiv:2410.10777)."""
+
+    strong: tuple[ComponentConfig, ...] = ()
+    """Transforms of pixel values (color, blur, ...) that only the model's view gets, not the teacher's."""
+    confidence: Share = 0.95
+    """Pixels whose class the teacher is less sure of are ignored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One data set of a mixture."""
+
+    data: ComponentConfig
+    """The data set."""
+    name: str = ""
+    """Name in logs and in `tasks.NAME.sources`; default: the data set's type."""
+    weight: Positive | None = None
+    """Sampling weight among all sources; given for all of them, or for none: then by their number of images."""
+    truth: Truth | tuple[Truth, ...] | None = None
+    """What is learned: metric depth (metres), depth up to scale (relative) or up to scale and shift (affine), disparity
+    up to both, labels, normals; none: images only. Default: what the data set has."""
+    transforms: tuple[ComponentConfig, ...] = ()
+    """Transforms of this source, applied before `data.transforms`."""
+    drop_worst: Share = 0.0
+    """Fraction of an image's pixels, those with the largest error, that are ignored: errors of a teacher."""
+    cutmix: Share = 0.0
+    """Probability that a rectangle of another image of this source is pasted in, with its ground truth."""
+    consistency: Consistency | None = None
+    """With `truth: none`, how images without ground truth are learned from."""
+    protocol: str | None = None
+    """Evaluation protocol of depth, in the validation during training; default: the task's."""
 
 
 @DATASETS.register("mix")

@@ -7,9 +7,8 @@ import pytest
 import torch
 from small_scenes import small_scenes
 
-from densevit.config.schema import Source
 from densevit.data.datasets.base import open_dataset
-from densevit.data.datasets.mix import shares_of
+from densevit.data.datasets.mix import Source, shares_of
 from densevit.data.datasets.pairs import Pairs
 from densevit.data.labels.joined_classes import join_by_name, join_by_table
 from densevit.data.loading.dataloader import TrainLoader
