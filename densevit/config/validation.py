@@ -1,6 +1,6 @@
 """Checks the components that a config names: types, options, files. Needs no torch: a typo is reported at once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -252,6 +252,22 @@ class ComponentChecker:
             self.problems.append(f"{key_path}.weight: a number over 0, got {weight!r}.")
             weight = 1.0
         return float(weight), self._check(registry, options, key_path)
+
+
+def training_sources(data: Data) -> dict[str, ComponentConfig]:
+    """Map the key path of each source of a mixture to its options; what is no source is a problem of its own."""
+    sources = data.train.get("sources")
+    listed = enumerate(sources if isinstance(sources, list) else ())
+    return {f"data.train.sources.{i}": source for i, source in listed if isinstance(source, dict)}
+
+
+def training_transforms(data: Data) -> Iterator[tuple[str, ComponentConfig]]:
+    """Yield the key path and the options of each transform of a training, those of its sources, too."""
+    own = {f"{key_path}.transforms": source.get("transforms") for key_path, source in training_sources(data).items()}
+    for key_path, steps in {"data.transforms": data.transforms, **own}.items():
+        for i, step in enumerate(steps if isinstance(steps, list | tuple) else ()):
+            if isinstance(step, dict):
+                yield f"{key_path}.{i}", step
 
 
 def check(draft: Draft) -> None:

@@ -1,13 +1,13 @@
 """Clips of a data set: frames of one video at a fixed distance."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from densevit.config.schema import Run
+from densevit.config.validation import training_sources, training_transforms
 from densevit.data.datasets.base import Dataset, folder_of
 from densevit.data.io.video import natural_order
 from densevit.errors import DataError
@@ -82,16 +82,12 @@ class Clips:
         if run.batch_size % (clip * run.grad_accum_steps):
             micro = "" if run.grad_accum_steps == 1 else f" in each of {run.grad_accum_steps} micro-batches"
             yield f"data.clip: {run.batch_size} images a step hold no whole clips of {clip}{micro}."
-        transforms: dict[str, Any] = {"data.transforms": run.data.transforms}
-        for i, source in enumerate(run.data.train.get("sources") or ()):
-            if isinstance(source, Mapping) and source.get("cutmix"):
-                yield f"data.train.sources.{i}.cutmix: pastes a still image into a clip; leave it or data.clip out."
-            if isinstance(source, Mapping):
-                transforms[f"data.train.sources.{i}.transforms"] = source.get("transforms") or ()
-        for key_path, steps in transforms.items():
-            for i, step in enumerate(steps):
-                if step.get("type") == "random_crop" and step.get("max_share", 1) != 1:
-                    yield f"{key_path}.{i}.max_share: crops each frame of a clip by its own labels; leave it out."
+        for key_path, source in training_sources(run.data).items():
+            if source.get("cutmix"):
+                yield f"{key_path}.cutmix: pastes a still image into a clip; leave it or data.clip out."
+        for key_path, step in training_transforms(run.data):
+            if step.get("type") == "random_crop" and step.get("max_share", 1) != 1:
+                yield f"{key_path}.max_share: crops each frame of a clip by its own labels; leave it out."
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from densevit.config.schema import Run
-from densevit.config.validation import MIXTURE
+from densevit.config.validation import training_transforms
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
 from densevit.model_inputs import InputKind, ModelInputs, register_input
@@ -140,9 +140,7 @@ class Points(Conditioning):
 
     @classmethod
     def incompatible(cls, run: Run) -> Iterator[str]:
-        sources = [] if run.data.train.get("type") != MIXTURE else list(run.data.train.get("sources") or ())
-        transforms = [transform for source in sources for transform in source.get("transforms") or ()]
-        if not any(transform.get("type") == DRAWS_POINTS for transform in [*run.data.transforms, *transforms]):
+        if not any(transform.get("type") == DRAWS_POINTS for _, transform in training_transforms(run.data)):
             yield f"learns from points that a transform draws; add {{type: {DRAWS_POINTS}}} to data.transforms."
         if run.parallel == "fsdp":
             yield "needs parallel ddp; batches with and without points would not run in step."

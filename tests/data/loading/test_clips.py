@@ -156,6 +156,7 @@ def test_a_crop_by_the_labels_of_each_frame_is_refused_for_clips() -> None:
     crop = {"type": "random_crop", "size": [4, 4], "max_share": 0.75}
     train = {"type": "mix", "sources": [{"data": {"type": "nyu"}, "transforms": [crop]}]}
     data = Data(train=train, clip=2, transforms=[{"type": "hflip"}, crop, {**crop, "max_share": 1.0}])
+    train["sources"] += [0.5, {"transforms": "x"}, {"transforms": [0.5]}]  # for which others have an error each
     assert [text.partition(":")[0] for text in Clips.incompatible(Run(model=Model(heads={}), data=data))] == [
         "data.transforms.1.max_share", "data.train.sources.0.transforms.0.max_share"
     ]  # fmt: skip
