@@ -5,7 +5,7 @@ from typing import Any
 
 from densevit.builder.plan import Plan
 from densevit.builder.tasks import depth_tasks
-from densevit.data.datasets.base import MixtureSource
+from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.sanity_checks import (
     check_cameras,
     check_depth_range,
@@ -32,6 +32,22 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
     at its size. Returns warnings: ground truth outside of a head's range, labels of a single class, images in both
     splits, a batch larger than the data, images whose camera is not known where the model needs it, a head without
     ground truth to learn from, or to score it by."""
+    on_corrupt = plan.run.data.on_corrupt
+    warnings = _settings(plan) + check_licences(plan.train)
+    if plan.objective.name == "supervised":
+        warnings += _training_truth(plan, card, tasks)
+    warnings += _head_ranges(plan, card, tasks)
+    for name, data in plan.opened.items():
+        if card.needs_camera or card.camera_head in tasks:
+            warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
+        if any(card.outputs[task].kind == "normals" for task in tasks):
+            check_normals(data, name, on_corrupt=on_corrupt)
+    if plan.val is None:
+        return warnings
+    return warnings + _validation_truth(plan, plan.val, card, tasks) + check_train_val_overlap(plan.train, plan.val)
+
+
+def _settings(plan: Plan) -> list[str]:
     warnings = []
     if plan.run.batch_size > len(plan.train):
         warnings.append(
@@ -40,46 +56,55 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
         )
     if plan.run.model.trainable and plan.init is None:
         warnings.append("model.trainable: all other weights are random and stay so; set model.init_from.")
-    warnings += check_licences(plan.train)
-    on_corrupt = plan.run.data.on_corrupt
-    outputs = [card.outputs[name] for name in tasks]
+    return warnings
+
+
+def _training_truth(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:
+    """Check that there is ground truth for each task to learn from."""
+    warnings, outputs = [], [card.outputs[name] for name in tasks]
     depth, labels = any(o.output_kind.is_depth for o in outputs), any(o.kind == "labels" for o in outputs)
-    if plan.objective.name == "supervised" and all(o.output_kind.is_depth or o.kind == "labels" for o in outputs):
-        transform, wanted = compose([choice.build() for choice in plan.transforms]), {"depth": depth, "labels": labels}
-        check_ground_truth(plan.train, **wanted, on_corrupt=on_corrupt)
-        warnings += check_transforms(plan.train, transform, plan.run.seed, **wanted, on_corrupt=on_corrupt)
-    if plan.objective.name == "supervised" and not plan.train.sources:
-        kind = plan.train.depth_kind(0)
-        for name in depth_tasks(plan, card):
-            if kind not in (kinds := tasks[name].ground_truth_kinds(list(tasks[name].criteria))):
-                problem = f"tasks.{name}.losses: learn from {', '.join(sorted(kinds))}, and data.train has {kind}."
-                raise DataError(plan.locate(problem))
-        for name, task in tasks.items():
-            missing = missing_truth(task, task.ground_truth_kinds(list(task.criteria)), selected_sources(plan.train))
-            if missing and not (task.output.output_kind.is_depth or task.output.kind == "labels"):  # checked below
-                warnings.append(f"data.train: no sample looked at has what '{name}' learns from ({missing}).")
+    if all(o.output_kind.is_depth or o.kind == "labels" for o in outputs):
+        transform = compose([choice.build() for choice in plan.transforms])
+        wanted: dict[str, Any] = {"depth": depth, "labels": labels, "on_corrupt": plan.run.data.on_corrupt}
+        check_ground_truth(plan.train, **wanted)
+        warnings += check_transforms(plan.train, transform, plan.run.seed, **wanted)
+    if plan.train.sources:
+        return warnings
+    kind = plan.train.depth_kind(0)
+    for name in depth_tasks(plan, card):
+        if kind not in (kinds := tasks[name].ground_truth_kinds(list(tasks[name].criteria))):
+            problem = f"tasks.{name}.losses: learn from {', '.join(sorted(kinds))}, and data.train has {kind}."
+            raise DataError(plan.locate(problem))
+    for name, task in tasks.items():
+        missing = missing_truth(task, task.ground_truth_kinds(list(task.criteria)), selected_sources(plan.train))
+        if missing and not (task.output.output_kind.is_depth or task.output.kind == "labels"):  # see `_head_ranges`
+            warnings.append(f"data.train: no sample looked at has what '{name}' learns from ({missing}).")
+    return warnings
+
+
+def _head_ranges(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:
+    """Compare the ground truth with the depth and the classes that heads can predict."""
+    warnings = []
     for name in tasks:
         output = card.outputs[name]
         for suffix, source in selected_sources(plan.train, plan.tasks[name].sources):
-            options: dict[str, Any] = {"on_corrupt": on_corrupt, "source": f"data.train{suffix}"}
+            options: dict[str, Any] = {"on_corrupt": plan.run.data.on_corrupt, "source": f"data.train{suffix}"}
             if output.kind == "metric" and output.metres and (not suffix or "metric" in found_truths(source)):
                 loaded = plan.init is not None
                 warnings += check_depth_range(source.data, *output.metres, loaded=loaded, **options)
             if output.kind == "labels" and (not suffix or "labels" in found_truths(source)):
                 warnings += check_labels(source.data, **options)
-    if card.needs_camera or card.camera_head in tasks:
-        for name, data in plan.opened.items():
-            warnings += check_cameras(data, f"data.{name}", on_corrupt=on_corrupt)
-    if any(card.outputs[name].kind == "normals" for name in tasks):
-        for name, data in plan.opened.items():
-            check_normals(data, name, on_corrupt=on_corrupt)
-    if plan.val is None:
-        return warnings
+    return warnings
+
+
+def _validation_truth(plan: Plan, val: Dataset, card: ModelCard, tasks: Mapping[str, Task]) -> list[str]:
+    """Check that there is ground truth to score each task by, of a size that its protocol is defined for."""
+    warnings = []
     for name, spec in plan.tasks.items():
-        selected = selected_sources(plan.val, spec.sources)
+        selected = selected_sources(val, spec.sources)
         missing = missing_truth(tasks[name], tasks[name].scored_kinds(), selected)
         if card.outputs[name].output_kind.is_depth:
-            sizes = [ground_truth_sizes(source.data, on_corrupt=on_corrupt) for _, source in selected]
+            sizes = [ground_truth_sizes(source.data, on_corrupt=plan.run.data.on_corrupt) for _, source in selected]
             missing = missing if any(sizes) else "valid depth"
             for (suffix, source), sizes_of_source in zip(selected, sizes, strict=True):
                 protocol = PROTOCOLS[source.protocol or spec.protocol]
@@ -88,7 +113,7 @@ def run_sanity_checks(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) ->
                         protocol.check_size(*size)
         if missing:
             warnings.append(f"data.val: no sample looked at has ground truth to score '{name}' by ({missing}).")
-    return warnings + check_train_val_overlap(plan.train, plan.val)
+    return warnings
 
 
 def missing_truth(task: Task, kinds: Collection[str], sources: Iterable[tuple[str, MixtureSource]]) -> str:
