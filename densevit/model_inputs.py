@@ -9,6 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
 from densevit.structures import Batch, Size
 
@@ -93,6 +94,12 @@ def inputs_of(batch: Batch, names: Iterable[str]) -> dict[str, Tensor]:
     """Return the inputs of these names that a batch has."""
     inputs = {name: INPUT_KINDS[name].of_batch(batch) for name in names}
     return {name: x for name, x in inputs.items() if x is not None}
+
+
+def check_tileable_inputs(inputs: Iterable[str]) -> None:
+    """Raise ConfigError: one of these inputs of a model is not for tiles."""
+    if whole := [name for name in inputs if not INPUT_KINDS[name].in_tiles]:
+        raise ConfigError(f"tiling: this model takes {', '.join(whole)} of whole images only; leave tiling out.")
 
 
 def crop_inputs(inputs: ModelInputs, top: int, left: int, size: Size) -> dict[str, Tensor]:

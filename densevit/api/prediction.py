@@ -283,7 +283,7 @@ def run_export(
 
             name, why = world.on_main(choose)
             if name != predictor.runtime:
-                predictor = undecided.with_runtime(name)
+                predictor = undecided.with_options(runtime=name)
             if world.is_main:
                 print(why, file=sys.stderr)
         hardware = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
@@ -298,7 +298,7 @@ def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str |
     """Return the predictor with the runtime that `auto` takes for these images, and why. `before`: what computed the
     export that is resumed."""
     if before is not None:
-        return predictor.with_runtime(before), f"runtime auto: {before}, as before"
+        return predictor.with_options(runtime=before), f"runtime auto: {before}, as before"
     return choose_runtime(predictor, sampled_sizes(len(items), lambda index: size_of(items[index])))
 
 

@@ -31,7 +31,7 @@ def choose_runtime(predictor: Predictor, sizes: Mapping[Size, int]) -> tuple[Pre
     tried: dict[str, Predictor] = {}
 
     def seconds(runtime: str) -> float:
-        tried[runtime] = predictor.with_runtime(runtime)
+        tried[runtime] = predictor.with_options(runtime=runtime)
         return seconds_per_image(tried[runtime], largest_part(predictor, typical))
 
     choice = auto.choose(name, inputs, start, share, seconds)

@@ -12,19 +12,19 @@ from typing import Any, Literal, overload
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64, UInt8
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
-from densevit.data.io.readers import ImageLike, Rgb, as_rgb, is_batch, stack
+from densevit.data.io.readers import ImageLike, as_rgb, is_batch, stack
 from densevit.errors import ConfigError, DataError
 from densevit.inference.backends import auto
 from densevit.inference.backends.onnx_runtimes import RuntimeName
 from densevit.inference.camera import CameraNumbers, CameraPolicy, Lens
 from densevit.inference.forward import Network, check_box, forward
 from densevit.inference.image_input import ImageInput, Map, batches_of
-from densevit.inference.tiling import Tiling, check_tileable, check_tileable_inputs, join_maps, predict_box
+from densevit.inference.tiling import Tiling, check_tileable, predict_images
 from densevit.model_card import HeadSpec, ModelCard
-from densevit.model_inputs import NO_INPUTS, ModelInputs, take_inputs
+from densevit.model_inputs import NO_INPUTS, ModelInputs, check_tileable_inputs
 from densevit.output_kinds import argmax_or_ignore
 from densevit.reporting.figures import PredictedArray
 from densevit.structures import Box
@@ -117,9 +117,10 @@ class Predictor:
         if unknown := options.keys() - CHANGEABLE:
             raise TypeError(f"{', '.join(sorted(unknown))}: options that change are {', '.join(CHANGEABLE)}.")
         options = checked(options)
-        if "runtime" in options:
-            auto.resolve_device_and_precision(options["runtime"], self.device, self.precision, compiled=self.compiled)
-        other = self.with_runtime(options.pop("runtime")) if "runtime" in options else copy(self)
+        if (runtime := options.get("runtime")) is not None:
+            auto.resolve_device_and_precision(runtime, self.device, self.precision, compiled=self.compiled)
+            options["network"], options["runtime"] = self.network_for(runtime)
+        other = copy(self)
         cameras = replace(
             self.cameras,
             card=options.get("card", self.card),
@@ -127,13 +128,6 @@ class Predictor:
             assumed_fov=options.pop("assumed_fov", self.cameras.assumed_fov),
         )
         vars(other).update(options, cameras=cameras)
-        return other
-
-    def with_runtime(self, runtime: str) -> "Predictor":
-        """Return a predictor on the same model that another runtime computes."""
-        other = copy(self)
-        network, runtime = self.network_for(runtime)
-        vars(other).update(network=network, runtime=runtime)
         return other
 
     def network_for(self, runtime: str) -> tuple[nn.Module, str]:
@@ -274,26 +268,19 @@ class Predictor:
             camera: of all these images; None leaves it to `cameras`.
             inputs: further ones of the model, for these images.
         """
-        tiled = self.tiling is not None and max(images.shape[1:3]) > self.tiling.side
-        if tiled:
-            check_tileable_inputs(inputs)
+        h, w = images.shape[1:3]
+        if self.tiling is None or max(h, w) <= self.tiling.side:
+            return download(self.predict_batch(images, box=box, inputs=self.with_cameras(images, inputs, camera)))
+        check_tileable_inputs(inputs)
         inputs = self.with_cameras(images, inputs, camera)
-        if not tiled:
-            return download(self.predict_batch(images, box=box, inputs=inputs))
-        maps = join_maps([self.predict_tiled(image, box, take_inputs(inputs, i)) for i, image in enumerate(images)])
-        return Pending(lambda: maps)
-
-    def predict_tiled(self, image: Rgb, box: Box | None, inputs: ModelInputs) -> dict[str, Float32[np.ndarray, "h w"]]:
-        """Return the maps of one image, tile by tile; NaN outside the box."""
-        assert self.tiling is not None
-        h, w = image.shape[:2]
         box = check_box(box or (self.window and self.window(h, w)) or (0, h, 0, w), (h, w))
-        return predict_box(self.predict_whole, image, box, self.card.outputs, self.tiling, self.batch_size, inputs)
+        one = self.with_options(window=None)  # shows the model whole tiles
 
-    def predict_whole(self, images: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs) -> dict[str, Map]:
-        """Return one pass over whole images, whatever `window` is."""
-        whole = (0, images.shape[1], 0, images.shape[2])
-        return download(self.predict_batch(images, box=whole, inputs=inputs)).read()
+        def predict(tiles: UInt8[np.ndarray, "b h w 3"], inputs: ModelInputs) -> dict[str, Map]:
+            return download(one.predict_batch(tiles, inputs=inputs)).read()
+
+        maps = predict_images(predict, images, box, self.card.outputs, self.tiling, self.batch_size, inputs)
+        return Pending(lambda: maps)
 
     @torch.inference_mode()
     def predict_batch(

@@ -6,7 +6,7 @@ scale; then tiles are blended where they overlap. Beside the image and the resul
 whatever the size. h x w pixels.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -18,7 +18,7 @@ from jaxtyping import Float32, UInt8
 
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import HeadSpec, Kind
-from densevit.model_inputs import INPUT_KINDS, NO_INPUTS, ModelInputs, crop_inputs, join_inputs, resize_inputs
+from densevit.model_inputs import NO_INPUTS, ModelInputs, crop_inputs, join_inputs, resize_inputs, take_inputs
 from densevit.ops.align import ALIGNMENTS
 from densevit.output_kinds import DEPTH_KINDS, output_kind
 from densevit.structures import Box
@@ -83,12 +83,6 @@ def check_tileable(kinds: Mapping[str, Kind]) -> None:
         raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
 
 
-def check_tileable_inputs(inputs: Iterable[str]) -> None:
-    """Raise ConfigError: one of these inputs of a model is not for tiles."""
-    if whole := [name for name in inputs if not INPUT_KINDS[name].in_tiles]:
-        raise ConfigError(f"tiling: this model takes {', '.join(whole)} of whole images only; leave tiling out.")
-
-
 def predict_tiled(
     predict: Predict,
     image: Rgb,
@@ -126,34 +120,32 @@ def predict_tiled(
     return result
 
 
-def predict_box(
+def predict_images(
     predict: Predict,
-    image: Rgb,
+    images: UInt8[np.ndarray, "b h w 3"],
     box: Box,
     heads: Mapping[str, HeadSpec],
     tiling: Tiling,
     batch_size: int,
     inputs: ModelInputs,
-) -> Maps:
-    """Return `predict_tiled` of a window of an image, at the size of the image: NaN outside, inside within the heads'
-    limits, which alignment may have moved values out of."""
-    (y0, y1, x0, x1), (h, w) = box, image.shape[:2]
+) -> dict[str, Float32[np.ndarray, "b 1 h w"]]:
+    """Return `predict_tiled` of a window of each image, at the size of the images: NaN outside, inside within the
+    heads' limits, which alignment may have moved values out of."""
+    (y0, y1, x0, x1), (h, w) = box, images.shape[1:3]
     kinds, inputs = {name: spec.kind for name, spec in heads.items()}, crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0))
-    maps = predict_tiled(predict, image[y0:y1, x0:x1], kinds, tiling, batch_size, inputs)
-    for name, values in maps.items():
+    found = [
+        predict_tiled(predict, image[y0:y1, x0:x1], kinds, tiling, batch_size, take_inputs(inputs, i))
+        for i, image in enumerate(images)
+    ]
+    result = {}
+    for name in found[0]:
+        # Of a single image a view, for it may be large.
+        values = found[0][name][None, None] if len(found) == 1 else np.stack([maps[name] for maps in found])[:, None]
         if (limits := heads[name].metres) is not None:
             np.clip(values, *limits, out=values)
-        if values.shape != (h, w):
-            maps[name] = np.pad(values, ((y0, h - y1), (x0, w - x1)), constant_values=np.nan)
-    return maps
-
-
-def join_maps(images: Sequence[Maps]) -> dict[str, Float32[np.ndarray, "b 1 h w"]]:
-    """Return the maps of several images as one array per head; of a single image a view, for it may be large."""
-    return {
-        name: images[0][name][None, None] if len(images) == 1 else np.stack([maps[name] for maps in images])[:, None]
-        for name in images[0]
-    }
+        outside = ((0, 0), (0, 0), (y0, h - y1), (x0, w - x1))
+        result[name] = values if values.shape[-2:] == (h, w) else np.pad(values, outside, constant_values=np.nan)
+    return result
 
 
 def downscale(image: Rgb, side: int) -> Rgb:

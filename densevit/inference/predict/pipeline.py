@@ -35,10 +35,9 @@ from densevit.inference.predict.summary import (
     merge_summaries,
 )
 from densevit.inference.predictor import Predictor
-from densevit.inference.tiling import check_tileable_inputs
 from densevit.inference.writers import PredictedMap
 from densevit.model_card import head_giving, uncertainty_of
-from densevit.model_inputs import join_inputs
+from densevit.model_inputs import check_tileable_inputs, join_inputs
 from densevit.utils.atomic_io import write_text
 from densevit.utils.device import Pending, is_out_of_memory, read_pending
 from densevit.utils.output import tqdm
