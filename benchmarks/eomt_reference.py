@@ -99,7 +99,7 @@ def inference(path: Path, network: torch.nn.Module, tasks: tuple[type, ...], siz
     family = {"kind": "panoptic", "things": THINGS}
     predictor, inputs = densevit.load(path, family_options=family, **options), []
     predictor.model.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
-    maps = predictor.predict_arrays(image[None])
+    maps = predictor.start(image[None]).read()
     resized = panoptic.resize_and_pad_imgs_instance_panoptic(batch[0])
     print(f"| input: values that differ, of 255 | {((255 * inputs[-1]).round() != resized).sum()} | |")
     report("masks", maps["panoptic"][0], masks)

@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> Summary:
     for folder in {*plan.folders(plan.outputs()), plan.folder}:
         remove_stale_temporaries(folder)  # of actors that were killed
     summary = replace(merge_summaries(parts), unsupported=plan.unsupported, seconds=time.perf_counter() - begun)
-    return pipeline.finish(summary, False, plan)
+    return plan.finish(summary, stopped=False)
 
 
 OF_FORMATS = (

@@ -15,10 +15,10 @@ from densevit.errors import DataError, DensevitError, PartialError
 from densevit.inference.camera import Lens, assumed_fov, focal_of_matrix
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predict.output_plan import SETTINGS
-from densevit.inference.predict.pipeline import head_of_each_format
 from densevit.inference.predict.summary import LEDGER
 from densevit.inference.video.formats import CLIP_FORMATS
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
+from densevit.inference.writers.base import head_of_each_format
 from densevit.inference.writers.surface import SurfaceWriter
 from densevit.ops.geometry import field_of_view
 from densevit.output_kinds import DEPTH_KINDS
@@ -44,7 +44,7 @@ def source_of(model: AppModel, format: str, options: ViewOptions) -> str | None:
     for wanted in ([], [options.head]):
         try:
             writer: Any = registry.check({"type": format, **options_of(model, format, options)}, format).build()
-            source = head_of_each_format({format: writer}, model.predictor, wanted)[format]
+            source = head_of_each_format({format: writer}, card, wanted)[format]
             if isinstance(writer, MapWriter):
                 writer.check(card.outputs[source])
             return source

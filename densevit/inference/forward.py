@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from math import nan
 from operator import index
 from types import MappingProxyType
 from typing import Any
@@ -83,29 +84,28 @@ def forward(
     h, w = image.shape[-2:]
     options: dict[str, Any] = {"device": device, "precision": precision, "flip": flip, "scales": scales, "heads": heads}
     if box is not None:
-        window = crop_box(image, box)
-        inputs = crop_inputs(inputs, box[0], box[2], (window.shape[-2], window.shape[-1]))
-        inside = forward(model, window, config, multiple, inputs, **options)
-        return {name: y if is_image_level(y) else paste(y, box, (h, w)) for name, y in inside.items()}
+        y0, y1, x0, x1 = check_box(box, (h, w))
+        inputs = crop_inputs(inputs, y0, x0, (y1 - y0, x1 - x0))
+        inside = forward(model, image[..., y0:y1, x0:x1], config, multiple, inputs, **options)
+        around = (x0, w - x1, y0, h - y1)
+        return {name: y if is_image_level(y) else F.pad(y, around, value=nan) for name, y in inside.items()}
     kinds = defaultdict(lambda: PLAIN, {name: spec.output_kind for name, spec in heads.items()})
-    if config.margin:
-        padded, offset = reflect_pad(image, config.margin)
-        inputs = crop_inputs(inputs, -offset[0], -offset[1], (padded.shape[-2], padded.shape[-1]))
+    if config.margin:  # reflections around the image, against seams at the border (ZoeDepth)
+        top, left = (min(int((side / 2) ** 0.5 * config.margin), side - 1) for side in (h, w))
+        padded = F.pad(image, (left, left, top, top), mode="reflect")
+        inputs = crop_inputs(inputs, -top, -left, (padded.shape[-2], padded.shape[-1]))
         inside = forward(model, padded, replace(config, margin=0.0), multiple, inputs, **options)
         inside = {name: kinds[name].of_width(y, padded.shape[-1] / w) for name, y in inside.items()}
-        return {name: y if is_image_level(y) else crop(y, offset, (h, w)) for name, y in inside.items()}
+        return {name: y if is_image_level(y) else crop(y, (top, left), (h, w)) for name, y in inside.items()}
     flip = flip or config.flip
     if config.window is not None:
         model = SlidingWindow(model, config.window, config.stride)
     inputs = uncalibrate_inputs(inputs, heads)
     predictions = (
-        forward_once(
-            model, image, config if scale == 1 else scale_preprocessing(config, scale, (h, w)), multiple, inputs,
-            device, precision, mirrored, kinds, heads,
-        )
-        for scale in scales
+        forward_once(model, image, scaled, multiple, inputs, device, precision, mirrored, kinds, heads)
+        for scaled in (config if scale == 1 else scale_preprocessing(config, scale, (h, w)) for scale in scales)
         for mirrored in (False, True)[: 1 + flip]
-    )  # fmt: skip
+    )
     outputs = merge_tta(predictions, kinds) if flip or len(scales) > 1 else next(predictions)
     for name, spec in heads.items():
         if spec.calibration is not None:
@@ -154,7 +154,7 @@ def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multip
     """Return the image at the size of the network's input. Raises DataError if a thin image would become too large."""
     size = (image.shape[-2], image.shape[-1])
     if not isinstance(config, KnownSteps):
-        checked_network_size(size, config, multiple)
+        check_network_size(size, config, multiple)
     options: dict[str, Any] = {"align_corners": config.align_corners, "antialias": config.antialias}
     for step in network_steps(size, config, multiple):
         if config.round_to_uint8:
@@ -162,14 +162,6 @@ def preprocess(image: Float[Tensor, "b 3 h w"], config: PreprocessConfig, multip
         else:
             image = resize(image, step, config.interpolation, opencv=True, **options)
     return pad_below(image, config)
-
-
-def reflect_pad(image: Float[Tensor, "b c h w"], margin: float) -> tuple[Float[Tensor, "b c _ _"], Size]:
-    """Return the image with reflections around it, and where it begins within (ZoeDepth, against seams at the
-    border)."""
-    h, w = image.shape[-2:]
-    top, left = (min(int((side / 2) ** 0.5 * margin), side - 1) for side in (h, w))
-    return F.pad(image, (left, left, top, top), mode="reflect"), (top, left)
 
 
 def resize_to_input(output: Float[Tensor, "b k _ _"], size: Size, config: PreprocessConfig) -> Float[Tensor, "b k _ _"]:
@@ -180,14 +172,14 @@ def resize_to_input(output: Float[Tensor, "b k _ _"], size: Size, config: Prepro
     return resize(output, size, config.output_interpolation, align_corners=config.output_align_corners)
 
 
-def checked_network_size(size: Size, config: PreprocessConfig, multiple: int) -> Size:
+def check_network_size(size: Size, config: PreprocessConfig, multiple: int) -> None:
+    """Raise DataError if a thin image would become too large."""
     (h, w), (height, width) = size, network_size(size, config, multiple)
     if height * width > max(MAX_INPUT_PIXELS, h * w):
         raise DataError(
             f"a {h}x{w} image would enter the network at {height}x{width} under its resize mode '{config.mode}'; "
             "that shape is too thin. Crop or pad the image first."
         )
-    return height, width
 
 
 def check_box(box: Any, size: Size) -> Box:
@@ -200,14 +192,3 @@ def check_box(box: Any, size: Size) -> Box:
     if not (0 <= y0 < y1 <= h and 0 <= x0 < x1 <= w):
         raise DataError(f"the window {y0}:{y1}, {x0}:{x1} does not lie inside an image of {h}x{w}.")
     return y0, y1, x0, x1
-
-
-def crop_box(image: Float[Tensor, "b c h w"], box: Box) -> Float[Tensor, "b c _ _"]:
-    y0, y1, x0, x1 = check_box(box, (image.shape[-2], image.shape[-1]))
-    return image[..., y0:y1, x0:x1]
-
-
-def paste(window: Float[Tensor, "b k _ _"], box: Box, size: Size) -> Float[Tensor, "b k h w"]:
-    """Return the inverse of `crop_box`, NaN around."""
-    (y0, y1, x0, x1), (h, w) = box, size
-    return F.pad(window, (x0, w - x1, y0, h - y1), value=float("nan"))

@@ -242,17 +242,6 @@ class Predictor:
         logits = self.predict_batch(images, inputs=self.with_cameras(images, image.inputs, image.camera))[name]
         return PredictedArray(argmax_or_ignore(logits)[0].cpu().numpy(), self.card.outputs[name])
 
-    def predict_arrays(
-        self,
-        images: UInt8[np.ndarray, "b h w 3"],
-        *,
-        box: Box | None = None,
-        camera: CameraNumbers | None = None,
-        inputs: ModelInputs = NO_INPUTS,
-    ) -> dict[str, Map]:
-        """Return one pass through the model, or tile by tile: b k h w per head; see `start`."""
-        return self.start(images, box=box, camera=camera, inputs=inputs).read()
-
     def start(
         self,
         images: UInt8[np.ndarray, "b h w 3"],
@@ -261,8 +250,8 @@ class Predictor:
         camera: CameraNumbers | None = None,
         inputs: ModelInputs = NO_INPUTS,
     ) -> Pending:
-        """Queue one pass through the model, or predict tile by tile. Raises ConfigError for an input that is
-        not for tiles, with images that are cut into them.
+        """Queue one pass through the model, or predict tile by tile: `read` of what is returned gives b k h w per head.
+        Raises ConfigError for an input that is not for tiles, with images that are cut into them.
 
         Args:
             camera: of all these images; None leaves it to `cameras`.

@@ -110,7 +110,7 @@ def predicted(path: Path) -> list[float]:
     predictor = densevit.load(path, device="cpu", precision="fp32")
     shape = 8 if "digit" in predictor.card.outputs else 40
     answer = np.asarray(
-        predictor.predict_arrays(some_image()[None, :shape, :shape])[next(iter(predictor.card.outputs))], np.float64
+        predictor.start(some_image()[None, :shape, :shape]).read()[next(iter(predictor.card.outputs))], np.float64
     )
     return [float(answer.mean()), float(answer.std()), float(answer.flat[0])]
 

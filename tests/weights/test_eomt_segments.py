@@ -77,7 +77,7 @@ def test_panoptic_segments_are_those_of_transformers(panoptic: tuple[Any, Path])
     options = {"kind": "panoptic", "things": (0, 2, 4)}
     predictor = densevit.load(path, family_options=options, device="cpu", precision="fp32")
     processor, outputs = published(network, PANOPTIC["size"], do_pad=True)
-    maps = predictor.predict_arrays(IMAGE[None])
+    maps = predictor.start(IMAGE[None]).read()
     masks = F.interpolate(outputs.masks_queries_logits, (SIDE, SIDE), mode="bilinear")
     expected = processor.unpad_image(masks, [IMAGE.shape[:2]], PANOPTIC["size"])[0]
     np.testing.assert_allclose(maps["panoptic"][0], expected, atol=1e-4 * float(expected.abs().max()))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from densevit.errors import ConfigError
 from densevit.inference.backends.onnx_runtimes import OnnxRuntime
 from densevit.inference.camera import as_camera, check_camera
-from densevit.inference.forward import check_box, checked_network_size, forward
+from densevit.inference.forward import check_box, check_network_size, forward
 from densevit.inference.onnx.dynamic_size import (
     GRID,
     RESIZED,
@@ -194,7 +194,7 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     if card.resize.window is not None and options.batch is None:
         raise ConfigError("--batch-size: this model uses a sliding window; give a number of images.")
     y0, y1, x0, x1 = (0, size[0], 0, size[1]) if options.box is None else check_box(options.box, size)
-    checked_network_size((y1 - y0, x1 - x0), card.resize, card.multiple)
+    check_network_size((y1 - y0, x1 - x0), card.resize, card.multiple)
     if options.camera is not None:
         check_camera(options.camera)
     return card, replace(options, size=size)

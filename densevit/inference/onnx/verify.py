@@ -59,7 +59,7 @@ def errors_against_torch(
         pixels = images.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255) if options.floats else images
         for more in product(*(kind.trials(count, size) for kind in kinds)):
             inputs = {kind.name: kind.from_file(x, size) for kind, x in zip(kinds, more, strict=True)}
-            expected = predictor.predict_arrays(images, inputs=inputs)
+            expected = predictor.start(images, inputs=inputs).read()
             outputs = run(pixels, *(x.numpy() for x in more))
             for (name, spec), ours in zip(predictor.card.outputs.items(), outputs, strict=True):
                 kind, theirs = spec.output_kind, expected[name]

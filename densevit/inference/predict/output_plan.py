@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from densevit.data.loading.prefetch import prefetch
-from densevit.errors import ConfigError, DataError, StorageError
+from densevit.errors import ConfigError, DataError, PartialError, Preempted, StorageError
+from densevit.inference.camera import Lens
 from densevit.inference.point_fit import FEWEST
 from densevit.inference.predict.cameras import size_of
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.point_files import PointFiles
-from densevit.inference.predict.summary import Ledger, Rows, count_images, hash_of
+from densevit.inference.predict.summary import Ledger, Rows, Summary, count_images, hash_of
+from densevit.inference.predictor import Predictor
 from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
 from densevit.utils.atomic_io import make_folder, nearest_folder, remove_stale_temporaries, write_text
 from densevit.utils.json_files import MALFORMED
+from densevit.weights.fingerprint import weights_fingerprint
 
 Existing = Literal["refuse", "overwrite", "resume"]
 """What to do where outputs are already there."""
@@ -164,9 +167,26 @@ class ExportPlan(ABC):
         return (path for path in self.outputs() if path.name.endswith(self.writers[format].suffix))
 
     def write_lists(self, specs: Mapping[str, HeadSpec]) -> None:
-        """Write the files that join those of all inputs, by format."""
+        """Write the files that join those of all inputs. `specs`: by format, what its maps are when written."""
         for format, writer in self.writers.items():
-            writer.write_list(self.folder, self.spec(specs[format]), filter(Path.exists, self.maps(format)))
+            writer.write_list(self.folder, specs[format], filter(Path.exists, self.maps(format)))
+
+    def finish(self, summary: Summary, stopped: bool) -> Summary:
+        """Write `failed.json` and what lists the outputs, and raise what ends an export that is not complete."""
+        ledger = self.ledger()
+        ledger.write(ledger.read())
+        if summary.failed:
+            noun, total = ("image", summary.images) if summary.clips is None else ("clip", summary.clips)
+            reasons = [{noun: str(source), "reason": reason} for source, reason in summary.failed.items()]
+            write_text(self.folder / FAILED, json.dumps({f"{noun}s": total, "failed": reasons}, indent=1))
+        if stopped:
+            raise Preempted(f"stopped after {summary.ready}; continue with --resume.")
+        self.end()
+        if summary.failed:
+            broken = "images failed" if summary.clips is None else "clips failed or are incomplete"
+            why = f"{len(summary.failed)} of {total} {broken}; {self.folder / FAILED} says why."
+            raise PartialError(why, summary)
+        return summary
 
     def end(self) -> None:  # noqa: B027  most need none
         """Write what lists the outputs, once all are there that will be."""
@@ -242,6 +262,26 @@ class OutputPlan(ExportPlan):
                 f"format {format}: {unknown[0]}{more}: no focal length is known, and EXIF has none; give the camera as "
                 "--focal PIXELS, --fov DEGREES or --intrinsics."
             )
+
+
+def settings(predictor: Predictor, plan: ExportPlan, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return what decides the bytes of the outputs, as `export.json` records it."""
+    formats = {name: {"head": sources[name], **vars(writer)} for name, writer in plan.formats.items()}
+    camera = predictor.cameras.override
+    return {
+        "weights": weights_fingerprint(predictor.model),
+        "source": predictor.card.source,
+        "heads": {head: asdict(predictor.card.outputs[head]) for head in sources.values()},
+        "resize": asdict(predictor.card.resize),
+        "runtime": None if predictor.runtime == "torch" else predictor.runtime,  # older records have none
+        "precision": predictor.precision,
+        "flip": predictor.flip,
+        "scales": list(predictor.scales),
+        "focal": vars(camera) if isinstance(camera, Lens) else camera,
+        "window": getattr(predictor.window, "__name__", None),
+        "tiling": predictor.tiling and vars(predictor.tiling),
+        **plan.settings(formats, predictor.batch_size),
+    }
 
 
 def check_writable(folder: Path) -> None:

@@ -4,47 +4,35 @@ Images go through the model in fixed groups of the batch size, cut from the whol
 the same batches as an uninterrupted one, and writes the same bytes. Several processes share the groups.
 """
 
-import json
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from densevit.data.io.readers import Rgb, read_image, stack
 from densevit.data.loading.prefetch import prefetch
-from densevit.errors import ConfigError, DataError, Preempted
+from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Intrinsics, Lens, focal_of_matrix
 from densevit.inference.image_input import ImageInput, Maps, points_are_input
 from densevit.inference.predict.cameras import with_exif
 from densevit.inference.predict.inputs import Item
-from densevit.inference.predict.output_plan import FAILED, Existing, ExportPlan, OutputPlan
-from densevit.inference.predict.summary import (
-    Ledger,
-    ReaderWarnings,
-    Summary,
-    failure_reason,
-    incomplete,
-    merge_summaries,
-)
+from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan, settings
+from densevit.inference.predict.summary import Ledger, ReaderWarnings, Summary, failure_reason, merge_summaries
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import PredictedMap
+from densevit.inference.writers.base import PredictedMap, head_of_each_format
 from densevit.model_card import head_giving, uncertainty_of
 from densevit.model_inputs import check_tileable_inputs, join_inputs
-from densevit.utils.atomic_io import write_text
 from densevit.utils.device import Pending, is_out_of_memory, read_pending
 from densevit.utils.output import tqdm
 from densevit.utils.process_group import ALONE, ProcessGroup
-from densevit.weights.fingerprint import weights_fingerprint
-
-T = TypeVar("T")
 
 Pair = tuple[Item, ImageInput]
 
@@ -62,6 +50,7 @@ class Exporter(ABC):
         stop: when set, the export ends after the images under way.
         processes: those that share the inputs; each exports.
         sources: format -> the head it is written from.
+        specs: format -> what its maps are when they are written.
         summary: of the inputs of this process.
         stopped: this process ended before its inputs were complete.
         needs_camera: whether the camera of every image must be known, for the model or a format.
@@ -69,7 +58,7 @@ class Exporter(ABC):
     """
 
     predictor: Predictor
-    plan: Any
+    plan: ExportPlan
     _: KW_ONLY
     heads: Sequence[str] = ()
     existing: Existing = "refuse"
@@ -82,14 +71,12 @@ class Exporter(ABC):
     stopped: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.sources = head_of_each_format(self.plan.formats, self.predictor, self.heads)
-        beside = {kind for writer in self.plan.writers.values() for kind in writer.beside}
-        card = self.predictor.card
-        self.beside = card.heads_of(*beside)[:1]
-        self.needs_camera = card.needs_camera or any(
-            writer.needs_camera(self.plan.spec(card.outputs[self.sources[format]]))
-            for format, writer in self.plan.writers.items()
-        )
+        card, writers = self.predictor.card, self.plan.writers
+        self.sources = head_of_each_format(self.plan.formats, card, self.heads)
+        self.specs = {format: self.plan.spec(card.outputs[head]) for format, head in self.sources.items()}
+        self.beside = card.heads_of(*(kind for writer in writers.values() for kind in writer.beside))[:1]
+        needing = any(writer.needs_camera(self.specs[format]) for format, writer in writers.items())
+        self.needs_camera = card.needs_camera or needing
         unknown = self.predictor.cameras.override is None
         self.estimates = self.needs_camera and card.camera_head is not None and unknown
 
@@ -127,8 +114,7 @@ class Exporter(ABC):
         """Check what an export needs, then make its folders and the files that all inputs share; see `export`."""
         plan, outputs = self.plan, self.predictor.card.outputs
         for format, writer in plan.writers.items():
-            spec = plan.spec(outputs[self.sources[format]])
-            writer.check(spec)
+            writer.check(self.specs[format])
             if writer.needs_uncertainty and uncertainty_of(self.sources[format]) not in outputs:
                 raise ConfigError(
                     f"format {format}, as asked for, needs a head with `uncertainty: laplace`; "
@@ -138,7 +124,7 @@ class Exporter(ABC):
                 raise ConfigError(
                     f"format {format}: needs a head of {' or '.join(writer.beside)}; this model has none."
                 )
-            if writer.needs_camera(spec) and not self.predictor.card.camera_head:
+            if writer.needs_camera(self.specs[format]) and not self.predictor.card.camera_head:
                 plan.check_cameras(format)
         unsure = [uncertainty_of(self.sources[name]) for name, one in plan.writers.items() if one.needs_uncertainty]
         self.predictor.check_tileable([*self.sources.values(), *unsure])
@@ -147,54 +133,20 @@ class Exporter(ABC):
 
     @cached_property
     def ledger(self) -> Ledger:
-        plan: ExportPlan = self.plan
-        return plan.ledger()
+        return self.plan.ledger()
 
     def write_shared_files(self) -> None:
         self.plan.begin(settings(self.predictor, self.plan, self.sources), self.existing)
         for format, writer in self.plan.writers.items():
-            writer.write_shared(self.plan.folder, self.plan.spec(self.predictor.card.outputs[self.sources[format]]))
+            writer.write_shared(self.plan.folder, self.specs[format])
 
     def run_and_finish(self) -> Summary:
         """Write the inputs; return the summary of all processes, or raise what ends an export that is not complete."""
         self.run()
         gathered = self.processes.all_gather((self.summary, self.stopped))
         summary = merge_summaries([each for each, _ in gathered])
-        specs = {format: self.predictor.card.outputs[head] for format, head in self.sources.items()}
-        self.processes.on_main(lambda: self.plan.write_lists(specs))
-        return self.processes.on_main(lambda: finish(summary, any(stopped for _, stopped in gathered), self.plan))
-
-
-def head_of_each_format(writers: Mapping[str, Any], predictor: Predictor, requested: Sequence[str]) -> dict[str, str]:
-    """Map each format to the head it is written from: the only one of its kind, or the one that is named, or `depth`.
-    Raises DataError for no such head, ConfigError for a format that no head or several are for, or a head without a
-    format."""
-    requested = [predictor.card.head(name) for name in requested]
-    outputs = predictor.card.outputs
-    sources = {}
-    for format, writer in writers.items():
-        there = any(outputs[name].kind in writer.kinds for name in requested or outputs)
-        kinds = writer.kinds if there else (*writer.kinds, *writer.fallback)
-        sources[format] = predictor.card.head_for(kinds, requested, f"format {format}")
-    if unused := [name for name in requested if name not in sources.values()]:
-        raise ConfigError(f"--heads: no format of {', '.join(writers)} is written from {', '.join(unused)}.")
-    return sources
-
-
-def finish(summary: Summary, stopped: bool, plan: ExportPlan) -> Summary:
-    """Write `failed.json` and what lists the outputs, and raise what ends an export that is not complete."""
-    ledger = plan.ledger()
-    ledger.write(ledger.read())
-    if summary.failed:
-        noun, total = ("image", summary.images) if summary.clips is None else ("clip", summary.clips)
-        reasons = [{noun: str(source), "reason": reason} for source, reason in summary.failed.items()]
-        write_text(plan.folder / FAILED, json.dumps({f"{noun}s": total, "failed": reasons}, indent=1))
-    if stopped:
-        raise Preempted(f"stopped after {summary.ready}; continue with --resume.")
-    plan.end()
-    if summary.failed:
-        raise incomplete(summary, plan.folder / FAILED)
-    return summary
+        self.processes.on_main(lambda: self.plan.write_lists(self.specs))
+        return self.processes.on_main(lambda: self.plan.finish(summary, any(stopped for _, stopped in gathered)))
 
 
 class ImageExporter(Exporter):
@@ -207,11 +159,9 @@ class ImageExporter(Exporter):
         uses_camera = self.needs_camera or any(writer.uses_camera for writer in self.plan.writers.values())
         if uses_camera and not self.predictor.card.needs_camera:  # see `resolve_cameras`
             self.plan = replace(self.plan, items=with_exif(self.plan.items, needed=self.needs_camera))
-        predictor, plan = self.predictor, self.plan
         self.limit: dict[str, int] = {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
-        self.groups = share_of(plan.items, predictor.batch_size, self.processes)
-        self.summary = Summary(sum(map(len, self.groups)), unsupported=plan.unsupported)
-        self.complete: set[Item] = set()
+        self.groups: list[Sequence[Item]] = share_of(self.plan.items, self.predictor.batch_size, self.processes)
+        self.summary = Summary(sum(map(len, self.groups)), unsupported=self.plan.unsupported)
         self.digests: dict[Item, Any] = {}
         self.estimated: dict[Item, Lens] = {}
         self.warnings = ReaderWarnings()
@@ -244,7 +194,8 @@ class ImageExporter(Exporter):
             for maps, pairs in read_pending(started for group in groups for started in self.start(group)):
                 for i, (item, image) in enumerate(pairs):
                     if item not in self.complete:
-                        pending.append((item, writers.submit(self.write, item, self.maps_of_image(maps, i), image)))
+                        outputs = self.predictor.unbatch(self.selected(maps), i)
+                        pending.append((item, writers.submit(self.write, item, outputs, image)))
                 while len(pending) > ahead:
                     self.count(*pending.popleft())
                 bar.update(sum(item not in self.complete for item, _ in pairs))
@@ -314,27 +265,20 @@ class ImageExporter(Exporter):
         for pair in pairs:
             yield from self.start_batch([pair])
 
-    def maps_of_image(self, maps: Maps, index: int) -> Maps:
-        """Return the maps of one image of a batch that are written."""
-        return self.predictor.unbatch(self.selected(maps), index)
-
     def write(self, item: Item, maps: Maps, image: ImageInput) -> Summary:
         """Write the formats of one image."""
-        model, card = self.predictor.model, self.predictor.card
-        fits = {head: image.in_metres(head, values, model, card) for head, values in maps.items()}
-        maps |= {head: fit[0] for head, fit in fits.items() if fit is not None}
+        fits = []
+        for head, values in maps.items():
+            if (fitted := image.in_metres(head, values, self.predictor.model, self.predictor.card)) is not None:
+                maps[head], fit = fitted
+                fits.append(fit)
         frames = self.frames_of(maps, image.image, item.intrinsics or self.estimated.get(item))
         out_of_range = [
             self.plan.writers[format].write(self.plan.path(item, format), frames[self.sources[format]])
             for format in self.plan.missing(item)
         ]
         invalid = int(np.any([~frame.valid() for frame in frames.values()], axis=0).sum())
-        return Summary(
-            1,
-            out_of_range=sum(out_of_range),
-            invalid=invalid,
-            fits=[fit[1] for fit in fits.values() if fit is not None],
-        )
+        return Summary(1, out_of_range=sum(out_of_range), invalid=invalid, fits=fits)
 
     def count(self, item: Item, written: Future[Summary]) -> None:
         try:
@@ -353,28 +297,7 @@ class ImageExporter(Exporter):
             self.summary.fits += done.fits
 
 
-def share_of(items: Sequence[T], size: int, processes: ProcessGroup) -> list[Sequence[T]]:
+def share_of(items: Sequence[Any], size: int, processes: ProcessGroup) -> list[Sequence[Any]]:
     """Return this process' groups of `size` neighbours: every n-th of the whole list's, for n processes."""
     groups = [items[i : i + size] for i in range(0, len(items), size)]
     return groups[processes.rank :: processes.size]
-
-
-def settings(predictor: Predictor, plan: ExportPlan, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Return what decides the bytes of the outputs, as `export.json` records it."""
-    heads = {head: predictor.card.outputs[head] for head in sources.values()}
-    formats = {name: {"head": sources[name], **vars(writer)} for name, writer in plan.formats.items()}
-    camera = predictor.cameras.override
-    return {
-        "weights": weights_fingerprint(predictor.model),
-        "source": predictor.card.source,
-        "heads": {head: asdict(spec) for head, spec in heads.items()},
-        "resize": asdict(predictor.card.resize),
-        "runtime": None if predictor.runtime == "torch" else predictor.runtime,  # older records have none
-        "precision": predictor.precision,
-        "flip": predictor.flip,
-        "scales": list(predictor.scales),
-        "focal": vars(camera) if isinstance(camera, Lens) else camera,
-        "window": getattr(predictor.window, "__name__", None),
-        "tiling": predictor.tiling and vars(predictor.tiling),
-        **plan.settings(formats, predictor.batch_size),
-    }

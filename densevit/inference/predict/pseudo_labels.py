@@ -34,10 +34,10 @@ from densevit.inference.camera import CameraNumbers
 from densevit.inference.image_input import Map
 from densevit.inference.predict.inputs import Item
 from densevit.inference.predict.output_plan import Existing, OutputPlan, read_record
-from densevit.inference.predict.pipeline import Exporter, ImageExporter, head_of_each_format
+from densevit.inference.predict.pipeline import Exporter, ImageExporter
 from densevit.inference.predict.summary import Ledger, Rows, Summary, hash_of, merge_summaries
 from densevit.inference.predictor import Predictor
-from densevit.inference.writers import MapWriter, PredictedMap
+from densevit.inference.writers.base import MapWriter, PredictedMap, head_of_each_format
 from densevit.inference.writers.labels import LabelWriter
 from densevit.model_card import Kind
 from densevit.model_inputs import NO_INPUTS, ModelInputs, mirror_inputs
@@ -283,7 +283,7 @@ def write_pseudo_labels(
     writers = {name: writer for name, writer in plan.writers.items() if kinds & set(writer.kinds)}
     if not writers:
         raise ConfigError(f"the teacher gives {', '.join(sorted(kinds))}: no depth, and no classes of pixels.")
-    sources = head_of_each_format(writers, teacher, heads)
+    sources = head_of_each_format(writers, teacher.card, heads)
     plan = replace(plan, writers=writers, teacher=manifest(name, teacher, sources))
     kind = ImageExporter if plan.shard_size is None else ShardExporter
     return kind(teacher, plan, heads=list(sources.values()), existing=existing, **options).export()

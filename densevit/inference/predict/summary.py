@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 from densevit.data.io import images
-from densevit.errors import PartialError, StorageError
+from densevit.errors import StorageError
 from densevit.inference.point_fit import PointFit
 from densevit.inference.predict.inputs import list_unsupported
 from densevit.utils.atomic_io import write_text
@@ -121,12 +121,6 @@ def describe_points(fits: Sequence[PointFit]) -> str:
         return f"{count}, an input of the model; its maps are {off} at them"
     between = mean(fit.interpolation for fit in fits if fit.interpolation is not None)
     return f"{count}; {off} at points that are left out, where interpolation without the model is off by {between:.1%}"
-
-
-def incomplete(summary: Summary, record: Path) -> PartialError:
-    failed, clips = len(summary.failed), summary.clips
-    broken = f"{summary.images} images failed" if clips is None else f"{clips} clips failed or are incomplete"
-    return PartialError(f"{failed} of {broken}; {record} says why.", summary)
 
 
 def failure_reason(error: BaseException, source: Path) -> str:

@@ -7,11 +7,11 @@ in metric maps also 0 and below. Every file is written whole or not at all.
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
@@ -20,7 +20,7 @@ from pydantic import Field
 from densevit.data.io.writers import encode, to_uint16
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Intrinsics, Lens
-from densevit.model_card import HeadSpec, Kind
+from densevit.model_card import HeadSpec, Kind, ModelCard
 from densevit.ops.colors import ColorMap, colorize, percentile_range
 from densevit.ops.geometry import Matrix
 from densevit.ops.segments import SegmentPrediction, segments_of
@@ -108,6 +108,21 @@ class MapWriter:
 
 
 DEPTH_FORMATS = Registry[MapWriter]("format")
+
+
+def head_of_each_format(writers: Mapping[str, Any], card: ModelCard, requested: Sequence[str]) -> dict[str, str]:
+    """Map each format to the head it is written from: the only one of its kind, or the one that is named, or `depth`.
+    Raises DataError for no such head, ConfigError for a format that no head or several are for, or a head without a
+    format."""
+    requested = [card.head(name) for name in requested]
+    sources = {}
+    for format, writer in writers.items():
+        there = any(card.outputs[name].kind in writer.kinds for name in requested or card.outputs)
+        kinds = writer.kinds if there else (*writer.kinds, *writer.fallback)
+        sources[format] = card.head_for(kinds, requested, f"format {format}")
+    if unused := [name for name in requested if name not in sources.values()]:
+        raise ConfigError(f"--heads: no format of {', '.join(writers)} is written from {', '.join(unused)}.")
+    return sources
 
 
 LIMIT = 65535  # the largest 16-bit number

@@ -16,8 +16,7 @@ from densevit import api
 from densevit.errors import ConfigError
 from densevit.inference.backends import auto, onnx_runtimes
 from densevit.inference.backends.onnx_runtimes import MAX_SHAPES, RUNTIMES, ExternalRuntimeModule
-from densevit.inference.predict.output_plan import OutputPlan
-from densevit.inference.predict.pipeline import settings
+from densevit.inference.predict.output_plan import OutputPlan, settings
 from densevit.inference.predictor import Predictor
 from densevit.model_card import ModelCard
 from densevit.models.dense import DenseModel

@@ -41,7 +41,7 @@ def check_sizes(path: Path, model: DenseModel, card: ModelCard) -> None:
         if card.needs_camera:
             given = {"focal": np.array([0.7 * size[0]], np.float32)}
         depth, labels = session.run(["depth", "labels"], {"image": image, **given})
-        expected = predictor.predict_arrays(image, camera=0.7 * size[0])
+        expected = predictor.start(image, camera=0.7 * size[0]).read()
         assert depth.shape == (1, 1, *size)
         assert expected["depth"].std() > 1e-3
         np.testing.assert_allclose(depth, expected["depth"], rtol=1e-4, err_msg=str(size))
@@ -95,7 +95,7 @@ def test_the_surest_queries_of_every_size(tmp_path: Path) -> None:
     export_onnx(model, card, tmp_path / "a.onnx", OnnxExportOptions(size=None, any_size=True))
     session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
     masks, classes = session.run(None, {"image": pictures((57, 83), 1)})
-    expected = fp32((model, card)).predict_arrays(pictures((57, 83), 1))
+    expected = fp32((model, card)).start(pictures((57, 83), 1)).read()
     np.testing.assert_allclose(masks, expected["parts"], atol=1e-4)
     np.testing.assert_allclose(classes, expected["parts/classes"][..., 0, 0], atol=1e-4)
 

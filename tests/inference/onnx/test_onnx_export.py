@@ -48,7 +48,7 @@ def run(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def predicted(rule: PreprocessConfig | None, images: np.ndarray, **looks: Any) -> dict[str, np.ndarray]:
-    return fp32(network(rule), **looks).predict_arrays(images)
+    return fp32(network(rule), **looks).start(images).read()
 
 
 def noise(count: int, size: tuple[int, int] = SIZE) -> np.ndarray:
@@ -83,7 +83,7 @@ def test_maps_of_the_stem_leave_the_number_of_images_open(tmp_path: Path) -> Non
     )
     export_onnx(*model, tmp_path / "stem.onnx", OnnxExportOptions(size=(32, 48), batch=None))
     images = noise(3, (32, 48))
-    expected = fp32(model).predict_arrays(images)["depth"]
+    expected = fp32(model).start(images).read()["depth"]
     np.testing.assert_allclose(run(tmp_path / "stem.onnx", images)["depth"], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -220,7 +220,7 @@ def test_uncertainty_that_is_exported_alone_is_of_the_calibrated_depth() -> None
     card = replace(card, outputs={**card.outputs, "depth": depth})
     heads, options = export.check_options(card, OnnxExportOptions(size=SIZE, heads=("depth/uncertainty",)))
     found = export.Pipeline(model, heads, options)(torch.from_numpy(noise(1)))["depth/uncertainty"]
-    expected = fp32((model, card)).predict_arrays(noise(1))["depth/uncertainty"]
+    expected = fp32((model, card)).start(noise(1)).read()["depth/uncertainty"]
     np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-5)
 
 

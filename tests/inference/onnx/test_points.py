@@ -62,8 +62,8 @@ def test_classes_that_are_exported_alone_see_points_in_the_metres_of_the_network
     card = replace(card, outputs={**card.outputs, "depth": depth})
     export_onnx(model, card, tmp_path / "a.onnx", OnnxExportOptions(size=SIZE, heads=("labels",), camera=60.0))
     given = {"inputs": {"points": torch.from_numpy(measured(2)[:1, None])}}
-    found = densevit.load(tmp_path / "a.onnx", precision="fp32").predict_arrays(images(1), **given)
-    expected = fp32((model, card), camera=60.0).predict_arrays(images(1), **given)
+    found = densevit.load(tmp_path / "a.onnx", precision="fp32").start(images(1), **given).read()
+    expected = fp32((model, card), camera=60.0).start(images(1), **given).read()
     np.testing.assert_allclose(found["labels"], expected["labels"], atol=1e-4 * np.abs(expected["labels"]).max())
 
 

@@ -88,7 +88,7 @@ def test_the_mirror_image_of_a_teacher_has_the_mirrored_camera() -> None:
     spec = {"depth": HeadSpec(kind="metric")}
     card = ModelCard(outputs=spec, multiple=1, model={"conditioning": {"rays": {}}})
     teacher = Teacher(Predictor(PrincipalPoint(), card, device="cpu", precision="fp32", flip=True))
-    maps = teacher.predict_arrays(np.zeros((1, 6, 11, 3), np.uint8), camera=(9.0, 9.0, 2.0, 3.0))
+    maps = teacher.start(np.zeros((1, 6, 11, 3), np.uint8), camera=(9.0, 9.0, 2.0, 3.0)).read()
     assert maps["depth"][0, 0] == pytest.approx((3 + 9) / 2)  # 2 pixels from the left of 11 are 8 in the mirror image
 
 
@@ -96,7 +96,7 @@ def test_the_mirror_image_of_a_teacher_has_the_mirrored_window() -> None:
     card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
     image = np.random.default_rng(0).integers(0, 256, (1, 6, 11, 3), dtype=np.uint8)
     plain = Predictor(MeanColour(), card, device="cpu", precision="fp32", flip=True, window=lambda h, w: (0, h, 0, 3))
-    expected, found = plain.predict_arrays(image)["depth"], Teacher(plain).predict_arrays(image)["depth"][:, :1]
+    expected, found = plain.start(image).read()["depth"], Teacher(plain).start(image).read()["depth"][:, :1]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert np.isfinite(found).sum() == 6 * 3
 
@@ -110,7 +110,7 @@ def test_views_are_single_where_the_model_itself_averages_with_the_mirror_image(
 
     card = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1, resize=PreprocessConfig(flip=True))
     teacher = Teacher(Predictor(Column(), card, device="cpu", precision="fp32", flip=True))
-    depth, confidence = teacher.predict_arrays(np.zeros((1, 1, 4, 3), np.uint8))["depth"][0, :, 0]
+    depth, confidence = teacher.start(np.zeros((1, 1, 4, 3), np.uint8)).read()["depth"][0, :, 0]
     np.testing.assert_allclose(depth, 2.5)
     deviations = [np.abs(np.log([a, 5 - a]) - np.log(2.5)).mean() for a in (1, 2, 3, 4)]
     np.testing.assert_allclose(confidence, np.exp(-np.array(deviations) / 0.1), rtol=1e-5)

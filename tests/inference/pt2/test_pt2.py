@@ -47,7 +47,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_package_gives_the_maps_of_the_predictor(package: Path) -> None:
     image = np.random.default_rng(3).integers(0, 256, (1, *SIZE, 3), dtype=np.uint8)
     compiled = load_pt2(package)
-    found, expected = compiled(image), fp32(network()).predict_arrays(image)
+    found, expected = compiled(image), fp32(network()).start(image).read()
     assert expected["depth"].std() > 1e-3
     np.testing.assert_allclose(found["depth"], expected["depth"], rtol=1e-5)
     np.testing.assert_array_equal(found["labels"], expected["labels"].argmax(1))
