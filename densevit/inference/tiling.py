@@ -80,7 +80,8 @@ class Span:
 def check_tileable(kinds: Mapping[str, Kind]) -> None:
     """Raise ConfigError: one of these heads is not for depth."""
     if others := [f"{name} ({kind})" for name, kind in kinds.items() if kind not in DEPTH_KINDS]:
-        raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}.")
+        advice = "leave tiles out, or name heads of depth, as by `predict --heads`."
+        raise ConfigError(f"tiles: for depth only, not for {', '.join(others)}; {advice}")
 
 
 def predict_tiled(

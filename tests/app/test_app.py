@@ -338,5 +338,5 @@ def test_the_command_refuses_what_a_page_cannot_show(
 ) -> None:
     monkeypatch.setattr("densevit.utils.packages.is_installed", lambda package: True)
     refused = shell.refused("app", str(folder / "model"), "--tile-size", "64")
-    assert "tiles: for depth only, not for classes (labels), normals (normals)." in refused
+    assert "tiles: for depth only, not for classes (labels), normals (normals);" in refused
     assert "--fov DEGREES" in shell.refused("app", str(folder / "model"), "--focal", "500")

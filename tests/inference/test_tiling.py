@@ -145,7 +145,7 @@ def predictor(tiling: Tiling | int | None) -> Predictor:
 
 def test_classes_of_pixels_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     tiled, image = predictor(70), scene(60, 90)
-    with pytest.raises(ConfigError, match=r"tiles: for depth only, not for labels \(labels\)"):
+    with pytest.raises(ConfigError, match=r"not for labels \(labels\); leave tiles out, or name heads of depth"):
         tiled(image, head="labels")
     with pytest.raises(ConfigError, match=r"tiles: for depth only, not for labels \(labels\)"):
         tiled.classes(image)
