@@ -22,7 +22,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "weights"))
 import seeded
-import test_depth_anything_3_family as da3
 import test_depth_anything_family as da
 import test_dinov2_family as dinov2
 import test_dinov3_family as dinov3
@@ -68,7 +67,7 @@ Put = Callable[[Path], Path]
 PLAIN = {"margin": False, "flip": False}
 PUBLISHED: dict[str, tuple[Put, str | None, dict[str, Any]]] = {
     **{name: (lambda folder, n=name: da.saved(n, folder), *case) for name, case in da.CASES.items()},
-    "depth_anything_3": (da3.put, da3.METRIC, {}),
+    "depth_anything_3": (da.put, da.METRIC, {}),
     **{
         name: (lambda folder, n=name: dinov2.put(seeded.read(n), folder), family, {})
         for name, family in dinov2.GOLDENS.items()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from time import sleep
 
 import cv2
 import numpy as np
@@ -51,3 +52,20 @@ def write_frames(folder: Path, frames: Sequence[np.ndarray]) -> Path:
     for number, pixels in enumerate(frames):
         Image.fromarray(pixels).save(folder / f"{number}.png")
     return folder
+
+
+class FakeCamera:
+    """In place of cv2.VideoCapture: camera 0 gives these frames, `pause` seconds apart, and is then gone."""
+
+    def __init__(self, number: int, frames: Sequence[np.ndarray], pause: float = 0.0) -> None:
+        self.number, self.left, self.pause = number, iter(frames if number == 0 else []), pause
+
+    def isOpened(self) -> bool:
+        return self.number == 0
+
+    def read(self) -> tuple[bool, np.ndarray | None]:
+        sleep(self.pause)
+        image = next(self.left, None)
+        return image is not None, None if image is None else image[..., ::-1]
+
+    def release(self) -> None: ...

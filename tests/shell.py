@@ -21,7 +21,11 @@ class Shell:
     def __call__(self, *words: object, code: int = 0) -> Printed:
         """What the command prints; it must end with this code, and never by a traceback."""
         self.capsys.readouterr()
-        assert main([str(word) for word in words]) == code, self.capsys.readouterr().err
+        try:
+            ended: object = main([str(word) for word in words])
+        except SystemExit as ending:  # of the parser
+            ended = ending.code
+        assert ended == code, self.capsys.readouterr().err
         printed = Printed(*self.capsys.readouterr())
         assert "Traceback" not in printed.err
         return printed

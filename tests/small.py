@@ -49,6 +49,11 @@ def small_folder(root: Path, count: int = 6, size: tuple[int, int] = (60, 80)) -
     return root
 
 
+def noise(size: tuple[int, int] = (48, 64), seed: int = 0) -> np.ndarray:
+    """An image of random colours."""
+    return np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+
+
 def small_config(folder: Path) -> Path:
     root = small_folder(folder / "data")
     path = folder / "small.yaml"

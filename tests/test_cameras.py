@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from PIL import Image
 from shell import Shell
-from small import add_cameras, small_config
+from small import add_cameras, noise, small_config
 from test_examples import example
 from torch import Tensor, nn
 from toy_models import toy_predictor
@@ -63,10 +63,6 @@ def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(output)
 
 
-def image(seed: int = 0, size: tuple[int, int] = (48, 64)) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 255, (*size, 3), dtype=np.uint8)
-
-
 def test_the_card_says_for_which_lenses_a_model_was_trained(run: Path) -> None:
     card = densevit.load(run).card
     widest, longest = (2 * np.degrees(np.arctan(40 / f)) for f in (50, 100))
@@ -77,8 +73,8 @@ def test_the_card_says_for_which_lenses_a_model_was_trained(run: Path) -> None:
 def test_metres_need_a_focal_length_and_follow_it(run: Path) -> None:
     predictor = densevit.load(run, precision="fp32")
     with pytest.raises(DataError, match="metres follow from the camera's focal length, and none is known"):
-        predictor(image())
-    maps = [predictor(ImageInput(image(), camera)) for camera in (50.0, 100.0)]
+        predictor(noise())
+    maps = [predictor(ImageInput(noise(), camera)) for camera in (50.0, 100.0)]
     if predictor.card.model.get("camera") == "canonical":
         np.testing.assert_allclose(maps[1], 2 * maps[0], rtol=1e-5)
     else:
@@ -87,16 +83,16 @@ def test_metres_need_a_focal_length_and_follow_it(run: Path) -> None:
 
 def test_a_mirrored_image_with_a_mirrored_camera_is_what_flip_averages(run: Path) -> None:
     camera, mirror = (55.0, 60.0, 25.0, 20.0), (55.0, 60.0, 63 - 25.0, 20.0)
-    plain = densevit.load(run, precision="fp32", focal=camera)(image())
-    mirrored = densevit.load(run, precision="fp32", focal=mirror)(image()[:, ::-1].copy())[:, ::-1]
-    both = densevit.load(run, precision="fp32", focal=camera, flip=True)(image())
+    plain = densevit.load(run, precision="fp32", focal=camera)(noise())
+    mirrored = densevit.load(run, precision="fp32", focal=mirror)(noise()[:, ::-1].copy())[:, ::-1]
+    both = densevit.load(run, precision="fp32", focal=camera, flip=True)(noise())
     np.testing.assert_allclose(both, (plain + mirrored) / 2, rtol=1e-5)
 
 
 def test_a_window_of_an_image_is_seen_by_its_part_of_the_camera(run: Path) -> None:
     box = (8, 40, 16, 64)
-    whole = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0, 20.0))(image(), box=box)
-    part = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0 - 16, 20.0 - 8))(image()[8:40, 16:64].copy())
+    whole = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0, 20.0))(noise(), box=box)
+    part = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0 - 16, 20.0 - 8))(noise()[8:40, 16:64].copy())
     np.testing.assert_allclose(whole[8:40, 16:64], part, rtol=1e-5)
     assert np.isnan(whole[:8]).all()
 
@@ -105,8 +101,8 @@ def test_a_sliding_window_gives_each_window_its_part_of_the_camera(run: Path) ->
     predictor = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0, 20.0))
 
     resize = replace(predictor.card.resize, window=(48, 32), stride=(48, 32))
-    found = predictor.with_options(card=replace(predictor.card, resize=resize))(image())
-    right = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0 - 32, 20.0))(image()[:, 32:].copy())
+    found = predictor.with_options(card=replace(predictor.card, resize=resize))(noise())
+    right = densevit.load(run, precision="fp32", focal=(55.0, 60.0, 25.0 - 32, 20.0))(noise()[:, 32:].copy())
     np.testing.assert_allclose(found[:, 32:], right, rtol=1e-5)
 
 
@@ -117,7 +113,7 @@ def test_a_resized_image_enters_the_network_with_a_resized_camera(run: Path) -> 
     for factor in (1, 2):
         predictor = densevit.load(run, precision="fp32", focal=(55.0 * factor,) * 2)
         resize = replace(predictor.card.resize, mode="fixed", size=(48, 64), interpolation="area")
-        large = image().repeat(factor, 0).repeat(factor, 1)
+        large = noise().repeat(factor, 0).repeat(factor, 1)
         maps.append(predictor.with_options(card=replace(predictor.card, resize=resize))(large))
     np.testing.assert_allclose(maps[1].reshape(48, 2, 64, 2).mean((1, 3)), maps[0], rtol=2e-2)
 
@@ -158,7 +154,7 @@ def test_tiles_have_their_part_of_the_camera(run: Path, monkeypatch: pytest.Monk
         return whole(self, images, **options)
 
     monkeypatch.setattr(Predictor, "predict_batch", recorded)
-    predictor(image(size=(48, 96)))
+    predictor(noise((48, 96)))
     assert seen[0] == ((24, 48), pytest.approx([27.5, 30.0, 34.75, 9.75]))
     assert [(size, camera) for size, camera in seen[1:]] == [
         ((48, 48), pytest.approx([55, 60, 70 - x, 20])) for x in (0, 24, 48)
@@ -211,7 +207,7 @@ def test_an_onnx_file_takes_the_focal_length_of_each_image(run: Path, tmp_path: 
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     assert [given.name for given in session.get_inputs()] == ["image", "focal"]
     predictor = densevit.load(run, precision="fp32")
-    images, focals = np.stack([image(i, (60, 80)) for i in range(2)]), np.array([55.0, 120.0], np.float32)
+    images, focals = np.stack([noise((60, 80), i) for i in range(2)]), np.array([55.0, 120.0], np.float32)
     (found,) = session.run(None, {"image": images, "focal": focals})
     for y, x, focal in zip(found[:, 0], images, focals.tolist(), strict=True):
         expected = predictor(ImageInput(x, focal))
@@ -223,7 +219,7 @@ def photo(path: Path, *, exif: dict[int, Any], size: tuple[int, int] = (60, 80))
     made = Image.Exif()
     made.get_ifd(0x8769).update(exif)
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image(size=size)).save(path, exif=made)
+    Image.fromarray(noise(size)).save(path, exif=made)
     return path
 
 
@@ -241,7 +237,7 @@ def test_the_focal_length_of_a_photo_comes_from_its_35_mm_equivalent_or_its_pixe
     assert exif_focal(photo(tmp_path / "turned.jpg", exif=pitch, size=(80, 60))) == pytest.approx(20)
     assert exif_focal(photo(tmp_path / "d.jpg", exif={**pitch, F35: 26})) == pytest.approx(60.09, abs=0.01)
     assert exif_focal(photo(tmp_path / "e.jpg", exif={F35: 0, MM: 25.0})) is None  # 0: not known
-    Image.fromarray(image()).save(tmp_path / "f.png")
+    Image.fromarray(noise()).save(tmp_path / "f.png")
     assert exif_focal(tmp_path / "f.png") is None
 
 
@@ -303,7 +299,7 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
         known = densevit.load(run, precision="fp32", focal=zoom * 100 / 43.2666)
         np.testing.assert_allclose(depth, known(zooms[0]), rtol=1e-4)
     with pytest.raises(DataError, match="metres follow from the camera's focal length, and none is known"):
-        predictor(image())  # an array has no EXIF
+        predictor(noise())  # an array has no EXIF
     photo(tmp_path / "in/c.jpg", exif={})
     said = shell.refused(*words, tmp_path / "none")
     assert "c.jpg: metres follow from" in said and "none is known of 1 of 3 images" in said
@@ -328,14 +324,13 @@ def test_focal_lengths_come_from_the_command_then_exif_and_the_summary_counts_th
     ],
 )
 def test_a_table_is_checked_before_anything_is_written(
-    run: Path, tmp_path: Path, name: str, rows: str, fault: str, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, name: str, rows: str, fault: str, shell: Shell
 ) -> None:
     photo(tmp_path / "in/a.jpg", exif={})
     (tmp_path / name).write_text(rows)
-    words = ["--output", str(tmp_path / "out"), "--intrinsics", str(tmp_path / name)]
-    code = main(["predict", str(run), str(tmp_path / "in"), *words])
-    assert code == (2 if fault else 0)
-    assert re.search(fault, capsys.readouterr().err) and (tmp_path / "out").exists() == (not fault)
+    words = ["--output", tmp_path / "out", "--intrinsics", tmp_path / name]
+    told = shell("predict", run, tmp_path / "in", *words, code=2 if fault else 0).err
+    assert re.search(fault, told) and (tmp_path / "out").exists() == (not fault)
 
 
 def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
@@ -364,16 +359,15 @@ def test_a_plain_model_is_warned_once_of_a_lens_far_from_its_training(
 
 
 def test_an_evaluation_warns_of_a_lens_far_from_the_models_training(
-    data: Path, plain: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    data: Path, plain: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, shell: Shell
 ) -> None:
     words = ["eval", "--task", "depth", plain, "--data", "folder", "--data-options", "depth_scale=1000"]
     for zoom, warned in ((1.0, False), (0.5, True)):
         root = tmp_path / f"root{zoom}"
         shutil.copytree(data / "data", root)
         add_cameras(root, zoom)
-        assert main([*words, "--root", str(root), "--output", str(root / "scores")]) == 0
-        text = "images looked at have a field of view of"
-        assert (text in capsys.readouterr().out) == (text in caplog.text) == warned
+        told, text = shell(*words, "--root", root, "--output", root / "scores").out, "images looked at have a field of"
+        assert (text in told) == (text in caplog.text) == warned
         assert (text in (root / "scores/report.html").read_text()) == warned
 
 

@@ -42,19 +42,14 @@ def run(page: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs_and_draws_its_pictures(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "images").mkdir()
+def test_the_code_of_a_page_runs_and_draws_its_pictures(page: str, here: Path) -> None:
+    (here / "images").mkdir()
     with torch.random.fork_rng():
         run(page)
     shown = re.findall(r"!\[[^]]+\]\((images/[^)]+)\)", (DOCS / page).read_text())
-    assert sorted(shown) == sorted(f"images/{path.name}" for path in (tmp_path / "images").iterdir())
+    assert sorted(shown) == sorted(f"images/{path.name}" for path in (here / "images").iterdir())
     for name in shown:
-        kept, drawn = (
-            np.asarray(Image.open(folder / name).convert("RGB")).astype(float) for folder in (DOCS, tmp_path)
-        )
+        kept, drawn = (np.asarray(Image.open(folder / name).convert("RGB")).astype(float) for folder in (DOCS, here))
         assert kept.shape == drawn.shape
         # Training on another machine rounds otherwise: the same picture, not the same pixels.
         assert np.abs(kept - drawn).mean() < 12

@@ -17,9 +17,8 @@ SHORT = ["steps=4", "schedule.warmup=0", "validate_every=2", "batch_size=2", "da
 
 
 @pytest.mark.slow
-def test_the_page_leads_from_a_folder_to_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "PACKAGED_FOLDER", write_toy(tmp_path / "toy"))
-    monkeypatch.chdir(tmp_path)
+def test_the_page_leads_from_a_folder_to_a_picture(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "PACKAGED_FOLDER", write_toy(here / "toy"))
     small_scenes(Path("room"), 24)
     shutil.copy("room/images/000.jpg", "photo.jpg")
     for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):

@@ -9,7 +9,7 @@ import torch
 from films import write_film
 from PIL import Image
 from shell import Shell
-from small import add_cameras, small_config
+from small import add_cameras, noise, small_config
 
 import densevit
 from densevit.cli.main import main
@@ -52,10 +52,6 @@ def predictor(run: Path) -> Predictor:
     return densevit.load(run, precision="fp32")
 
 
-def image(seed: int = 0, size: tuple[int, int] = (48, 64)) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 255, (*size, 3), dtype=np.uint8)
-
-
 def test_the_loss_is_the_mean_ratio_of_known_lengths() -> None:
     ours = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     loss = LogL1()(ours, torch.tensor([2.0, math.nan, 3.0]))
@@ -78,23 +74,23 @@ def test_it_learns_and_is_validated(run: Path) -> None:
 
 
 def test_an_image_without_a_camera_is_predicted_with_the_estimate(predictor: Predictor) -> None:
-    focal = predictor.estimate_camera(image())
+    focal = predictor.estimate_camera(noise())
     assert 10 < focal < 500
-    maps = predictor(image())
-    np.testing.assert_allclose(predictor(ImageInput(image(), focal)), maps, rtol=1e-5)
-    assert not np.allclose(predictor(ImageInput(image(), 3 * focal)), maps, rtol=2e-5)
-    assert predictor.estimate_camera(image()) == focal  # the head sees the image alone
+    maps = predictor(noise())
+    np.testing.assert_allclose(predictor(ImageInput(noise(), focal)), maps, rtol=1e-5)
+    assert not np.allclose(predictor(ImageInput(noise(), 3 * focal)), maps, rtol=2e-5)
+    assert predictor.estimate_camera(noise()) == focal  # the head sees the image alone
 
 
 def test_tiles_have_the_camera_of_the_whole_image(run: Path) -> None:
     tiled = densevit.load(run, precision="fp32", tile_size=48)
-    maps = tiled(image(size=(48, 96)))
-    camera = tiled.estimate_camera(image(size=(48, 96)))
-    np.testing.assert_allclose(tiled(ImageInput(image(size=(48, 96)), camera)), maps, rtol=1e-5)
+    maps = tiled(noise((48, 96)))
+    camera = tiled.estimate_camera(noise((48, 96)))
+    np.testing.assert_allclose(tiled(ImageInput(noise((48, 96)), camera)), maps, rtol=1e-5)
 
 
 def test_a_video_has_one_focal_length(predictor: Predictor) -> None:
-    frames = [image(seed) for seed in range(4)]
+    frames = [noise(seed=seed) for seed in range(4)]
     maps = list(predict_frames(predictor, frames))
     first = predictor.with_options(camera=predictor.estimate_camera(frames[0]))
     np.testing.assert_allclose(maps, first(frames), rtol=1e-5)
@@ -103,10 +99,10 @@ def test_a_video_has_one_focal_length(predictor: Predictor) -> None:
 def test_exports_say_what_was_estimated_and_exif_comes_first(run: Path, tmp_path: Path, shell: Shell) -> None:
     (tmp_path / "in").mkdir()
     for name in "ab":
-        Image.fromarray(image(ord(name))).save(tmp_path / f"in/{name}.png")
+        Image.fromarray(noise(seed=ord(name))).save(tmp_path / f"in/{name}.png")
     exif = Image.Exif()
     exif.get_ifd(0x8769)[0xA405] = 30  # 35 mm equivalent
-    Image.fromarray(image(7)).save(tmp_path / "in/c.jpg", exif=exif)
+    Image.fromarray(noise(seed=7)).save(tmp_path / "in/c.jpg", exif=exif)
     words = ["predict", str(run), str(tmp_path / "in"), "--formats", "npy,ply", "--precision", "fp32"]
     assert "focal lengths: 1 from EXIF, 2 estimated by the model" in shell(*words, "--output", tmp_path / "out").out
     predictor = densevit.load(run, precision="fp32")
@@ -120,7 +116,7 @@ def test_exports_say_what_was_estimated_and_exif_comes_first(run: Path, tmp_path
 
 def test_a_resumed_film_keeps_its_focal_length(run: Path, tmp_path: Path, shell: Shell) -> None:
     pytest.importorskip("av")
-    film = write_film(tmp_path / "film.mp4", [image(seed, (64, 64)) for seed in range(3)])
+    film = write_film(tmp_path / "film.mp4", [noise((64, 64), seed) for seed in range(3)])
     words = ["predict", str(run), str(film), "--formats", "npz_clip", "--precision", "fp32"]
     assert "focal lengths: 1 estimated by the model" in shell(*words, "--output", tmp_path / "out").out
     predictor = densevit.load(run, precision="fp32")

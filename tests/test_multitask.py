@@ -1,4 +1,4 @@
-"""Depth and classes from one model: trained, resumed, evaluated and exported on real files."""
+"""Depth and classes from one model: trained, resumed, evaluated, exported; classes alone leave depth files alone."""
 
 import json
 import shutil
@@ -10,16 +10,20 @@ import torch
 from forked import ForkServer
 from PIL import Image
 from shell import Shell
+from small import small_config
 from small_scenes import small_joint_config
 
+import densevit
 from densevit import api
 from densevit.builder.checkpoint import restore
 from densevit.builder.plan import load_plan
 from densevit.cli.main import main
+from densevit.data.datasets.base import Part
 from densevit.data.datasets.folder import Folder
 from densevit.data.io.readers import read_depth
 from densevit.engine.checkpointer import CheckpointFolder
 from densevit.engine.logger import read_csv
+from densevit.errors import DataError
 from densevit.inference.predictor import Predictor
 from densevit.scorers.training_report import write_training_report
 from densevit.utils.process_group import CPU
@@ -39,10 +43,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluate(run: Path, task: str, *words: object) -> int:
+def evaluation(run: Path, task: str, *words: object) -> list[object]:
     options = ["depth_scale=1000", "require_depth=false", "require_labels=false"]
     data = ["--data", "folder", "--root", run / "data", *(w for o in options for w in ("--data-options", o))]
-    return main(["eval", "--task", task, *map(str, [*words, *data])])
+    return ["eval", "--task", task, *words, *data]
 
 
 def metrics(folder: Path) -> dict[str, float]:
@@ -60,10 +64,10 @@ def test_the_card_knows_names_and_colours_that_only_the_data_told(run: Path) -> 
     assert spec.palette == ((120, 120, 180), (80, 50, 50), (255, 200, 0))
 
 
-def test_evaluation_repeats_the_scores_of_training(run: Path) -> None:
+def test_evaluation_repeats_the_scores_of_training(run: Path, shell: Shell) -> None:
     best = min(read_csv(run / "run/val.csv"), key=lambda row: row["depth/abs_rel"])
     for task in ("segmentation", "depth"):
-        assert evaluate(run, task, run / "run", "--output", run / task) == 0
+        shell(*evaluation(run, task, run / "run", "--output", run / task))
     assert metrics(run / "segmentation")["miou"] == pytest.approx(best["labels/miou"], abs=2e-3)
     assert metrics(run / "depth")["abs_rel"] == pytest.approx(best["depth/abs_rel"], rel=1e-3)
     counts = json.loads((run / "segmentation/metrics.json").read_text())["counts"]
@@ -80,22 +84,21 @@ def test_a_head_that_no_validation_image_scores_leaves_the_report_those_of_the_o
     assert "<figcaption>ground truth</figcaption>" in (run / "run/report.html").read_text()
 
 
-def test_scores_of_training_images_say_so_and_name_the_split_to_score(tmp_path: Path, capsys) -> None:
+def test_scores_of_training_images_say_so_and_name_the_split_to_score(tmp_path: Path, shell: Shell) -> None:
     config = small_joint_config(tmp_path, count=8)
     drawn = [f"data.{split}.{key}" for split in ("train", "val") for key in (f"split={split}", "val_fraction=0.5")]
-    assert main(["train", str(config), "steps=1", *drawn]) == 0
+    shell("train", config, "steps=1", *drawn)
     trained = len(Folder(root=tmp_path / "data", split="train", val_fraction=0.5))
     told = f"{trained} of these 8 images trained the model"
     held_out = ["--split", "val", "--data-options", "val_fraction=0.5"]
     for name, words, warned in (("all", [], True), ("val", held_out, False)):
-        assert evaluate(tmp_path, "segmentation", tmp_path / "run", "--output", tmp_path / name, *words) == 0
+        command = evaluation(tmp_path, "segmentation", tmp_path / "run", "--output", tmp_path / name, *words)
+        printed = shell(*command).out
         source = json.loads((tmp_path / name / "metrics.json").read_text())["source"]
-        assert (told in source.get("warning", "")) == (told in capsys.readouterr().out) == warned
+        assert (told in source.get("warning", "")) == (told in printed) == warned
         assert not warned or " ".join(held_out) in source["warning"]
-    assert main(["compare", str(tmp_path / "all"), str(tmp_path / "val")]) == 0
-    assert f"warning: A: {told}" in capsys.readouterr().out
-    assert main(["eval", str(tmp_path / "run"), "--task", "segmentation"]) == 0
-    assert "trained the model" not in capsys.readouterr().out
+    assert f"warning: A: {told}" in shell("compare", tmp_path / "all", tmp_path / "val").out
+    assert "trained the model" not in shell("eval", tmp_path / "run", "--task", "segmentation").out
 
 
 def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Path, monkeypatch) -> None:
@@ -126,23 +129,20 @@ def test_one_export_writes_depth_and_classes_in_one_pass(run: Path, tmp_path: Pa
         np.testing.assert_allclose(file["probabilities"].astype(float).sum(0), 1, atol=2e-3)
 
 
-def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path, capsys) -> None:
-    words = ["--output", str(tmp_path / "maps"), "--precision", "fp32", "--formats", "labels"]
-    assert main(["predict", str(run / "run"), str(run / "data/images"), *words]) == 0
+def test_exported_classes_score_as_the_model_does(run: Path, tmp_path: Path, shell: Shell) -> None:
+    words = ["--output", tmp_path / "maps", "--precision", "fp32", "--formats", "labels"]
+    shell("predict", run / "run", run / "data/images", *words)
     saved = ["--predictions", tmp_path / "maps", "--suffix", ".labels.png"]
-    assert evaluate(run, "segmentation", *saved, "--output", tmp_path / "saved") == 0
-    assert evaluate(run, "segmentation", run / "run", "--output", tmp_path / "model") == 0
+    for name, scored in (("saved", saved), ("model", [run / "run"])):
+        shell(*evaluation(run, "segmentation", *scored, "--output", tmp_path / name))
     assert metrics(tmp_path / "saved") == metrics(tmp_path / "model")
     classes = tmp_path / "classes.json"
     classes.write_text('{"1": "floor", "2": "wall", "3": "box"}')
-    assert evaluate(run, "segmentation", *saved, "--data-options", f"classes={classes}") == 2
     told = "maps/classes.json has the classes of the data in another order: 0 is 'wall', in the data 'floor'"
-    assert told in capsys.readouterr().err
+    assert told in shell.refused(*evaluation(run, "segmentation", *saved, "--data-options", f"classes={classes}"))
 
 
-def test_other_classes_orders_and_heads_are_not_scored(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_classes_orders_and_heads_are_not_scored(run: Path, tmp_path: Path, shell: Shell) -> None:
     four, three, renamed = (tmp_path / f"{name}.json" for name in ("four", "three", "renamed"))
     four.write_text('{"1": "floor", "2": "wall", "3": "box", "0": "ceiling"}')
     three.write_text('{"1": "floor", "2": "wall", "3": "box"}')
@@ -156,8 +156,7 @@ def test_other_classes_orders_and_heads_are_not_scored(
         (["--head", "depth"], "head 'depth' gives metric depth"),
         (["--window-size", "7"], "--window-size: 7 pixels are less than one patch, 8"),
     ):
-        assert evaluate(run, "segmentation", run / "run", *words) == 2
-        assert told in capsys.readouterr().err
+        assert told in shell.refused(*evaluation(run, "segmentation", run / "run", *words))
 
 
 def test_a_head_may_have_a_decoder_of_its_own_which_card_and_weights_remember(tmp_path: Path) -> None:
@@ -196,16 +195,15 @@ def test_what_does_not_fit_together_is_told_before_training(tmp_path: Path, shel
 
 @pytest.mark.slow
 def test_a_run_is_not_resumed_on_classes_in_another_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, classes = small_joint_config(tmp_path), tmp_path / "data/classes.json"
-    assert main(["train", str(config), "steps=1"]) == 0
+    shell("train", config, "steps=1")
     wall, floor, *others = json.loads(classes.read_text())
     classes.write_text(json.dumps([floor, wall, *others]))
     monkeypatch.delattr("densevit.builder.training.build_model")  # it is told before
-    assert main(["train", str(config), "steps=2", "--resume"]) == 2
     told = "step-00000001: head 'labels' has the classes of the data in another order: 0 is 'wall', in the data 'floor'"
-    assert told in capsys.readouterr().err
+    assert told in shell.refused("train", config, "steps=2", "--resume")
 
 
 @pytest.mark.slow
@@ -232,3 +230,44 @@ def test_two_processes_learn_the_loss_weighting_of_one(tmp_path: Path, fork_serv
     one, two = (read_csv(tmp_path / n / "train.csv")[-1] for n in "12")
     assert one["depth/uncertainty"] == pytest.approx(two["depth/uncertainty"], rel=1e-3)
     assert one["loss"] == pytest.approx(two["loss"], rel=1e-3)
+
+
+LABELS = ["model.heads={labels: {type: segmentation}}", "tasks={labels: {type: segmentation}}", "steps=2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "score"), [("panoptic", "pq"), ("instances", "ap")])
+def test_training_and_evaluation_of_segments_need_no_scale_of_depth(tmp_path: Path, kind: str, score: str) -> None:
+    config, root = small_config(tmp_path), tmp_path / "data"
+    (root / "segments").mkdir()
+    for i in range(6):
+        Image.fromarray(1 + np.indices((60, 80))[1].astype(np.uint8) // 40).save(root / f"segments/{i:03d}.png")
+    rows = [f"{i:03d},{segment},{segment - 1}" for i in range(6) for segment in (1, 2)]
+    (root / "segments.csv").write_text("\n".join(["image,id,class", *rows]))
+    (root / "classes.json").write_text('[{"id": 0, "name": "left"}, {"id": 1, "name": "right", "thing": true}]')
+    data = f"{{type: folder, root: {root}}}"
+    model = ["model.encoder.out_indices=1", "model.decoder={type: eomt, queries: 4, blocks: 1, segments: true}"]
+    task = [f"model.heads={{{kind}: {{type: {kind}}}}}", f"tasks={{{kind}: {{type: {kind}}}}}", "validate_every=2"]
+    assert main(["train", str(config), *model, *task, f"data.train={data}", f"data.val={data}", "steps=2"]) == 0
+    assert score in densevit.evaluate(tmp_path / "run", root).scores
+
+
+@pytest.mark.slow
+def test_training_and_evaluation_of_classes_need_no_scale_of_depth(tmp_path: Path) -> None:
+    config, root = small_config(tmp_path), tmp_path / "data"
+    (root / "labels").mkdir()
+    for i in range(6):
+        Image.fromarray(np.indices((60, 80))[1].astype(np.uint8) // 40).save(root / f"labels/{i:03d}.png")
+    (root / "classes.txt").write_text("left\nright\n")
+    data = f"{{type: folder, root: {root}}}"
+    with pytest.raises(DataError, match="depth_scale"):
+        Folder(root=root).read(0)
+    mix = f"{{type: mix, sources: [{{name: a, truth: labels, weight: 1, data: {data}}}]}}"
+    for name, train in (("plain", data), ("mix", mix)):
+        words = [f"data.train={train}", f"data.val={data}", "validate_every=2", f"output={tmp_path / name}"]
+        assert main(["train", str(config), *LABELS, *words]) == 0
+        assert "miou" in densevit.Run(tmp_path / name).scores
+    assert set(densevit.evaluate(tmp_path / "mix", root).per_class) == {"left", "right"}
+    opened = Folder(root=root)
+    assert opened.without_depth().read(0).depth is None and opened.reads_depth
+    assert Part(opened, [1]).without_depth().read(0).depth is None

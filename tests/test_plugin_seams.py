@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from small import small_config
+from small import noise, small_config
 
 import densevit
 from densevit.builder.checkpoint import restore
@@ -111,10 +111,6 @@ def predictor(run: Path) -> Predictor:
     return densevit.load(run / "checkpoints/step-00000004", device="cpu", precision="fp32")
 
 
-def photo(size: tuple[int, int] = (48, 64)) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 255, (*size, 3), dtype=np.uint8)
-
-
 def tilted(image: np.ndarray, x: float = 0.6) -> ImageInput:
     return ImageInput(image, inputs={"gravity": torch.tensor([[x, 0.8, 0.0]])})
 
@@ -137,19 +133,19 @@ def test_evaluation_gives_it_to_the_model_as_validation_did(run: Path, predictor
 
 
 def test_prediction_follows_it_through_the_mirror_image_and_tiles(predictor: Predictor) -> None:
-    image = photo()
+    image = noise()
     assert not np.allclose(predictor(tilted(image)), predictor(tilted(image, -0.6)), rtol=1e-4)
     flipping = predictor.with_options(flip=True)
     mirrored = flipping(tilted(np.ascontiguousarray(image[:, ::-1]), -0.6))[:, ::-1]
     np.testing.assert_allclose(flipping(tilted(image)), mirrored, rtol=1e-4)
     tiles = predictor.with_options(tiling=Tiling(48))
-    large = photo((48, 96))
+    large = noise((48, 96))
     assert not np.allclose(tiles(tilted(large)), tiles(large), rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_an_exported_file_takes_it_and_stands_for_the_checkpoint(predictor: Predictor, tmp_path: Path) -> None:
-    path, image = tmp_path / "model.onnx", photo()
+    path, image = tmp_path / "model.onnx", noise()
     made = export_onnx(predictor.model, predictor.card, path, OnnxExportOptions(size=(48, 64)))
     assert made.metadata["input gravity"] == "float32 1 x 3, a unit vector downwards in camera axes"
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -78,19 +78,18 @@ def test_plugins_in_the_environment_serve_every_command(
 
 @pytest.mark.parametrize("form", ["{0}/evil.py", "evil.py", "/proc/self/cwd/evil.py", "{0}/link.py", "~/evil.py"])
 def test_no_file_is_run_because_a_checkpoint_names_it(
-    form: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By whatever path: absolute, relative, by the working folder, or through a link."""
-    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
-    (tmp_path / "link.py").symlink_to(tmp_path / "evil.py")
+    (here / "evil.py").write_text(f"open({str(here / 'ran')!r}, 'w').close()")
+    (here / "link.py").symlink_to(here / "evil.py")
     tensors, metadata = read_safetensors(run / "checkpoints/last/model.safetensors")
     card = json.loads(metadata["densevit"])
-    card["config"]["plugins"] = [form.format(tmp_path)]
+    card["config"]["plugins"] = [form.format(here)]
     card["model"]["decoder"]["type"] = "unheard_of"
-    copied = tmp_path / "model.safetensors"
+    copied = here / "model.safetensors"
     safetensors.torch.save_file(tensors, copied, {"densevit": json.dumps(card)})
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(here))
     with pytest.raises(CheckpointError, match="decoder 'unheard_of': not registered here"):
         densevit.load(copied, device="cpu")
-    assert not (tmp_path / "ran").exists()
+    assert not (here / "ran").exists()

@@ -37,21 +37,20 @@ def small(words: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_page_leads_from_a_folder_to_overlays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_leads_from_a_folder_to_overlays(here: Path) -> None:
     # Images are checked for their depth, too, once a folder has some: it comes with the chapter that needs it.
-    small_scenes(tmp_path / "mine", COUNT, without=[(i, "depths") for i in range(COUNT)])
-    monkeypatch.chdir(tmp_path)
+    small_scenes(here / "mine", COUNT, without=[(i, "depths") for i in range(COUNT)])
     told = commands()
     chapter = next(i for i, words in enumerate(told) if "configs/multitask/folder.yaml" in words)
     for words in told[:chapter]:
         assert main(small(words)) == 0, words
-    small_scenes(tmp_path / "mine", COUNT)
+    small_scenes(here / "mine", COUNT)
     for words in told[chapter:]:
         assert main(small(words)) == 0, words
-    with Image.open(tmp_path / "overlays/003.overlay.png") as overlay:
+    with Image.open(here / "overlays/003.overlay.png") as overlay:
         assert overlay.size == (80, 60) and overlay.mode == "RGB"
-    assert read_depth(tmp_path / "both/003.png").shape == (60, 80)
-    made = {path.name for path in (tmp_path / "both").iterdir()}
+    assert read_depth(here / "both/003.png").shape == (60, 80)
+    made = {path.name for path in (here / "both").iterdir()}
     assert made >= {f"003{end}" for end in (".png", ".color.png", ".labels.png", ".overlay.png")}
     space: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):

@@ -47,10 +47,9 @@ def tins(root: Path, stuff: bool) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["instances", "panoptic"])
 def test_two_images_are_trained_scored_predicted_and_exported(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    root = tins(tmp_path / "tins", stuff=kind == "panoptic")
+    root = tins(here / "tins", stuff=kind == "panoptic")
     assert main(["init", "tins"]) == 0
     assert main(["train", "tins.yaml", *SMALL]) == 0
     assert main(["eval", "runs/tins", "--output", "scores"]) == 0

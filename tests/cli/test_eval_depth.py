@@ -28,13 +28,13 @@ def maps(data: Path) -> dict[str, np.ndarray]:
     return {path.stem: read_depth(path, 1000) * np.float32(1.1) for path in sorted((data / "depths").glob("*.png"))}
 
 
-def evaluate(data: Path, predictions: Path, *words: object) -> int:
+def evaluation(data: Path, predictions: Path, *words: object) -> list[str]:
     options = ["--data", "folder", "--root", data, "--data-options", "depth_scale=1000", "--predictions", predictions]
-    return main(["eval", "--task", "depth", *map(str, [*options, *words])])
+    return ["eval", "--task", "depth", *map(str, [*options, *words])]
 
 
 def score(data: Path, predictions: Path, output: Path, *words: object) -> dict:
-    assert evaluate(data, predictions, "--output", output, *words) == 0
+    assert main(evaluation(data, predictions, "--output", output, *words)) == 0
     path = output / "metrics.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
@@ -104,7 +104,7 @@ def test_half_size_and_manifest(data: Path, tmp_path: Path, capsys) -> None:
 
 
 def test_wrong_options_and_folders_are_reported_before_anything_is_scored(
-    data: Path, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, saved: Path, tmp_path: Path, shell: Shell
 ) -> None:
     (tmp_path / "file").touch()
     for words, *told in (
@@ -112,11 +112,10 @@ def test_wrong_options_and_folders_are_reported_before_anything_is_scored(
         (["--output", tmp_path / "file"], "cannot be made"),
         (["--metrics", "boundry"], "Did you mean 'boundary'"),
     ):
-        assert evaluate(data, saved, *words) == 2
-        printed = capsys.readouterr()
+        printed = shell(*evaluation(data, saved, *words), code=2)
         assert all(text in printed.err for text in told) and "abs_rel" not in printed.out
-    assert main(["eval", "--task", "depth", "--data", "folder", "--root", str(data), "run", "--suffix", ".png"]) == 2
-    assert "--suffix is an option of --predictions only" in capsys.readouterr().err
+    told = shell.refused("eval", "--task", "depth", "--data", "folder", "--root", data, "run", "--suffix", ".png")
+    assert "--suffix is an option of --predictions only" in told
 
 
 @pytest.mark.slow
@@ -142,10 +141,9 @@ def test_the_report_has_intervals_images_and_charts(data: Path, saved: Path, tmp
         assert len(list(csv.DictReader(file))) == COUNT
 
 
-def test_protocols_are_listed_and_explained(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_protocols_are_listed_and_explained(shell: Shell) -> None:
     assert "nyu_dinov3" in shell("list", "protocols").out
     assert "rows 166:372" in shell("list", "protocols", "kitti_eigen_garg_kb", "--size", "375x1242").out
     assert "no protocol 'nyu'" in shell.refused("list", "protocols", "nyu")
-    with pytest.raises(SystemExit):
-        main(["list", "protocols", "plain", "--size", "big"])
-    assert "height and width in pixels, as 480,640; got 'big'" in capsys.readouterr().err
+    told = shell.refused("list", "protocols", "plain", "--size", "big")
+    assert "height and width in pixels, as 480,640; got 'big'" in told

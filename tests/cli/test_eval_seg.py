@@ -111,9 +111,7 @@ def test_the_ground_truth_is_perfect_and_the_report_is_complete(root: Path, tmp_
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_pixels_of_no_class_are_counted_and_reported(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pixels_of_no_class_are_counted_and_reported(root: Path, tmp_path: Path, capsys) -> None:
     for name, ids in positions(root).items():
         save_gray(tmp_path / name, np.where(np.arange(ids.shape[1]) < 8, 255, ids))
     assert score(root, tmp_path)["miou"] < expected(root)

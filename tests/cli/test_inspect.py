@@ -11,8 +11,6 @@ import torch
 from shell import Shell
 from toy_models import save_network, toy_network
 
-from densevit.cli.main import main
-
 WEIGHTS = Path(__file__).parents[1] / "weights"
 OLD = WEIGHTS / "old" / "schema_1.safetensors"
 
@@ -40,9 +38,7 @@ THIRD_PARTY = [
 ]  # fmt: skip
 
 
-def test_files_of_ours_of_others_and_of_nobody_are_described(
-    third_party: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_ours_of_others_and_of_nobody_are_described(third_party: Path, tmp_path: Path, shell: Shell) -> None:
     torch.save({"a.weight": torch.zeros(2, 3)}, tmp_path / "a.pth")
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
     (tmp_path / "a.pt2").touch()
@@ -56,20 +52,17 @@ def test_files_of_ours_of_others_and_of_nobody_are_described(
         (tmp_path / "photo.jpg", 2, ["weights are read from"]),
         (tmp_path / "a.pt2", 2, ["It is an export (densevit.load_pt2 runs it): give the checkpoint"]),
     ):
-        assert main(["inspect", str(path)]) == code
-        said = capsys.readouterr()
+        said = shell("inspect", path, code=code)
         assert [text for text in told if text not in (said.err if code else said.out)] == []
-    assert main(["inspect", str(OLD), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(shell("inspect", OLD, "--json").out)
     assert (found["made_by"], found["card"]["licence"], found["card"]["out_indices"]) == ("densevit", "unknown", [0, 1])
     assert found["bytes"] == OLD.stat().st_size
 
 
-def test_scores_that_are_nan_are_null_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_that_are_nan_are_null_in_json(tmp_path: Path, shell: Shell) -> None:
     network, card = toy_network()
     save_network(tmp_path / "model", (network, replace(card, scores={"abs_rel": 0.1, "d1": math.nan})))
-    assert main(["inspect", str(tmp_path / "model"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    found = json.loads(shell("inspect", tmp_path / "model", "--json").out, parse_constant=pytest.fail)
     assert found["card"]["scores"] == {"abs_rel": 0.1, "d1": None}
 
 

@@ -15,7 +15,7 @@ from shell import Shell
 from small import small_config
 
 from densevit.api import load
-from densevit.cli.main import COMMANDS, main
+from densevit.cli.main import COMMANDS
 from densevit.cli.parser import call, find_function, inherited_parameters, make_parser, parameters
 from densevit.errors import ConfigError
 from densevit.inference.writers import DEPTH_FORMATS
@@ -52,11 +52,8 @@ def test_every_script_in_tools_runs_its_command(
     assert re.findall(r"usage: densevit (\S+)", capsys.readouterr().out) == ["eval", "predict", "train"]
 
 
-def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--help"])
-    assert caught.value.code == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_help_lists_every_command_in_its_group_on_a_line(shell: Shell) -> None:
+    lines = shell("--help").out.splitlines()
     assert [line for line in lines if line.endswith(":")] == ["train:", "evaluate:", "predict:", "models:"]
     assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == sorted(COMMANDS)
     assert max(map(len, lines)) <= 100
@@ -76,13 +73,8 @@ def test_help_lists_every_command_in_its_group_on_a_line(capsys: pytest.CaptureF
         (["train", "c.yaml", "--qqq"], "`densevit train --help` lists the options."),
     ],
 )
-def test_a_mistyped_command_gets_a_suggestion_and_exit_code_2(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(words)
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err
+def test_a_mistyped_command_gets_a_suggestion_and_exit_code_2(words: list[str], message: str, shell: Shell) -> None:
+    assert message in shell.refused(*words)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -154,16 +146,12 @@ def test_words_become_the_arguments_of_a_function(line: str, expected: dict[str,
         ("predict --prec", {"--precision"}),
     ],
 )
-def test_the_shell_completes_commands_options_and_recipes(
-    line: str, found: set[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", "bash"]) == 0
-    words = ["densevit", *line.split()]
-    script = capsys.readouterr().out + f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _densevit\n"
+def test_the_shell_completes_commands_options_and_recipes(line: str, found: set[str], shell: Shell) -> None:
+    words, script = ["densevit", *line.split()], shell("completion", "bash").out
+    script += f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _densevit\n"
     done = subprocess.run(["bash", "-c", script + 'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
     assert (set(done.stdout.split()), done.stderr) == (found, "")
-    assert main(["completion", "zsh"]) == 0
-    assert "bashcompinit" in capsys.readouterr().out
+    assert "bashcompinit" in shell("completion", "zsh").out
 
 
 ENTRY = "import sys; from densevit.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -217,16 +205,12 @@ def test_a_full_disk_for_standard_output_ends_no_work_and_is_told() -> None:
         assert (done.returncode, "".join(more)) == ends
 
 
-def test_a_command_of_one_process_runs_once_under_torchrun(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_of_one_process_runs_once_under_torchrun(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "1")
-    assert main(["list", "protocols"]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert shell("list", "protocols") == ("", "")
     monkeypatch.setenv("RANK", "0")
-    assert main(["list", "protocols"]) == 0
-    printed = capsys.readouterr()
+    printed = shell("list", "protocols")
     assert "nyu_eigen" in printed.out
     assert "list runs in one process: rank 0 of 4 does all of it" in printed.err
 
@@ -288,8 +272,8 @@ def test_a_model_that_does_not_fit_into_memory_is_reported(tmp_path: Path, shell
 
 
 def test_a_run_that_cannot_go_on_keeps_its_config(tmp_path: Path, shell: Shell) -> None:
-    path = str(small_config(tmp_path))
-    assert main(["train", path, "steps=1"]) == 0
+    path = small_config(tmp_path)
+    shell("train", path, "steps=1")
     before = (tmp_path / "run/config.yaml").read_text()
     assert "does not fit the model" in shell.refused("train", path, "model.encoder.dim=64", "--resume")
     assert (tmp_path / "run/config.yaml").read_text() == before

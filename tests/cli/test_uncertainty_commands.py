@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 from shell import Shell
-from small import CONFIG, small_folder
+from small import CONFIG, small_config, small_folder
 
 import densevit
 from densevit.cli.main import main
@@ -87,3 +89,19 @@ def test_what_cannot_be_calibrated_is_said_and_nothing_written(run: Path, tmp_pa
     assert "tiles: for depth only, not for depth/uncertainty" in shell.refused(*command, "--tile-size", 32)
     out.mkdir()
     assert "exists already" in shell.refused(*command)
+
+
+@pytest.mark.slow
+def test_a_model_learns_its_depth_to_the_bit_as_without_the_uncertainty(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    weights = []
+    for uncertainty in ("null", "laplace"):
+        output = tmp_path / uncertainty
+        words = [f"model.heads.depth.uncertainty={uncertainty}", "optim.clip_grad=0.1", f"output={output}"]
+        assert main(["train", str(config), "steps=3", "device=cpu", *words]) == 0
+        weights.append(load_file(output / "checkpoints/last/model.safetensors"))
+    plain, with_it = weights
+    added = with_it.keys() - plain.keys()
+    assert added and all(".uncertainty." in name for name in added)
+    for name, value in plain.items():
+        assert torch.equal(value, with_it[name]), name

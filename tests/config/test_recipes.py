@@ -34,16 +34,14 @@ def config(tmp_path: Path) -> Path:
         "configs/depth/nyu_dinov2_vits_dpt.yaml",
     ],
 )
-def test_a_recipe_goes_by_name_from_any_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_recipe_goes_by_name_from_any_folder(name: str, here: Path) -> None:
     assert find_config(name) == folder() / "depth/nyu_dinov2_vits_dpt.yaml"
     run, _ = parser.read(name, ["data.root=/somewhere"])
     assert (run.data.train["root"], (run.data.val or {})["root"]) == ("/somewhere", "/somewhere")
 
 
-def test_a_file_of_ones_own_goes_before_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "digits_vit").write_text(MINIMAL)
+def test_a_file_of_ones_own_goes_before_a_recipe(here: Path) -> None:
+    (here / "digits_vit").write_text(MINIMAL)
     assert find_config("digits_vit") == Path("digits_vit")
 
 

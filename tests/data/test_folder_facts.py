@@ -92,13 +92,10 @@ def test_each_depth_map_is_decoded_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("with_labels", [False, True], ids=["depth", "depth and classes"])
-def test_the_config_is_ready_to_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell, with_labels: bool
-) -> None:
-    root = small_folder(tmp_path / "my data")
+def test_the_config_is_ready_to_train(here: Path, shell: Shell, with_labels: bool) -> None:
+    root = small_folder(here / "my data")
     if with_labels:
         labels(root)
-    monkeypatch.chdir(tmp_path)
     out = shell("init", "my #1", "--root", root).out
     assert "1000 stored units per metre" in out and "densevit train 'my #1.yaml'" in out
     assert ("ids 0 to 3" in out) == with_labels
@@ -110,13 +107,10 @@ def test_the_config_is_ready_to_train(
     assert "is there already" in shell.refused("init", "my #1", "--root", root)
 
 
-def test_check_data_prints_the_guess_of_init_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_check_data_prints_the_guess_of_init_once(here: Path, shell: Shell) -> None:
     for split in ("train", "val"):
-        small_folder(tmp_path / "mine" / split)
-    guess = look_at_folder(tmp_path / "mine").depth_guess
+        small_folder(here / "mine" / split)
+    guess = look_at_folder(here / "mine").depth_guess
     assert f"data.depth_scale: {guess}" in shell("init", "mine").out
     out = shell("check-data", "./mine", "--no-cache", code=2).out
     assert out.count(guess) == 1 and f"[train] --data-options depth_scale=1000 is a guess: {guess}" in out
@@ -143,10 +137,6 @@ def test_an_id_without_a_name_on_the_border_is_hinted_at_ignore(tmp_path: Path, 
     assert look_at_folder(root).class_hint == "" and hint not in shell("check-data", root, "--no-cache").out
 
 
-def no_images(root: Path) -> None:
-    (root / "pictures").mkdir()
-
-
 def no_maps(root: Path) -> None:
     shutil.rmtree(small_folder(root) / "depths")
 
@@ -168,7 +158,7 @@ def binary(root: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (no_images, "its folders: pictures"),
+        (lambda root: (root / "pictures").mkdir(), "its folders: pictures"),
         (no_maps, "no maps; depth lies in 'depths'"),
         (colours, "holds colours; say in"),
         (binary, "hold nothing but 0 and 255, which means no class; a model needs two classes. If 255 is one"),
@@ -196,11 +186,8 @@ def test_recipes_are_listed_and_printed(shell: Shell) -> None:
     assert "Did you mean" in shell.refused("list", "recipes", "depth/foldr")
 
 
-def test_coco_and_yolo_files_give_a_config_for_segments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    root = tmp_path / "tins"
+def test_coco_and_yolo_files_give_a_config_for_segments(here: Path, shell: Shell) -> None:
+    root = here / "tins"
     (root / "images").mkdir(parents=True)
     for i in range(2):
         Image.fromarray(np.full((70, 90, 3), 90 * i, np.uint8)).save(root / f"images/{i}.png")
@@ -215,12 +202,12 @@ def test_coco_and_yolo_files_give_a_config_for_segments(
     assert (
         "1 to train, 1 to validate" in found and "1.0 segments in an image" in found and "2 classes: tin, lid" in found
     )
-    config = (tmp_path / "tins.yaml").read_text()
+    config = (here / "tins.yaml").read_text()
     assert "heads: {instances: {type: instances}}" in config and "size: [70, 70]" in config
     tree["categories"][1] |= {"isthing": 0}
     (root / "annotations.json").write_text(json.dumps(tree))
     shell("init", "tins", "--overwrite")
-    assert "tasks:\n  panoptic: {type: panoptic}" in (tmp_path / "tins.yaml").read_text()
+    assert "tasks:\n  panoptic: {type: panoptic}" in (here / "tins.yaml").read_text()
     (root / "annotations.json").unlink()
     for split in ("train", "val"):
         (root / f"labels/{split}").mkdir(parents=True)
@@ -229,15 +216,12 @@ def test_coco_and_yolo_files_give_a_config_for_segments(
         (root / f"labels/{split}/a.txt").write_text("0 0.1 0.1 0.9 0.1 0.9 0.9\n")
     (root / "data.yaml").write_text("names: [tin, lid]\ntrain: images/train\nval: images/val\n")
     shell("init", "tins", "--overwrite")
-    config = (tmp_path / "tins.yaml").read_text()
+    config = (here / "tins.yaml").read_text()
     assert "train: {type: yolo, background: false, split: train}" in config
 
 
-def test_segments_give_a_config_for_them_and_a_pointer_beside_depth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    root = small_folder(tmp_path / "mine")
+def test_segments_give_a_config_for_them_and_a_pointer_beside_depth(here: Path, shell: Shell) -> None:
+    root = small_folder(here / "mine")
     (root / "segments").mkdir()
     for path in (root / "images").iterdir():
         ids = np.repeat(np.arange(3, dtype=np.uint16), 20)[:, None].repeat(80, 1)

@@ -18,10 +18,6 @@ from densevit.structures import Batch
 CPU = torch.device("cpu")
 
 
-def speed_of(batches: Iterator[Batch], tmp_path: Path) -> Throughput:
-    return Throughput(some_run(tmp_path), CPU, "fp32", batches)
-
-
 def test_waits_for_data_and_images_are_those_of_the_steps_since_the_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,7 +30,7 @@ def test_waits_for_data_and_images_are_those_of_the_steps_since_the_last_line(
             now += seconds
             yield next(train(0))
 
-    speed, rows = speed_of(slow(), tmp_path), []
+    speed, rows = Throughput(some_run(tmp_path), CPU, "fp32", slow()), []
     for _ in range(5):
         with speed.step():
             next(speed)

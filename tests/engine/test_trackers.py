@@ -1,4 +1,4 @@
-"""Trackers get what the CSV files get; each with its real package, offline, where that is installed."""
+"""A run's CSV files, and trackers that get the same: each with its real package, offline, where that is installed."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from small import small_config
 
 import densevit
-from densevit.engine.logger import PROJECT, TRACKERS, Tracker, Trackers
+from densevit.engine.logger import PROJECT, TRACKERS, MetricLogger, Tracker, Trackers, read_csv
 from densevit.errors import ConfigError
 
 SHORT = {"steps": 2, "validate_every": 2}
@@ -124,3 +124,29 @@ def test_mlflow_keeps_metrics_and_params_in_a_database(tmp_path: Path) -> None:
     (run,) = client.search_runs([client.get_experiment_by_name(PROJECT).experiment_id])
     assert run.data.params == {"optim.lr": "0.001", "data.root": "mine"} and run.info.status == "FINISHED"
     assert [metric.value for metric in client.get_metric_history(run.info.run_id, "train/loss")] == [0.5, 0.25]
+
+
+def test_a_line_that_is_not_whole_yet_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    assert read_csv(path) == []
+    for text, steps in (("", []), ("step,lo", []), ("step,loss\r\n", []), ("step,loss\r\n20,0.5\r\n4", [20])):
+        path.write_text(text, newline="")
+        assert [row["step"] for row in read_csv(path)] == steps, text
+
+
+def test_going_on_drops_a_row_that_was_cut_off_and_those_behind_the_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("step,loss\r\n20,0.5\r\n40,0.25\r\n3", newline="")
+    log = MetricLogger(tmp_path, start=30)
+    log.scalars("train", 50, {"loss": 0.125})
+    log.close()
+    assert read_csv(path) == [{"step": 20, "loss": 0.5}, {"step": 50, "loss": 0.125}]
+
+
+def test_the_bar_says_that_its_score_is_of_the_last_validation(tmp_path: Path) -> None:
+    log = MetricLogger(tmp_path, steps=9)
+    shown: list[dict[str, str]] = []
+    log.bar.set_postfix = shown.append
+    log.train(1, {"loss": 0.5, "lr": 1e-3}, {"abs_rel": 0.25, "d1": 0.7})
+    log.close()
+    assert shown == [{"loss": "0.5000", "val abs_rel": "0.2500"}]

@@ -117,7 +117,8 @@ def test_the_model_is_evaluated_and_exported_without_it(folder: Path, capsys: py
 
 
 def test_what_it_does_not_go_with_is_refused_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(folder, "none", "data.clip=1") == 2
-    assert "data.clip: objective 'frames' learns from pairs; set it to 2." in capsys.readouterr().err
-    assert train(folder, "none", "objective.wieght=1") == 2
-    assert "objective.wieght: no such option. Did you mean 'weight'?" in capsys.readouterr().err
+    for word, told in (
+        ("data.clip=1", "data.clip: objective 'frames' learns from pairs; set it to 2."),
+        ("objective.wieght=1", "objective.wieght: no such option. Did you mean 'weight'?"),
+    ):
+        assert train(folder, "none", word) == 2 and told in capsys.readouterr().err

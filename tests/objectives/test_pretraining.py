@@ -33,8 +33,12 @@ DINO = "objective={type: dino, prototypes: 32, hidden: 16, bottleneck: 8, local_
 SHORT = ["probe.images=6", "probe.steps=8", "steps=4", "validate_every=2", "model.decoder={type: linear}", "ema=0.9"]
 
 
+def training(folder: Path, name: str, *words: str) -> list[str]:
+    return ["train", str(folder / "small.yaml"), f"output={folder / name}", *words]
+
+
 def train(folder: Path, name: str, *words: str) -> int:
-    return main(["train", str(folder / "small.yaml"), f"output={folder / name}", *words])
+    return main(training(folder, name, *words))
 
 
 @pytest.fixture(scope="module")
@@ -157,11 +161,11 @@ def test_prototypes_that_rest_at_first_learn_on_two_processes(
 
 
 def test_a_collapse_stops_the_training_and_leaves_the_checkpoints(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.setattr(probe, "COLLAPSED", 10.0)
-    assert train(folder, "collapsed", MAE, *SHORT) == 4
-    assert "the encoder has collapsed at step 2" in capsys.readouterr().err
+    told = shell(*training(folder, "collapsed", MAE, *SHORT), code=4).err
+    assert "the encoder has collapsed at step 2" in told
     same = EncoderOutput((torch.ones(4, 8, 3, 3),), (torch.zeros(4, 0, 8),), (48, 48))
     monkeypatch.undo()
     with pytest.raises(Diverged):
@@ -209,41 +213,37 @@ def test_the_probe_of_a_task_learns_from_the_sources_that_it_names(
     assert seen == {"b"}
 
 
-def test_what_a_pretraining_lacks_is_said_at_once(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_pretraining_lacks_is_said_at_once(folder: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("densevit.builder.training.build_model")
-    assert train(folder, "x", DINO, *SHORT, "batch_size=2", "grad_accum_steps=2") == 2
-    assert "micro-batches of 1 (batch_size / grad_accum_steps / processes), and objective 'dino' needs 2" in (
-        capsys.readouterr().err
-    )
-    nothing = ["model.freeze_encoder=true", "model.trainable=[heads]"]
-    assert train(folder, "x", MAE, "data.val=null", *nothing, "parallel=fsdp") == 2
-    said = capsys.readouterr().err
-    for words in ("data.val: missing; the probe", "freeze_encoder: leaves", "trainable: leaves", "needs ddp"):
-        assert words in said
-    assert train(folder, "x", "objective={type: mea}") == 2
-    assert "Did you mean 'mae'?" in capsys.readouterr().err
-    assert train(folder, "x", "objective={type: dino, teacher_temperature: [0, 0.07]}", *SHORT) == 2
-    assert "teacher_temperature.0: input should be greater than 0" in capsys.readouterr().err
+    nothing = ["data.val=null", "model.freeze_encoder=true", "model.trainable=[heads]", "parallel=fsdp"]
+    lacking = ["data.val: missing; the probe", "freeze_encoder: leaves", "trainable: leaves", "needs ddp"]
+    few = "micro-batches of 1 (batch_size / grad_accum_steps / processes), and objective 'dino' needs 2"
+    cold = "teacher_temperature.0: input should be greater than 0"
+    for words, told in (
+        ([DINO, *SHORT, "batch_size=2", "grad_accum_steps=2"], [few]),
+        ([MAE, *nothing], lacking),
+        (["objective={type: mea}"], ["Did you mean 'mae'?"]),
+        (["objective={type: dino, teacher_temperature: [0, 0.07]}", *SHORT], [cold]),
+    ):
+        said = shell.refused(*training(folder, "x", *words))
+        assert [text for text in told if text not in said] == []
 
 
 BARE = ["data.val=null", "model.heads={}", "tasks={}", "steps=2", "validate_every=2", "ema=null"]
 
 
-def test_bare_photos_teach_an_encoder_without_a_probe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bare_photos_teach_an_encoder_without_a_probe(folder: Path, shell: Shell) -> None:
     bare = f"data.train={{type: folder, root: {folder / 'data/images'}, require_depth: false}}"
     assert train(folder, "bare", MAE, *BARE, bare) == 0
     encoder = load_file(folder / "bare/encoder.safetensors")
     assert "blocks.0.attn.qkv.weight" in encoder and not Run(folder / "bare").val_log
     frozen = ["steps=1", "validate_every=1", f"model.encoder.weights={folder / 'bare/encoder.safetensors'}"]
     assert train(folder, "after", *frozen) == 0
-    capsys.readouterr()
-    assert train(folder, "x", *BARE) == 2 and "model.heads: there is none" in capsys.readouterr().err
-    assert train(folder, "x", MAE, *BARE[1:], bare) == 2
-    assert "without model.heads there is no probe" in capsys.readouterr().err
-    words = ["predict", str(folder / "bare"), str(folder / "data/images"), "--output", str(folder / "maps")]
-    assert main(words) == 2 and "no map to write from an encoder without heads" in capsys.readouterr().err
+    assert "model.heads: there is none" in shell.refused(*training(folder, "x", *BARE))
+    told = shell.refused(*training(folder, "x", MAE, *BARE[1:], bare))
+    assert "without model.heads there is no probe" in told
+    told = shell.refused("predict", folder / "bare", folder / "data/images", "--output", folder / "maps")
+    assert "no map to write from an encoder without heads" in told
 
 
 @pytest.mark.slow
@@ -263,8 +263,8 @@ def test_a_probe_of_classes_takes_them_from_its_own_images(folder: Path) -> None
     assert densevit.load(folder / "classes").card.outputs["labels"].classes == ("near", "far")
 
 
-def test_a_mixture_that_drops_pixels_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mixture_that_drops_pixels_is_refused(folder: Path, shell: Shell) -> None:
     source = f"{{data: {{type: folder, root: {folder / 'data'}, depth_scale: 1000}}, drop_worst: 0.2, weight: 1}}"
     sources = f"data.train={{type: mix, sources: [{{name: a, truth: metric, {source[1:]}]}}"
-    assert train(folder, "x", MAE, *SHORT, sources) == 2
-    assert "sources.0.drop_worst: objective 'mae' does not apply it" in capsys.readouterr().err
+    told = shell.refused(*training(folder, "x", MAE, *SHORT, sources))
+    assert "sources.0.drop_worst: objective 'mae' does not apply it" in told

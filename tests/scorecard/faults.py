@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 
@@ -23,58 +24,25 @@ def before(owner: Any, name: str, act: Callable[[int], object]) -> None:
     setattr(owner, name, patched)
 
 
-def ask_to_stop(call: int, at: int = 1) -> None:
-    if call == at:
-        os.kill(os.getpid(), signal.SIGTERM)
+def signalled(function: str, call: int = 0, sent: int = signal.SIGTERM) -> Callable[[str], None]:
+    """A fault: a signal comes at a call of a function, the one that the fault's argument says if none is given."""
+
+    def fault(argument: str) -> None:
+        owner, _, name = function.rpartition(".")
+        at = call or int(argument)
+        before(resolve_name(owner), name, lambda number: os.kill(os.getpid(), sent) if number == at else None)
+
+    return fault
 
 
-def while_building(_: str) -> None:
-    import densevit.builder.training
-
-    before(densevit.builder.training, "build_model", ask_to_stop)
-
-
-def at_step(number: str) -> None:
-    from densevit.engine.trainer import Trainer
-
-    before(Trainer, "forward_backward_step", lambda call: ask_to_stop(call, int(number)))
-
-
-def while_validating(_: str) -> None:
-    from densevit.tasks.depth import DepthTask
-
-    before(DepthTask, "image_scores", lambda call: ask_to_stop(call, 2))
-
-
-def while_saving(_: str) -> None:
-    from densevit.weights import checkpoint
-
-    before(checkpoint, "write_weights", ask_to_stop)
-
-
-def killed_writing_shard(number: str) -> None:
-    from densevit.weights import tensor_files
-
-    before(tensor_files, "write_shard", lambda call: os.kill(os.getpid(), signal.SIGKILL) if call == int(number) else 0)
-
-
-def while_scanning(_: str) -> None:
-    from densevit.data.datasets.folder import Folder
-
-    before(Folder, "read", lambda call: ask_to_stop(call, 3))
-
-
-def while_predicting(_: str) -> None:
-    from densevit.inference.predictor import Predictor
-
-    before(Predictor, "start", lambda call: ask_to_stop(call, 2))
-
-
-def killed_predicting(number: str) -> None:
-    """Without a warning, at so many images."""
-    from densevit.inference.predictor import Predictor
-
-    before(Predictor, "start", lambda call: os.kill(os.getpid(), signal.SIGKILL) if call == int(number) else None)
+while_building = signalled("densevit.builder.training.build_model", 1)
+at_step = signalled("densevit.engine.trainer:Trainer.forward_backward_step")
+while_validating = signalled("densevit.tasks.depth:DepthTask.image_scores", 2)
+while_saving = signalled("densevit.weights.checkpoint.write_weights", 1)
+while_scanning = signalled("densevit.data.datasets.folder:Folder.read", 3)
+while_predicting = signalled("densevit.inference.predictor:Predictor.start", 2)
+killed_predicting = signalled("densevit.inference.predictor:Predictor.start", sent=signal.SIGKILL)
+killed_writing_shard = signalled("densevit.weights.tensor_files.write_shard", sent=signal.SIGKILL)
 
 
 def deaf(_: str) -> None:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +28,13 @@ def cases() -> dict[str, Case]:
     ids = (rows // 20 + columns // 30).astype(np.uint8)
     return {
         **{f"image{suffix}": (encode(suffix, image), read_image) for suffix in PICTURES},
-        **{f"depth{suffix}": (write(depth, 1000.0), in_metres) for suffix, write in DEPTH_WRITERS.items()},
+        **{
+            f"depth{suffix}": (write(depth, 1000.0), partial(read_depth, scale=1000.0))
+            for suffix, write in DEPTH_WRITERS.items()
+        },
         "labels.png": (encode(".png", ids), read_labels),
         "palette.png": (palette(ids), read_labels),
     }
-
-
-def in_metres(path: Path) -> object:
-    return read_depth(path, 1000.0)
 
 
 def palette(ids: np.ndarray) -> bytes:

@@ -86,23 +86,19 @@ def some_image() -> Any:
 def run(task: str, folder: Path) -> dict[str, Any]:
     """Losses of twenty steps, scores of the last validation, and what the moving average predicts for an image."""
     with contextlib.chdir(folder):  # so that the paths in the checkpoint are those of any machine
-        return run_here(task)
-
-
-def run_here(task: str) -> dict[str, Any]:
-    config = Path(f"{task}.yaml")
-    config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
-    plan, world = planning.load_plan(config, [f"output={task}"]).open(), DistributedContext(torch.device("cpu"))
-    run_folder.find_checkpoint(plan.run, None, world)
-    seed_everything(plan.run.seed)
-    trainer = training.build_trainer(plan, world)
-    reseed(plan.run.seed, 0)
-    scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
-    return {
-        "losses": [row["loss"] for row in read_csv(Path(task) / "train.csv")],
-        "scores": {name: value for name, value in scores.items() if name != "seconds"},
-        "prediction": predicted(Path(task)),
-    }
+        config = Path(f"{task}.yaml")
+        config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
+        plan, world = planning.load_plan(config, [f"output={task}"]).open(), DistributedContext(torch.device("cpu"))
+        run_folder.find_checkpoint(plan.run, None, world)
+        seed_everything(plan.run.seed)
+        trainer = training.build_trainer(plan, world)
+        reseed(plan.run.seed, 0)
+        scores = trainer.fit(training.train_batches(plan, world), training.val_batches(plan, world))
+        return {
+            "losses": [row["loss"] for row in read_csv(Path(task) / "train.csv")],
+            "scores": {name: value for name, value in scores.items() if name != "seconds"},
+            "prediction": predicted(Path(task)),
+        }
 
 
 def predicted(path: Path) -> list[float]:

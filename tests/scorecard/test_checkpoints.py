@@ -159,22 +159,21 @@ class Payload:
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".ckpt", ".npz"])
 @pytest.mark.parametrize("entry", ["resume", "init", "eval", "predict", "export"])
 def test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in(
-    tmp_path: Path, trained: Path, monkeypatch, capfd, entry: str, suffix: str
+    here: Path, trained: Path, capfd, entry: str, suffix: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    bad = tmp_path / f"bad{suffix}"
+    bad = here / f"bad{suffix}"
     if suffix == ".npz":
         import numpy as np
 
         np.savez(bad, w=np.array([Payload()], dtype=object))
     else:
         torch.save({"state_dict": {"w": Payload()}}, bad)
-    config, output = str(trained / "small.yaml"), f"output={tmp_path / 'run'}"
+    config, output = str(trained / "small.yaml"), f"output={here / 'run'}"
     words = {
         "resume": ["train", config, output, "--resume", str(bad)],
         "init": ["train", config, output, f"model.init_from={bad}"],
         "eval": ["eval", "--task", "depth", str(bad), "--data", "folder", "--root", str(trained / "data")],
-        "export": ["predict", str(bad), str(trained / "data/images"), "--output", str(tmp_path / "maps")],
+        "export": ["predict", str(bad), str(trained / "data/images"), "--output", str(here / "maps")],
     }
     if entry == "predict":
         with pytest.raises(DensevitError, match=str(bad)) as refused:
@@ -186,7 +185,7 @@ def test_a_pickle_that_would_run_code_is_refused_wherever_it_comes_in(
     assert str(bad.parent) in said and "Traceback" not in said  # of what is resumed, the folder is asked for
     if suffix != ".npz" and entry in ("eval", "predict", "export"):
         assert "posix.system" in said  # the others take only folders of ours, and read no pickle at all
-    assert not list(tmp_path.rglob("sentinel"))
+    assert not list(here.rglob("sentinel"))
 
 
 def test_a_pickle_inside_a_checkpoint_of_ours_is_refused_although_its_sum_is_right(

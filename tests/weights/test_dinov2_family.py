@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from seeded import Golden, gap, load, picture, read, saved
-from torch import Tensor
 
 from densevit.errors import CheckpointError, ConfigError
 
@@ -84,13 +83,10 @@ def test_a_head_alone_names_the_file_that_it_lacks(tmp_path: Path) -> None:
 def test_a_head_of_another_backbone_is_refused_by_its_width(name: str, tmp_path: Path) -> None:
     path = put(read(name), tmp_path)
     backbone = torch.load(tmp_path / "dinov2_vits14_pretrain.pth", weights_only=True)
-    torch.save({key: widened(tensor) for key, tensor in backbone.items()}, tmp_path / "dinov2_vits14_pretrain.pth")
+    wide = {key: torch.cat([x, x]) if x.ndim == 4 else x for key, x in backbone.items()}
+    torch.save(wide, tmp_path / "dinov2_vits14_pretrain.pth")
     with pytest.raises(CheckpointError, match=r"channels.*backbone (of|has) 128"):
         load(path, GOLDENS[name])
-
-
-def widened(tensor: Tensor) -> Tensor:
-    return torch.cat([tensor, tensor]) if tensor.ndim == 4 else tensor
 
 
 def test_two_files_that_are_no_halves_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""DPT through our loader: what the original said of seeded weights (`golden/`), and files that do not fit."""
+"""DPT, MiDaS 3.1 and ZoeDepth: what the originals said of seeded weights (`golden/`), and files that do not fit."""
 
 import contextlib
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 from seeded import check, load, saved
 
 import densevit
-import densevit.weights.families  # registers them
+import densevit.weights.families
 from densevit.errors import CheckpointError
 from densevit.weights.external import FAMILIES, RawCheckpoint
 
@@ -76,3 +76,68 @@ def test_a_tensor_without_axes_is_of_no_family(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "dpt.pt")
     with pytest.raises(CheckpointError, match="of no known family"):
         densevit.load(tmp_path / "dpt.pt")
+
+
+def test_beit_gives_the_originals_disparity(tmp_path: Path) -> None:
+    card = check("midas_beit", None, tmp_path).card
+    assert (card.outputs["depth"].kind, card.multiple) == ("disparity", 32)
+    assert (card.resize.mode, card.resize.size) == ("minimal", (384, 384))
+
+
+@pytest.mark.slow
+def test_swin2_gives_the_originals_disparity(tmp_path: Path) -> None:
+    card = check("midas_swin2", None, tmp_path).card
+    assert (card.resize.mode, card.resize.size) == ("fixed", (256, 256))
+
+
+@pytest.mark.parametrize(
+    ("golden", "tensor", "value", "told"),
+    [
+        pytest.param("midas_swin2", "pretrained.model.layers.0.blocks.0.norm1.weight", torch.ones(100),
+                     "a Swin V2 of 100 channels and 6 blocks.*swinv2_tiny_window16_256", marks=pytest.mark.slow),
+        ("midas_beit", "pretrained.model.patch_embed.proj.weight", None,
+         r"1 of its tensors are missing: pretrained\.model\.patch_embed"),
+        ("zoedepth_nk", "attractors.kitti.2._net.0.bias", None, r"1 missing: decoder\.attract\.2\.mlp\.first\.bias"),
+    ],
+)  # fmt: skip
+def test_networks_that_nobody_published_and_missing_tensors_are_named(
+    golden: str, tensor: str, value: torch.Tensor | None, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=told):
+        densevit.load(saved(golden, tmp_path, **{tensor: value}))
+
+
+PLAIN = {"margin": False, "flip": False}
+
+
+@pytest.mark.slow
+def test_n_gives_the_originals_metres_with_its_margin_and_mirror(tmp_path: Path) -> None:
+    card = check("zoedepth_n", None, tmp_path).card
+    assert (card.outputs["depth"].kind, card.outputs["depth"].range) == ("metric", None)
+    assert (card.resize.margin, card.resize.flip, card.resize.size) == (3.0, True, (384, 512))
+
+
+@pytest.mark.slow
+def test_n_gives_the_originals_metres_at_one_look(tmp_path: Path) -> None:
+    assert "ZoeDepthN (" in check("zoedepth_n_plain", None, tmp_path, **PLAIN).card.source
+
+
+@pytest.mark.slow
+def test_k_divides_the_range_among_its_bins(tmp_path: Path) -> None:
+    card = check("zoedepth_k", None, tmp_path, **PLAIN).card
+    assert card.source == "ZoeDepthK (isl-org/ZoeDepth)"
+    assert card.outputs["depth"].range == (0.0, 80.0)
+    assert card.resize.size == (384, 768)
+
+
+def test_nk_takes_the_road_of_the_original(tmp_path: Path) -> None:
+    assert "ZoeDepthNK (" in check("zoedepth_nk", None, tmp_path, **PLAIN).card.source
+
+
+def test_each_image_of_a_batch_has_its_own_road(tmp_path: Path) -> None:
+    model = densevit.load(saved("zoedepth_nk", tmp_path), device="cpu", precision="fp32").model
+    images = torch.stack([torch.zeros(3, 64, 64), torch.rand(3, 64, 64)])
+    with torch.no_grad():
+        together = model(images)["depth"]
+        alone = torch.cat([model(image[None])["depth"] for image in images])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)

@@ -23,15 +23,14 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_taken_where_no_model_is_named_and_says_what_it_is(
-    packaged: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    packaged: Path, here: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    photo, other = sorted((small_folder(tmp_path / "photos", 2) / "images").iterdir())
+    photo, other = sorted((small_folder(here / "photos", 2) / "images").iterdir())
     assert main(["predict", str(photo)]) == 0
     assert "trained on rendered rooms only" in caplog.text and "a field of view of 60 degrees is assumed" in caplog.text
     stem = photo.stem
     names = {f"{stem}.png", f"{stem}.color.png", f"{stem}.overlay.png", f"{stem}.normals.png"}
-    assert names <= {path.name for path in (tmp_path / "predictions").iterdir()}
+    assert names <= {path.name for path in (here / "predictions").iterdir()}
     assert densevit.predict(photo, [other], "two", formats="npy").done == 2
     named = densevit.load(PACKAGED)
     metres = named(photo)
@@ -39,7 +38,7 @@ def test_it_is_taken_where_no_model_is_named_and_says_what_it_is(
     focal = metres.shape[1] / 2 / np.tan(np.radians(30))
     assert np.allclose(metres, named.with_options(camera=float(focal))(photo), rtol=1e-4)
     with pytest.raises(ConfigError, match="toy is a model; name images"):
-        densevit.predict(packaged, output=tmp_path / "none")
+        densevit.predict(packaged, output=here / "none")
 
 
 @pytest.mark.skipif(not (hub.PACKAGED_FOLDER / checkpoint.WEIGHTS).exists(), reason="this clone has no weights yet")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import seeded
@@ -12,16 +13,10 @@ from seeded import check, saved
 import densevit
 from densevit.errors import CheckpointError
 
-# As `save_pretrained` writes it.
 CONFIG = {
-    "_model_class": "DPT",
-    "encoder_name": "tu-test_vit",
-    "encoder_weights": None,
-    "decoder_readout": "add",
-    "classes": 5,
-    "reg_tokens": 2,
-    "img_size": 192,
-}
+    "_model_class": "DPT", "encoder_name": "tu-test_vit", "encoder_weights": None, "decoder_readout": "add",
+    "classes": 5, "reg_tokens": 2, "img_size": 192,
+}  # fmt: skip  # as `save_pretrained` writes it
 
 
 def folder(where: Path) -> Path:
@@ -65,17 +60,14 @@ def test_a_classifier_of_distillation_is_left_out_as_the_other_is(tmp_path: Path
     assert seeded.gap("smp_cat", seeded.load(path, encoder="test_vit")) <= 1e-4
 
 
-def test_a_file_does_not_name_its_encoder(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="say encoder=NAME"):
-        densevit.load(saved("smp_cat", tmp_path), device="cpu")
-
-
-def test_a_file_without_a_projection_does_not_tell_its_readout(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="say readout=add or readout=ignore"):
-        densevit.load(saved("smp_add", tmp_path), device="cpu", family_options={"encoder": "test_vit"})
-
-
-def test_names_of_classes_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
-    options = {"encoder": "test_vit", "classes": ("wall", "floor")}
-    with pytest.raises(CheckpointError, match="has 5 classes, and 2 names"):
-        densevit.load(saved("smp_cat", tmp_path), device="cpu", family_options=options)
+@pytest.mark.parametrize(
+    ("golden", "options", "told"),
+    [
+        ("smp_cat", {}, "say encoder=NAME"),
+        ("smp_add", {"encoder": "test_vit"}, "say readout=add or readout=ignore"),  # it has no projection
+        ("smp_cat", {"encoder": "test_vit", "classes": ("wall", "floor")}, "has 5 classes, and 2 names"),
+    ],
+)
+def test_what_a_file_does_not_tell_is_asked_for(golden: str, options: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=told):
+        densevit.load(saved(golden, tmp_path), device="cpu", family_options=options)

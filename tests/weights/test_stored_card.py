@@ -26,52 +26,34 @@ TREE = json.loads(json.dumps(asdict(CARD)))
 BRACKETS = "[" * 100_000
 
 
-@pytest.mark.parametrize(
-    "card",
-    [
-        json.dumps({**TREE, "fov": "x"}),
-        json.dumps({**TREE, "outputs": {"../../../evil": TREE["outputs"]["depth"]}}),
-        json.dumps({**TREE, "multiple": 0}),
-        json.dumps({**TREE, "resize": {**TREE["resize"], "size": [-1, 4]}}),
-        json.dumps({**TREE, "resize": {**TREE["resize"], "window": [0, 4]}}),
-        BRACKETS,
-    ],
-)
-def test_a_bad_card_is_one_error(card: str, tmp_path: Path) -> None:
-    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", {"densevit": card})
-    with pytest.raises(CheckpointError, match="its card cannot be read"):
-        restore(tmp_path / "model.safetensors")
+DEPTH = TREE["outputs"]["depth"]
+UNREADABLE, OTHER = "its card cannot be read", r"its card says .*, and its model gives \{'depth': 'metric from .*'\}"
+IMAGES = r"its card says that the {} of images is \(0.5, 0.5, 0.5\)"
+ENCODER = r"its model has patches of 14 pixels and blocks \(0, 1\)"
 
 
 @pytest.mark.parametrize(
-    "outputs",
+    ("change", "told"),
     [
-        {},
-        *({"depth": {**TREE["outputs"]["depth"], **change}} for change in (
+        (BRACKETS, UNREADABLE),
+        ({"fov": "x"}, UNREADABLE),
+        ({"outputs": {"../../../evil": DEPTH}}, UNREADABLE),
+        ({"multiple": 0}, UNREADABLE),
+        ({"resize": {**TREE["resize"], "size": [-1, 4]}}, UNREADABLE),
+        ({"resize": {**TREE["resize"], "window": [0, 4]}}, UNREADABLE),
+        ({"outputs": {}}, OTHER),
+        *(({"outputs": {"depth": {**DEPTH, **change}}}, OTHER) for change in (
             {"kind": "disparity"}, {"range": [0.5, 20.0]}, {"range": None}, {"focal": 100.0}, {"unit": "mm"},
         )),
+        *(({name: [0.5, 0.5, 0.5]}, IMAGES.format(name)) for name in ("mean", "std")),
+        ({"multiple": 16}, ENCODER),
+        ({"out_indices": [0, 2]}, ENCODER),
     ],
 )  # fmt: skip
-def test_a_card_of_other_outputs_than_its_model_has_is_refused(outputs: Any, tmp_path: Path) -> None:
-    card = {"densevit": json.dumps({**TREE, "outputs": outputs})}
-    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", card)
-    with pytest.raises(CheckpointError, match=r"its card says .*, and its model gives \{'depth': 'metric from .*'\}"):
-        restore(tmp_path / "model.safetensors")
-
-
-@pytest.mark.parametrize("name", ["mean", "std"])
-def test_a_card_of_other_images_than_its_model_takes_is_refused(name: str, tmp_path: Path) -> None:
-    card = {"densevit": json.dumps({**TREE, name: [0.5, 0.5, 0.5]})}
-    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", card)
-    with pytest.raises(CheckpointError, match=rf"its card says that the {name} of images is \(0.5, 0.5, 0.5\)"):
-        restore(tmp_path / "model.safetensors")
-
-
-@pytest.mark.parametrize("change", [{"multiple": 16}, {"out_indices": [0, 2]}])
-def test_a_card_of_another_encoder_than_its_model_has_is_refused(change: Any, tmp_path: Path) -> None:
-    card = {"densevit": json.dumps({**TREE, **change})}
-    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", card)
-    with pytest.raises(CheckpointError, match=r"its model has patches of 14 pixels and blocks \(0, 1\)"):
+def test_a_bad_card_and_one_of_another_model_are_one_error(change: Any, told: str, tmp_path: Path) -> None:
+    card = change if change is BRACKETS else json.dumps({**TREE, **change})
+    safetensors.torch.save_file(NETWORK.state_dict(), tmp_path / "model.safetensors", {"densevit": card})
+    with pytest.raises(CheckpointError, match=told):
         restore(tmp_path / "model.safetensors")
 
 

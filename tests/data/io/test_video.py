@@ -1,14 +1,14 @@
 """Videos, folders of frames and cameras as streams of frames; what is wrong with them is said."""
 
 import gc
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
-from films import frame, write_film, write_frames
+from films import FakeCamera, frame, write_film, write_frames
 
 from densevit.data.io.depth_video import Coding, DepthVideoWriter, join_depth_videos, read_depth_video
 from densevit.data.io.video import FrameFolder, LiveCamera, Span, VideoFile, natural_order, open_video, upright
@@ -32,8 +32,7 @@ def test_a_film_gives_its_frames_in_order_with_their_times(film: Path) -> None:
     assert video.problems == []
 
 
-def test_a_name_that_reads_as_a_protocol_is_a_file(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_name_that_reads_as_a_protocol_is_a_file(film: Path, here: Path) -> None:
     Path("12:30 ride.mp4").symlink_to(film)
     assert open_video("12:30 ride.mp4").length() == 20
 
@@ -221,26 +220,8 @@ def test_frames_are_in_natural_order(tmp_path: Path) -> None:
         open_video(tmp_path / "empty")
 
 
-class FakeDevice:
-    """Gives some frames at once, and is then gone."""
-
-    def __init__(self, number: int) -> None:
-        self.left: Iterator[np.ndarray] = iter(FRAMES[:4] if number == 0 else [])
-        self.number = number
-
-    def isOpened(self) -> bool:
-        return self.number == 0
-
-    def read(self) -> tuple[bool, np.ndarray | None]:
-        image = next(self.left, None)
-        return image is not None, None if image is None else image[..., ::-1]
-
-    def release(self) -> None:
-        pass
-
-
 def test_a_camera_gives_its_newest_frame_and_says_when_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cv2, "VideoCapture", FakeDevice)
+    monkeypatch.setattr(cv2, "VideoCapture", partial(FakeCamera, frames=FRAMES[:4]))
     camera = open_video("camera:0")
     assert isinstance(camera, LiveCamera)
     found = list(camera.frames())

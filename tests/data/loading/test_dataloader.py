@@ -20,7 +20,7 @@ from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.sampler import InfiniteBatchSampler
-from densevit.data.loading.workers import auto_workers
+from densevit.data.loading.workers import Progress, auto_workers, run_jobs
 from densevit.data.transforms.affine import Transform
 from densevit.data.transforms.photometric import compose
 from densevit.errors import DataError
@@ -349,3 +349,18 @@ def test_batches_for_a_gpu_lie_in_pinned_memory_also_without_workers(kind: str, 
     else:
         list(EvalLoader(Numbered(8), batch_size=4, pin=True))
     assert len(pinned) == 2
+
+
+def test_a_worker_that_dies_while_the_others_are_started_is_an_error_of_the_user_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def torch_raises(loader: DataLoader[str]) -> None:
+        worker = loader.multiprocessing_context.Process(target=os._exit, args=(3,))
+        worker.start()
+        worker.join()
+        raise RuntimeError("DataLoader worker (pid 5) is killed by signal: Killed. ")
+
+    monkeypatch.setattr(DataLoader, "__iter__", torch_raises)
+    jobs = run_jobs([1], str, Progress(1), workers=1, timeout=3, describe=str)
+    with pytest.raises(DataError, match=r"a loader worker died \(pid \d+, exit code 3\)"):
+        next(jobs)

@@ -180,7 +180,6 @@ def as_windows_and_a_mac_write_it(root: Path) -> None:
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 def test_every_layout_gives_the_same_walk(write: Callable[[Path], None], foreign: bool, tmp_path: Path) -> None:
     name = write.__name__.removeprefix("write_")
-    (tmp_path / "walk").mkdir()
     write(tmp_path / "walk")
     if foreign:
         as_windows_and_a_mac_write_it(tmp_path / "walk")
@@ -256,7 +255,6 @@ def image_number(path: Path) -> int:
 def test_a_frame_whose_pose_is_not_there_has_none(tmp_path: Path) -> None:
     for write, file in ((write_scannet, "pose/3.txt"), (write_frames, "frame-000003.pose.txt")):
         root = tmp_path / write.__name__
-        root.mkdir()
         write(root)
         (root / file).unlink()
         data = Recording(root=root)
@@ -295,7 +293,6 @@ def test_names_of_images_may_hold_spaces_and_lists_any_order(tmp_path: Path) -> 
 
 def test_sequences_of_two_units_are_refused(tmp_path: Path) -> None:
     for write in (write_tum, write_folders):
-        (tmp_path / write.__name__).mkdir()
         write(tmp_path / write.__name__)
     with pytest.raises(
         DataError, match=r"several units of depth \(folders 1000, tum 5000 a metre\). Name those of one"
@@ -495,7 +492,6 @@ def test_damaged_lists_are_named_with_their_line(name: str, content: str, messag
 def test_cameras_and_times_that_cannot_be_are_refused(
     write: Callable[[Path], None], file: str, was: str, now: str, message: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "walk").mkdir()
     write(tmp_path / "walk")
     path = tmp_path / "walk" / file
     path.write_text(path.read_text().replace(was, now, 1))
@@ -536,36 +532,34 @@ def test_check_data_finds_markers_and_folders_of_two_units(tmp_path: Path) -> No
     assert "4.9 times as much" in report["mixed_units"] and "'a'" in report["mixed_units"]
 
 
-def test_init_takes_a_recording_for_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_frames(tmp_path / "walk")
-    (tmp_path / "walk/intrinsics.json").write_text('{"fx": 40, "fy": 41, "cx": 15, "cy": 12}')
+def test_init_takes_a_recording_for_what_it_is(here: Path) -> None:
+    write_frames(here / "walk")
+    (here / "walk/intrinsics.json").write_text('{"fx": 40, "fy": 41, "cx": 15, "cy": 12}')
     assert named_spec("walk")["type"] == "recording"
     text = init("walk")
-    config = (tmp_path / "walk.yaml").read_text()
+    config = (here / "walk.yaml").read_text()
     assert "{type: recording, split: train}" in config and "5000" not in config
     assert "poses of 8 of 8 images; camera of 8 of them from intrinsics.json" in text
-    splits = [SplitToValidate(s, lambda s=s: Recording(root=tmp_path / "walk", split=s)) for s in ("train", "val")]
+    splits = [SplitToValidate(s, lambda s=s: Recording(root=here / "walk", split=s)) for s in ("train", "val")]
     assert validate(splits).ok
 
 
-def test_init_guesses_the_unit_of_maps_that_some_program_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_guesses_the_unit_of_maps_that_some_program_wrote(here: Path) -> None:
     """KITTI's PNGs hold 1/256 m, few pixels are measured, and 65535 is no depth."""
-    monkeypatch.chdir(tmp_path)
-    write_table(tmp_path / "car")
+    write_table(here / "car")
     for i in range(N):
         measured = np.random.default_rng(i).random((H, W)) < 0.2
         stored = np.rint(256 * np.where(measured, np.linspace(60, 4, H)[:, None], 0)).astype(np.uint16)
         stored[0] = 65535
-        put(tmp_path / f"car/depths/{i}.png", stored)
-    facts = look_at_folder(tmp_path / "car")
+        put(here / f"car/depths/{i}.png", stored)
+    facts = look_at_folder(here / "car")
     assert (
         facts.depth_scale == 256 and facts.depth_metres is not None and facts.depth_metres[2] == pytest.approx(60, 0.1)
     )
     assert "check    data.depth_scale: few pixels are measured, as in KITTI's PNGs" in init("car")
-    assert "depth_scale: 256 # stored units per metre; a guess" in (tmp_path / "car.yaml").read_text()
-    write_frames(tmp_path / "walk")
-    assert look_at_folder(tmp_path / "walk").depth_scale is None  # the layout says it
+    assert "depth_scale: 256 # stored units per metre; a guess" in (here / "car.yaml").read_text()
+    write_frames(here / "walk")
+    assert look_at_folder(here / "walk").depth_scale is None  # the layout says it
 
 
 def test_init_names_a_damaged_image_and_what_lists_all(tmp_path: Path) -> None:
@@ -578,23 +572,19 @@ def test_init_names_a_damaged_image_and_what_lists_all(tmp_path: Path) -> None:
 
 
 def test_init_goes_on_without_images_that_a_list_names_and_the_folder_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    here: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_tum(tmp_path / "walk")
-    (tmp_path / f"walk/rgb/{TIMES[2]:.6f}.png").unlink()
+    write_tum(here / "walk")
+    (here / f"walk/rgb/{TIMES[2]:.6f}.png").unlink()
     assert "6 to train, 1 to validate" in init("walk") and "1 of 8 samples lack a file" in caplog.text
-    assert "{type: recording, subset: available, split: train}" in (tmp_path / "walk.yaml").read_text()
+    assert "{type: recording, subset: available, split: train}" in (here / "walk.yaml").read_text()
 
 
-def test_a_folder_named_like_a_data_set_is_named_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "tum").mkdir()
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_named_like_a_data_set_is_named_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "tum").mkdir()
     assert named_spec("tum") == {"type": "tum"}
     assert "tum is the data set of that name; for the folder here say ./tum" in capsys.readouterr().err
-    assert named_spec("./tum")["root"] == str(tmp_path / "tum")
+    assert named_spec("./tum")["root"] == str(here / "tum")
 
 
 def test_frames_without_depth_are_taken_where_they_are_asked_for(tmp_path: Path) -> None:

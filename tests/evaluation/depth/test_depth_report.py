@@ -1,4 +1,4 @@
-"""What is kept of an evaluation: complete, readable by machines, and whole or not there."""
+"""What is kept of an evaluation: complete, readable by machines, whole or not there; and a wrong unit is named."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ from densevit.evaluation.depth.metrics import METRICS
 from densevit.evaluation.depth.protocol import COUNTS
 from densevit.evaluation.depth.protocol_text import describe
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
-from densevit.evaluation.depth.scores import DepthScores, evaluate
+from densevit.evaluation.depth.scores import DepthScores, Maps, evaluate, unit_warning
 
 
 @pytest.fixture
@@ -53,3 +53,42 @@ def test_the_table_tells_protocol_means_and_what_was_left_out(found: DepthScores
         "2 of 3 images scored, 96 pixels; 1 without ground truth that counts; 2 invalid predictions in 1 images; "
         "no confidence intervals, which need at least 6 images."
     )
+
+
+def pairs(factor: float = 1.0, inverse: bool = False, noise: float = 0.2) -> list[Maps]:
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(3):
+        depth = rng.uniform(0.8, 9, (24, 32)).astype(np.float32)
+        prediction = depth * np.exp(rng.normal(0, noise, depth.shape))
+        valid = rng.random(depth.shape) > 0.3
+        found.append(((factor / prediction if inverse else factor * prediction).astype(np.float32), depth, valid))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("factor", "scale", "advice"),
+    [
+        (1000, None, "1000 units per metre. Use --scale 1000."),
+        (256, None, "--scale 256."),
+        (5000, None, "--scale 5000."),
+        (100, None, "--scale 100."),
+        (1 / 1000, None, "units of 1000 m. Use --scale 0.001."),
+        (256 / 1000, 1000, "--scale 256."),  # KITTI's files read as millimetres
+        (1000 / 256, 256, "--scale 1000."),
+        (9, None, "--align median; if up to a factor and a shift, --prediction-type affine."),
+    ],
+)
+def test_a_wrong_unit_is_named_with_its_remedy(factor: float, scale: float | None, advice: str) -> None:
+    warning = unit_warning(pairs(factor), scale)
+    assert advice in warning and "the median prediction is" in warning
+
+
+def test_inverse_depth_is_told_by_its_order_and_a_poor_model_is_no_reason_to_warn() -> None:
+    for factor in (1, 4, 5000):
+        warning = unit_warning(pairs(factor, inverse=True))
+        assert "inverse depth" in warning and "--prediction-type disparity" in warning
+    depth = np.ones((4, 5), np.float32)
+    nothing = [(np.zeros((4, 5), np.float32), depth, depth > 0)]  # no common pixel
+    for quiet in (*(pairs(factor, noise=0.5) for factor in (0.6, 1, 1.7)), nothing, [(depth, depth, depth > 0)]):
+        assert unit_warning(quiet) == ""

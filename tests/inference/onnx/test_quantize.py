@@ -120,13 +120,14 @@ def test_nothing_is_written_where_the_budget_is_missed(tmp_path: Path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+def copied(path: Path, output: Path, *_: object) -> list[str]:
+    output.write_bytes(path.read_bytes())
+    return []
+
+
 @pytest.mark.slow
 def test_images_that_judge_neither_calibrate_nor_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scored: list[tuple[str, ...]] = []
-
-    def copied(path: Path, output: Path, *_: object) -> list[str]:
-        output.write_bytes(path.read_bytes())
-        return []
 
     def evaluated(predict: object, data: Dataset, **_: object) -> Any:
         scored.append(tuple(data.names))
@@ -146,10 +147,6 @@ def test_images_that_judge_neither_calibrate_nor_choose(tmp_path: Path, monkeypa
 
 @pytest.mark.slow
 def test_the_budget_is_that_of_the_window_which_the_model_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def copied(path: Path, output: Path, *_: object) -> list[str]:
-        output.write_bytes(path.read_bytes())
-        return []
-
     monkeypatch.setattr(api.quantize, "quantize", copied)
     (model, card), data, box = network(), as_dataset(pairs(3)), (8, 32, 0, 40)
     wanted = OnnxExportOptions(size=SIZE, heads=("depth",), box=box)

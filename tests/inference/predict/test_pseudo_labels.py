@@ -36,9 +36,13 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def label(teacher: Path, output: Path, *words: str) -> int:
+def labelling(teacher: Path, output: Path, *words: str) -> list[str]:
     given = [str(teacher / "run"), str(teacher / "data/images"), "--output", str(output), "--precision", "fp32"]
-    return main(["pseudo-label", *given, *words])
+    return ["pseudo-label", *given, *words]
+
+
+def label(teacher: Path, output: Path, *words: str) -> int:
+    return main(labelling(teacher, output, *words))
 
 
 @pytest.fixture(scope="module")
@@ -159,18 +163,16 @@ def test_unsure_pixels_count_as_unknown(labelled: tuple[Path, Path]) -> None:
 
 
 def test_resuming_makes_what_is_missing_by_the_same_teacher_only(
-    teacher: Path, labelled: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    teacher: Path, labelled: tuple[Path, Path], shell: Shell
 ) -> None:
     shard = labelled[1] / "shard-000001.tar"
-    before = shard.read_bytes()
-    assert label(teacher, labelled[1], "--shard-size", "4") == 2
-    assert "holds pseudo-labels. Continue with --resume" in capsys.readouterr().err
+    before, words = shard.read_bytes(), labelling(teacher, labelled[1], "--shard-size", "4")
+    assert "holds pseudo-labels. Continue with --resume" in shell.refused(*words)
     shard.unlink()
-    assert label(teacher, labelled[1], "--shard-size", "4", "--resume") == 0
-    assert "2 images in" in (told := capsys.readouterr().out) and "4 were already there" in told
-    assert shard.read_bytes() == before
-    assert label(teacher, labelled[1], "--shard-size", "4", "--resume", "--scales", "1,1.5") == 2
-    assert "cannot resume with other settings (scales was" in capsys.readouterr().err
+    told = shell(*words, "--resume").out
+    assert "2 images in" in told and "4 were already there" in told and shard.read_bytes() == before
+    told = shell.refused(*words, "--resume", "--scales", "1,1.5")
+    assert "cannot resume with other settings (scales was" in told
 
 
 def test_an_image_that_cannot_be_read_costs_itself_only(teacher: Path, tmp_path: Path) -> None:
@@ -188,7 +190,7 @@ def test_an_image_that_cannot_be_read_costs_itself_only(teacher: Path, tmp_path:
 
 @pytest.mark.parametrize("words", [[], ["--shard-size", "2"]])
 def test_a_full_disk_is_one_error_and_nothing_half_written_stays(
-    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell, words: list[str]
 ) -> None:
     fsync, calls = atomic_io._fsync, 0
 
@@ -200,8 +202,7 @@ def test_a_full_disk_is_one_error_and_nothing_half_written_stays(
         fsync(file)
 
     monkeypatch.setattr(atomic_io, "_fsync", full)
-    assert label(teacher, tmp_path / "out", *words) == 2
-    told = capsys.readouterr().err
+    told = shell.refused(*labelling(teacher, tmp_path / "out", *words))
     assert told.count("error: ") == 1 and "no room" in told
     assert not [path for path in (tmp_path / "out").rglob("*") if path.name.startswith(".") or path.suffix == ".tar"]
     assert not (tmp_path / "out/failed.json").exists()
@@ -216,21 +217,19 @@ def student(teacher: Path, root: Path, output: Path, *words: str) -> list[str]:
 
 
 def test_a_student_learns_and_its_card_names_the_teacher_and_its_licence(
-    teacher: Path, labelled: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    teacher: Path, labelled: tuple[Path, Path], tmp_path: Path, shell: Shell
 ) -> None:
     manifest = labelled[0] / "manifest.json"
     tree = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(tree | {"teacher": {**tree["teacher"], "licence": "CC-BY-NC-4.0"}}))
     try:
-        assert main(student(teacher, labelled[0], tmp_path / "run")) == 0
+        told = shell(*student(teacher, labelled[0], tmp_path / "run")).err
     finally:
         manifest.write_text(json.dumps(tree))
-    assert "teacher 'run' has the licence CC-BY-NC-4.0, which is not for commercial use" in capsys.readouterr().err
+    assert "teacher 'run' has the licence CC-BY-NC-4.0, which is not for commercial use" in told
     assert read_card(tmp_path / "run").teachers == {"run": "CC-BY-NC-4.0"}
-    assert main(["inspect", str(tmp_path / "run")]) == 0
-    assert "run, licence CC-BY-NC-4.0" in capsys.readouterr().out
-    assert main(student(teacher, labelled[1], tmp_path / "free")) == 0
-    assert "not for commercial use" not in capsys.readouterr().err
+    assert "run, licence CC-BY-NC-4.0" in shell("inspect", tmp_path / "run").out
+    assert "not for commercial use" not in shell(*student(teacher, labelled[1], tmp_path / "free")).err
 
 
 def test_a_teacher_of_another_task_is_refused(teacher: Path, tmp_path: Path, shell: Shell) -> None:

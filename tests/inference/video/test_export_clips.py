@@ -5,6 +5,7 @@ import json
 import shutil
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from films import frame, write_film, write_frames
+from films import FakeCamera, frame, write_film, write_frames
 from small import contents
 from torch import Tensor, nn
 from toy_models import fp32, toy_predictor
@@ -179,21 +180,7 @@ def test_frames_of_a_folder_keep_their_names_and_a_bad_one_is_left_out(tmp_path:
 
 
 def test_a_camera_that_goes_away_leaves_what_it_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Device:
-        left = iter(FRAMES[:5])
-
-        def __init__(self, number: int) -> None: ...
-        def isOpened(self) -> bool:
-            return True
-
-        def read(self) -> tuple[bool, Any]:
-            threading.Event().wait(0.05)
-            image = next(self.left, None)
-            return image is not None, image
-
-        def release(self) -> None: ...
-
-    monkeypatch.setattr(cv2, "VideoCapture", Device)
+    monkeypatch.setattr(cv2, "VideoCapture", partial(FakeCamera, frames=FRAMES[:5], pause=0.05))
     with pytest.raises(PartialError) as caught:
         export_clips(predictor(), plan("camera:0", tmp_path / "out", "mp4", "ffv1"))
     assert "no more frames" in str(caught.value.summary)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Point clouds, meshes and the viewer, read back by trimesh, from the page's own text, and by a browser."""
+"""Point clouds, meshes, normals and the viewer, read back by trimesh, from the page's own text, and by a browser."""
 
 import base64
 import json
@@ -6,17 +6,19 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import trimesh
 from PIL import Image
-from test_depth_writers import output
+from test_depth_and_label_writers import output
 
-from densevit.errors import ConfigError
+from densevit.data.io.normals import read_normals
+from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Intrinsics
-from densevit.inference.writers import PredictedMap
+from densevit.inference.writers import DEPTH_FORMATS, PredictedMap
 from densevit.model_card import HeadSpec
 from densevit.ops.geometry import backproject, pinhole
 
@@ -192,3 +194,32 @@ def test_a_browser_shows_the_cloud_orbits_and_zooms(tmp_path: Path) -> None:
     assert found["folded"] and found["closed"] == [7, 9, 9, 9]
     assert found["keyed"] == pytest.approx([-0.18, -0.18])  # by an arrow key, and told the other clouds of the page
     assert found["linked"] == [0.5, 0.25, 2, 1]
+
+
+def with_gap(values: np.ndarray, spec: HeadSpec) -> PredictedMap:
+    values[..., :2, :] = np.nan
+    image = np.zeros((*SIZE, 3), np.uint8)
+    return PredictedMap(values=values.astype(np.float32), image=image, spec=spec, camera=CAMERA)
+
+
+def depth() -> PredictedMap:
+    rays = backproject(np.ones(SIZE), pinhole(30.0, 31.0, 15.0, 12.0))
+    return with_gap(-2 / (rays @ NORMAL), HeadSpec(kind="metric"))
+
+
+def normals() -> PredictedMap:
+    return with_gap(np.tile(NORMAL[:, None, None], (1, *SIZE)), HeadSpec(kind="normals", unit=""))
+
+
+@pytest.mark.parametrize("name", ["normals", "normals_npy", "normals_exr"])
+def test_normals_come_back(tmp_path: Path, name: str) -> None:
+    for map_, axes in product((depth(), normals()), ("opencv", "dsine")):
+        writer = DEPTH_FORMATS.check({"type": name, "axes": axes}, "format").build()
+        path = tmp_path / f"a{writer.suffix}"
+        writer.write(path, map_)
+        read = read_normals(path, axes)
+        assert not read[:2].any()
+        np.testing.assert_allclose(read[2:].reshape(-1, 3), np.tile(NORMAL, (22 * 32, 1)), atol=2e-4)
+        if axes == "dsine":
+            with pytest.raises(DataError, match="point away from the camera if its axes are opencv"):
+                read_normals(path)

@@ -1,4 +1,4 @@
-"""Every data set to evaluate on, from files of its real layout and encoding."""
+"""Every data set to evaluate on, from files of its real layout and encoding; and the bundled stereo photograph."""
 
 import struct
 from collections.abc import Callable
@@ -11,8 +11,9 @@ import layouts
 import numpy as np
 import pytest
 from photo_samples import assert_damage_is_named, sample
+from skimage.data import stereo_motorcycle
 
-from densevit.data.datasets.base import Dataset
+from densevit.data.datasets.base import DATASETS, Dataset
 from densevit.data.datasets.depth.hypersim import planar_depth
 from densevit.data.datasets.depth.sunrgbd import rotate_right
 from densevit.data.recordings.layouts import associate
@@ -260,3 +261,20 @@ def test_a_diode_mask_that_cannot_be_one_is_named(tmp_path: Path, mask: np.ndarr
     np.save(next(tmp_path.rglob("*_mask.npy")), mask)
     with pytest.raises(DataError, match=r"_mask\.npy: .* the depth map is 96 x 128"):
         layouts.opened("diode", tmp_path).read(0)
+
+
+def test_the_motorcycle_has_metric_depth_where_it_was_measured() -> None:
+    sample = DATASETS.check({"type": "middlebury_motorcycle"}, "data").build().read(0)
+    assert sample.image.shape == (500, 741, 3)
+    assert 0.92 < sample.valid.mean() < 0.93  # measured by hand: 92.7 %
+    assert sample.depth[sample.valid].min() > 2.10 and sample.depth.max() < 5.03  # metres
+    assert not sample.depth[~sample.valid].any()
+
+
+def test_depth_is_focal_times_baseline_over_disparity() -> None:
+    sample = DATASETS.check({"type": "middlebury_motorcycle"}, "data").build().read(0)
+    disparity = stereo_motorcycle()[2]
+    row, column = 250, 350
+    assert sample.depth is not None and np.isfinite(disparity[row, column])
+    expected = 994.978 * 193.001 / 1000 / (disparity[row, column] + 31.086)
+    np.testing.assert_allclose(sample.depth[row, column], expected, rtol=1e-6)

@@ -218,8 +218,7 @@ def test_coco_polygons_are_filled(tmp_path: Path) -> None:
 
 
 def test_coco_objects_overlap_have_the_area_of_the_file_and_are_no_stuff(tmp_path: Path) -> None:
-    outline = [[10, 5, 30, 5, 30, 25, 10, 25]]
-    segments = [{"image_id": 139, "category_id": k, "segmentation": outline, "area": 7 + k} for k in (1, 18, 18)]
+    segments = [{**SQUARE, "category_id": k, "area": 7 + k} for k in (1, 18, 18)]
     root = coco(tmp_path, segments, "a_val2017")
     found = opened("coco", root, annotations="annotations/a_val2017.json").objects(0)
     assert found is not None and found.masks.sum((1, 2)).tolist() == [400] * 3 and found.areas.tolist() == [8, 25, 25]
@@ -230,8 +229,7 @@ def test_coco_objects_overlap_have_the_area_of_the_file_and_are_no_stuff(tmp_pat
 
 
 def test_outlines_of_one_class_of_stuff_are_one_segment(tmp_path: Path) -> None:
-    outlines = [[[10, 5, 30, 5, 30, 25, 10, 25]], [[40, 5, 50, 5, 50, 25, 40, 25]]]
-    root = coco(tmp_path, [{**SQUARE, "segmentation": outline} for outline in outlines], "a_val2017")
+    root = coco(tmp_path, [SQUARE, {**SQUARE, "segmentation": [[40, 5, 50, 5, 50, 25, 40, 25]]}], "a_val2017")
     path = root / "annotations/a_val2017.json"
     listed = path.read_text()
     for is_thing, rows in ((1, [1, 1]), (0, [1]), ('"0"', [1])):
@@ -469,7 +467,7 @@ def test_coco_images_are_found_without_the_address_before_their_names(tmp_path: 
 
 
 def test_coco_files_of_tools_are_found_by_folder_and_drawn_by_fraction(tmp_path: Path) -> None:
-    square = {"category_id": 1, "segmentation": [[10, 5, 30, 5, 30, 25, 10, 25]]}
+    square = SQUARE | {"category_id": 1}
     images = [{"id": i, "file_name": f"{i:02d}.jpg", "height": SIZE[0], "width": SIZE[1]} for i in range(4)]
     tree = {"images": images, "annotations": [square | {"image_id": i} for i in range(3)], "categories": CATEGORIES}
     for split in ("train", "valid"):
@@ -477,13 +475,8 @@ def test_coco_files_of_tools_are_found_by_folder_and_drawn_by_fraction(tmp_path:
             photo(tmp_path / f"roboflow/{split}/{i:02d}.jpg", i)
         (tmp_path / f"roboflow/{split}/_annotations.coco.json").write_text(json.dumps(tree))
     assert len(opened("coco", tmp_path / "roboflow", split="val")) == 3
-    assert list(opened("coco", tmp_path / "roboflow", split="train", unannotated=True).names) == [
-        "00",
-        "01",
-        "02",
-        "03",
-    ]
-    assert opened("coco", tmp_path / "roboflow", split="train", unannotated=True).read(3).segment_classes.size == 0
+    every = opened("coco", tmp_path / "roboflow", split="train", unannotated=True)
+    assert list(every.names) == ["00", "01", "02", "03"] and every.read(3).segment_classes.size == 0
     with pytest.raises(DataError, match="no annotations of 'test'"):
         opened("coco", tmp_path / "roboflow", split="test")
     (tmp_path / "cvat/annotations").mkdir(parents=True)

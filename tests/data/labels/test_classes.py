@@ -1,4 +1,4 @@
-"""Counts of classes, and the weights that follow; numbers by hand."""
+"""Counts of classes and the weights that follow, by hand; classes of a head in the order of its data."""
 
 import math
 from dataclasses import replace
@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import yaml
 from photo_samples import sample
+from shell import Shell
 
-from densevit.cli.main import main
 from densevit.data.labels.class_frequencies import METHODS, ClassCounts, count_classes, pixel_counts
-from densevit.errors import DataError
+from densevit.data.labels.class_table import refuse_reordered
+from densevit.errors import ConfigError, DataError
 from densevit.structures import IGNORE, Sample
 
 NAMES = ("wall", "floor", "bed", "chair")
@@ -87,15 +88,18 @@ def test_images_without_labels_are_passed_over_and_data_without_any_refused(root
         count_classes(layouts.opened("folder", root))
 
 
-def test_the_command_prints_a_table_and_a_line_that_a_config_takes(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check-data", str(root), "--class-weights", "inverse"]) == 0
-    said = capsys.readouterr().out.splitlines()
+def test_the_command_prints_a_table_and_a_line_that_a_config_takes(root: Path, shell: Shell) -> None:
+    said = shell("check-data", root, "--class-weights", "inverse").out.splitlines()
     assert said[0] == "all: 2 label maps; 75.0% of the pixels have a class"
     assert said[2].split() == ["0", "wall", "90", "50.0000%", "2", "0.6667", "2.388", "0.6667"]
     [loss] = yaml.safe_load(said[-1])["losses"]
     assert loss == {"type": "cross_entropy", "weights": [0.6667, 1, 2, 0]}
-    with pytest.raises(SystemExit):
-        main(["check-data", str(root), "--class-weights", "inverted"])
-    assert "invalid choice: 'inverted'" in capsys.readouterr().err
+    assert "invalid choice: 'inverted'" in shell.refused("check-data", root, "--class-weights", "inverted")
+
+
+def test_two_classes_of_one_name_are_in_order() -> None:
+    names = ("crane", "boat", "crane")  # the bird and the machine, as in ImageNet
+    refuse_reordered("head", names, names)
+    refuse_reordered("head", ("dock", "boat", "quay", "lock"), names)
+    with pytest.raises(ConfigError, match="0 is 'boat', in the data 'crane'"):
+        refuse_reordered("head", ("boat", "crane", "crane"), names)

@@ -1,12 +1,14 @@
-"""The official idx files, whole or not, where people keep them."""
+"""MNIST's official idx files, whole or not, where people keep them, and scikit-learn's digits."""
 
 import gzip
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from densevit.data.datasets.classification.digits import Digits
 from densevit.data.datasets.classification.mnist import Mnist
 from densevit.data.loading.dataloader import EvalLoader
 from densevit.errors import DataError
@@ -96,3 +98,21 @@ def test_nothing_is_fetched_unless_asked_and_a_failure_is_told(tmp_path: Path, m
         Mnist(root=tmp_path / "new")
     with pytest.raises(DataError, match="cannot be fetched .no network"):
         Mnist(root=tmp_path / "new", download=True)
+
+
+def test_every_picture_is_in_one_part_and_is_scikit_learns() -> None:
+    found = pytest.importorskip("sklearn.datasets").load_digits()
+    parts = [Digits(split=split) for split in ("train", "val", "test")]  # type: ignore[arg-type]
+    assert sorted(name for part in parts for name in part.names) == [f"{i:04d}" for i in range(1797)]
+    assert [len(part) for part in parts] == [1199, 299, 299]
+    for part in parts:
+        sample = part.read(7)
+        i = int(sample.name)
+        assert sample.label == found.target[i]
+        np.testing.assert_array_equal(sample.image[..., 1], np.rint(found.images[i] * 255 / 16))
+
+
+def test_without_scikit_learn_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match=r"pip install 'densevit\[digits\]'"):
+        Digits()

@@ -1,4 +1,4 @@
-"""Learning from measured points, from the config to a checkpoint, and what commands make of such a model."""
+"""Learning from measured points and from clips: an image model gets blocks and stays what it was; commands use them."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -251,4 +251,60 @@ def test_what_does_not_go_together_is_refused_before_the_first_step(config: Path
     ):
         with pytest.raises(ConfigError, match=why):
             run(config, "refused", **{**given, **changes})
+    assert not (config.parent / "refused").exists()
+
+
+LOSSES = [{"type": "silog"}, {"type": "temporal_gradient", "space": "log_depth"}]
+
+
+def clips(plain: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "model.init_from": str(plain), "model.conditioning": {"motion": {}},
+        "model.trainable": ["conditioning.motion"], "data.clip": 2, "tasks.depth.losses": LOSSES, **more,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def video_model(config: Path, plain: Path) -> Path:
+    return run(config, "video", **clips(plain))
+
+
+def test_motion_blocks_learn_and_single_images_are_predicted_as_before(plain: Path, video_model: Path) -> None:
+    image, _ = restore(plain)
+    video, card = restore(video_model)
+    assert card.conditioning == {"motion": {"heads": 8, "frames": 2}} and card.clip_frames == 2
+    frames = torch.rand(4, 3, 48, 64)
+    with torch.inference_mode():
+        assert torch.equal(video.eval()(frames)["depth"], image.eval()(frames)["depth"])
+        assert not torch.equal(
+            video(frames, {"clips": torch.tensor([[0, 1], [2, 3]])})["depth"], image(frames)["depth"]
+        )
+
+
+def test_inspect_names_the_motion_blocks(video_model: Path, shell: Shell) -> None:
+    assert "conditioning:     motion (heads 8, frames 2" in shell("inspect", video_model).out
+
+
+@pytest.mark.slow
+def test_motion_blocks_start_from_those_of_a_checkpoint(
+    config: Path, video_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = run(config, "longer", **{**clips(video_model), "model.conditioning": {}, "data.clip": 4})
+    said = capsys.readouterr().err
+    assert "conditioning.motion (88 tensors" in said and "nothing is new" in said
+    assert restore(more)[1].clip_frames == 4
+
+
+def test_clips_that_do_not_fit_are_refused_before_the_first_step(config: Path, plain: Path) -> None:
+    for changes, why in (
+        ({"data.clip": 1}, r"model\.conditioning\.motion: learns from clips; set data\.clip"),
+        ({"data.clip": 3}, r"data\.clip: 4 images a step hold no whole clips of 3\."),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            run(config, "refused", **{**clips(plain), **changes})
+    with pytest.raises(DataError, match=r"data\.clip: a clip of 4 frames, 3 apart, spans 10 frames, and the longest"):
+        run(config, "refused", **clips(plain, **{"data.clip": 4, "data.clip_stride": 3}))
+    train = {**parser.read(config)[0].data.train, "val_fraction": 0.5}
+    with pytest.raises(DataError, match=r"data\.clip: clips need frames that follow one another.* Folder do not"):
+        run(config, "refused", **clips(plain, **{"data.train": train}))
     assert not (config.parent / "refused").exists()
