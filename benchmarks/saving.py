@@ -64,7 +64,7 @@ def trainer_of(args: argparse.Namespace, folder: Path) -> Trainer:
     card = build_card(model, spec)
     world = DistributedContext(choose_device(args.device))
     setup = TrainingSetup(run, model, {"depth": Squared()}, {}, card, data={}, build_encoder=unused)
-    return Trainer(Supervised(setup), world, predict=unused)
+    return Trainer(Supervised(setup), world, predict=unused, best=Squared.best)
 
 
 class Squared(DepthTask):

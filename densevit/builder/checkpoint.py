@@ -179,14 +179,13 @@ def build_and_load(opened: ConvertedCheckpoint, encoder: nn.Module | None = None
                     f"{opened.path}: damaged; its card says that the {name} of images is {stated}, its weights {taken}."
                 )
         return model, opened.card
-    return model, build_card(
-        model,
-        spec,
+    card = build_card(model, spec, table.palette if table else ())
+    return model, replace(
+        card,
         trained_on=opened.trained_on,
-        palette=table.palette if table else (),
         source=opened.source,
         licence=opened.licence,
-        multiple=opened.multiple,
+        multiple=opened.multiple or card.multiple,
     )
 
 

@@ -28,7 +28,6 @@ from densevit.data.loading.feature_cache import (
 )
 from densevit.data.loading.sampler import SampleKey
 from densevit.data.loading.workers import Progress, run_jobs
-from densevit.data.transforms.photometric import compose
 from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.models.dense import DenseModel
@@ -64,8 +63,7 @@ def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: in
     cache = FeatureCache(folder, DTYPES[options.dtype])
     views = views_key(plan, options)
     if not all(world.all_gather(cache.is_complete(views))):
-        transform = compose([choice.build() for choice in plan.transforms])
-        samples = AugmentedDataset(plan.train, transform, plan.run.seed, options.views)
+        samples = AugmentedDataset(plan.train, plan.build_transform(), plan.run.seed, options.views)
         names = _fill(plan, model, samples, cache, views, world, workers)
         everything = [name for share in world.all_gather(names) for name in share]
         world.on_main(lambda: cache.complete(views, everything))

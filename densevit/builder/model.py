@@ -122,36 +122,16 @@ def prefix_error(problem: str, key_path: str) -> str:
     return f"{key_path}: {problem}" if name is None else key_path + problem.removeprefix(name)
 
 
-def build_card(
-    model: DenseModel,
-    spec: ModelSpec,
-    *,
-    trained_on: str = "",
-    palette: Palette = (),
-    source: str = "densevit",
-    licence: str = "unknown",
-    multiple: int | None = None,
-    fov: tuple[float, float] | None = None,
-) -> ModelCard:
-    """
-    Args:
-        fov: the smallest and the largest field of view of the training images.
-        palette: colours of the data's classes; for heads that tell just these apart.
-        licence: of the weights that the model starts from.
-        multiple: the network's sides are multiples of it; the encoder's patch size unless given.
-    """
+def build_card(model: DenseModel, spec: ModelSpec, palette: Palette = ()) -> ModelCard:
+    """Return what the network says of itself. `palette`: colours of classes; for heads that tell just these apart."""
     return ModelCard(
         outputs=outputs_of(model, palette),
-        multiple=multiple or model.encoder.patch_size,
+        multiple=model.encoder.patch_size,
         resize=spec.resize,
         mean=to_float_tuple(model.encoder.mean),
         std=to_float_tuple(model.encoder.std),
         out_indices=model.encoder.out_indices,
         model=spec.spec(),
-        trained_on=trained_on,
-        source=source,
-        licence=licence,
-        fov=fov,
     )
 
 

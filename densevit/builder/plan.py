@@ -94,8 +94,8 @@ class Plan:
         plan = replace(self, opened=opened, model=self.model.for_classes(labelled.classes, labelled.things))
         if plan.model.camera == "canonical" and plan.model.canonical_focal is None:
             with self.located("model.camera"):
-                transform = compose([choice.build() for choice in self.transforms])
-                focal = median_focal(plan.train, transform, self.run.seed, on_corrupt=self.run.data.on_corrupt)
+                on_corrupt = self.run.data.on_corrupt
+                focal = median_focal(plan.train, self.build_transform(), self.run.seed, on_corrupt=on_corrupt)
             plan = replace(plan, model=replace(plan.model, canonical_focal=focal))
         run = plan.resolved(len(plan.train), step, samples)
         if problems := run.problems():  # such as a warm-up longer than the epochs, whose steps are only known now
@@ -105,13 +105,20 @@ class Plan:
                 Clips(plan.train, run.data.clip, run.data.clip_stride)
         return replace(plan, run=run)
 
+    def build_transform(self) -> Transform:
+        """Return the augmentations of the training images as one transform."""
+        return compose([choice.build() for choice in self.transforms])
+
     @contextmanager
     def located(self, key: str = "") -> Iterator[None]:
         """Put file and line of their keys in front of the errors inside; `key` is that of errors that name none."""
         try:
             yield
         except ConfigError as error:
-            raise ConfigError(*(self.locate(_under(key, problem)) for problem in error.problems)) from None
+            problems: Sequence[str] = error.problems
+            if key:  # which the keys of the sources of a mixture continue
+                problems = [f"{key}{'.' if p.startswith('sources') else ': '}{p}" for p in problems]
+            raise ConfigError(*map(self.locate, problems)) from None
         except DataError as error:
             if not key:
                 raise
@@ -147,11 +154,6 @@ class Plan:
         )
 
 
-def _under(key: str, problem: str) -> str:
-    """Return a problem of a data set, whose own keys continue the key that it stands at."""
-    return problem if not key else f"{key}.{problem}" if problem.startswith("sources") else f"{key}: {problem}"
-
-
 def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
     """Read a config and check every name, option, type and file of it that needs no data; see `resolve_plan`."""
     return resolve_plan(Draft.read(path, overrides))
@@ -172,29 +174,25 @@ def resolve_plan(draft: Draft) -> Plan:
     heads, decoders = checker.heads(run.model), checker.decoders(run.model)
     tasks, transforms, datasets = checker.tasks(run.tasks), checker.transforms(run.data), checker.datasets(run.data)
     init = InitCheckpoint(run.model) if run.model.init_from is not None and not checker.problems else None
-    stored = (
-        {"encoder": None, "decoder": None}
-        if init is None
-        else {name: filled(getattr(run.model, name), init.info.model[name]) for name in ("encoder", "decoder")}
-    )
+    stored = init.info.model if init else {}
     objective = checker.objective(run)
-    encoder, decoder = checker.encoder(run.model, stored["encoder"]), checker.decoder(run.model, stored["decoder"])
+    encoder = checker.encoder(run.model, filled(run.model.encoder, stored["encoder"]) if init else None)
+    decoder = checker.decoder(run.model, filled(run.model.decoder, stored["decoder"]) if init else None)
     for name in heads:
         if hasattr(nn.ModuleDict, name) or name == "training":
             checker.problems.append(f"model.heads.{name}: torch's modules need this name themselves; take another.")
     lora = (run.model.encoder or {}).get("lora")
-    if init is not None and lora == init.info.model["encoder"].get("lora"):
+    if init is not None and lora == stored["encoder"].get("lora"):
         lora = None  # of a training that is over
     used = {Clips: run.data.clip > 1, FeatureCache: run.data.cache_features, Lora: lora}
     for component in (objective.component, *filter(used.get, used)):  # no component where `objective` has problems
         checker.problems += getattr(component, "incompatible", lambda run: ())(run)
-    stored_model = init.info.model if init else {}
-    conditioning = checker.resolved_conditioning(run, stored_model.get("conditioning", {}))
+    conditioning = checker.resolved_conditioning(run, stored.get("conditioning", {}))
     checker.raise_problems(draft.locate)
     if problems := output_problems(run):
         raise ConfigError(*map(draft.locate, problems))
-    camera = run.model.camera or stored_model.get("camera", "none")
-    canonical = run.model.canonical_focal or (stored_model.get("canonical_focal") if camera == "canonical" else None)
+    camera = run.model.camera or stored.get("camera", "none")
+    canonical = run.model.canonical_focal or (stored.get("canonical_focal") if camera == "canonical" else None)
     resize = run.model.resize or (init.info.resize if init else PreprocessConfig())
     model = ModelSpec(encoder, decoder, heads, decoders, resize, camera, canonical, conditioning)
     return Plan(run, model, tasks, transforms, datasets, objective, init, draft.locate)
@@ -220,22 +218,18 @@ def describe_data(data: Mapping[str, Any]) -> str:
 
 def training_card(plan: Plan, model: DenseModel) -> ModelCard:
     """Return the card of the model of a plan, before it is trained."""
-    trained_on, palette = describe_data(plan.run.data.train), plan.train.palette
-    fov = fields_of_view(plan.train, on_corrupt=plan.run.data.on_corrupt)
+    card = build_card(model, plan.model, plan.train.palette)
     if plan.init is None:
-        licence = model.encoder.licence
-        card = build_card(model, plan.model, trained_on=trained_on, palette=palette, licence=licence, fov=fov)
+        card = replace(card, licence=model.encoder.licence)
     else:
         init = plan.init.info
-        card = build_card(
-            model,
-            plan.model,
-            trained_on=trained_on,
-            palette=palette,
-            source="densevit, from " + init.source.removeprefix("densevit, from "),  # the first of several trainings
-            licence=init.licence,
-            multiple=init.multiple if init.resize == plan.model.resize else None,
-            fov=fov,
-        )
-    teachers = {teacher.name: teacher.licence for teacher in plan.train.teachers}
-    return replace(card, config=parser.to_dict(plan.run), teachers=teachers)
+        source = "densevit, from " + init.source.removeprefix("densevit, from ")  # the first of several trainings
+        multiple = (init.multiple if init.resize == plan.model.resize else None) or card.multiple
+        card = replace(card, source=source, licence=init.licence, multiple=multiple)
+    return replace(
+        card,
+        trained_on=describe_data(plan.run.data.train),
+        fov=fields_of_view(plan.train, on_corrupt=plan.run.data.on_corrupt),
+        config=parser.to_dict(plan.run),
+        teachers={teacher.name: teacher.licence for teacher in plan.train.teachers},
+    )

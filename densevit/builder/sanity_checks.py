@@ -19,7 +19,6 @@ from densevit.data.sanity_checks import (
     ground_truth_sizes,
     selected_sources,
 )
-from densevit.data.transforms.photometric import compose
 from densevit.errors import DataError
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.model_card import ModelCard
@@ -64,10 +63,9 @@ def _training_truth(plan: Plan, card: ModelCard, tasks: Mapping[str, Task]) -> l
     warnings, outputs = [], [card.outputs[name] for name in tasks]
     depth, labels = any(o.output_kind.is_depth for o in outputs), any(o.kind == "labels" for o in outputs)
     if all(o.output_kind.is_depth or o.kind == "labels" for o in outputs):
-        transform = compose([choice.build() for choice in plan.transforms])
         wanted: dict[str, Any] = {"depth": depth, "labels": labels, "on_corrupt": plan.run.data.on_corrupt}
         check_ground_truth(plan.train, **wanted)
-        warnings += check_transforms(plan.train, transform, plan.run.seed, **wanted)
+        warnings += check_transforms(plan.train, plan.build_transform(), plan.run.seed, **wanted)
     if plan.train.sources:
         return warnings
     kind = plan.train.depth_kind(0)

@@ -1,7 +1,7 @@
 """Builds a trainer from a plan: model, tasks, data loaders; and the checks before the first step."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -15,17 +15,15 @@ from densevit.data.loading.clips import Clips, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
-from densevit.data.transforms.photometric import compose
 from densevit.engine.distributed import DistributedContext
 from densevit.engine.objective import TrainingSetup, Validation
 from densevit.engine.optim import freeze
 from densevit.engine.trainer import Trainer
 from densevit.engine.validation import Predict
 from densevit.errors import ConfigError, first_line
-from densevit.evaluation.depth.published_protocols import PROTOCOLS, Protocol
+from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.inference.forward import forward
 from densevit.model_card import ModelCard
-from densevit.models.dense import DenseModel
 from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
@@ -48,7 +46,12 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
         for name, task in plan.tasks.items():
             check_source_names(f"tasks.{name}", task.sources, plan.train.sources)
         objective.check_data(run, plan.tasks, plan.opened)
-        model: DenseModel = _build_model(plan)
+        try:
+            model = build_model(plan.model)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ConfigError(f"model: does not fit into memory ({first_line(error)}).") from None
     if plan.init is not None:
         loaded = plan.init.load_into(model, plan.model)
         if world.is_main:
@@ -58,15 +61,12 @@ def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
     model.encoder.set_grad_checkpointing(run.model.grad_checkpointing)
     card = training_card(plan, model)
     tasks = {name: build_task(name, plan, card.outputs[name]) for name in plan.tasks}
-    best = best_score(plan, tasks) if run.best or (plan.val and plan.val.sources) else None
-    # Validation runs the model once an image, so the first depth protocol's input window holds for all heads.
-    protocols = [PROTOCOLS[task.protocol] for task in depth_tasks(plan, card).values()]
-    by_source = {s.name: PROTOCOLS[s.protocol] for s in (plan.val.sources if plan.val else ()) if s.protocol}
-    predict = make_predict_fn(protocols[0] if protocols else PROTOCOLS["plain"], card, by_source)
+    best = best_score(plan, tasks)
     setup = TrainingSetup(run, model, tasks, plan.tasks, card, plan.opened, checked_encoder)
     with plan.located():
         built = objective.build(setup, **plan.objective.options)
-        return Trainer(built, world, predict=predict, data=dataset_fingerprint(plan.train), best=best)
+        data = dataset_fingerprint(plan.train)
+        return Trainer(built, world, predict=make_predict_fn(plan, card), data=data, best=best)
 
 
 def fewest_images(plan: Plan) -> int:
@@ -79,25 +79,21 @@ def checked_encoder(config: ComponentConfig, key_path: str) -> Encoder:
     return build_encoder(ENCODERS.check(config, key_path), key_path)
 
 
-def _build_model(plan: Plan) -> DenseModel:
-    try:
-        return build_model(plan.model)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise ConfigError(f"model: does not fit into memory ({first_line(error)}).") from None
-
-
-def make_predict_fn(protocol: Protocol, card: ModelCard, by_source: Mapping[str, Protocol]) -> Predict:
+def make_predict_fn(plan: Plan, card: ModelCard) -> Predict:
     """Return how validation runs the model: on the input window of the (source's) protocol, at the card's size."""
+    # The model runs once an image, so the first depth protocol's input window holds for all heads.
+    protocol = PROTOCOLS[next((task.protocol for task in depth_tasks(plan, card).values()), "plain")]
+    by_source = {s.name: PROTOCOLS[s.protocol] for s in (plan.val.sources if plan.val else ()) if s.protocol}
 
     def predict(model: Any, batch: Batch, precision: Precision) -> tuple[Batch, dict[str, Tensor]]:
         batch = model.for_validation(batch)
         h, w = batch.image.shape[-2:]
         window = by_source.get(batch.sources[0], protocol) if batch.sources else protocol
-        options: dict[str, Any] = {"precision": precision, "box": window.input_box(h, w)}
-        inputs = model.inputs_of(batch)
-        return batch, forward(model, batch.image, card.resize, card.multiple, inputs, heads=card.outputs, **options)
+        predictions = forward(
+            model, batch.image, card.resize, card.multiple, model.inputs_of(batch),
+            precision=precision, box=window.input_box(h, w), heads=card.outputs,
+        )  # fmt: skip
+        return batch, predictions
 
     return predict
 
@@ -107,24 +103,20 @@ def train_batches(
 ) -> Callable[[int], TrainLoader]:
     """Return a function from the images already seen to the endless micro-batches from there on."""
     run = plan.run
-    transform = compose([choice.build() for choice in plan.transforms])
+    transform = plan.build_transform()
     clips = Clips(plan.train, run.data.clip, run.data.clip_stride) if run.data.clip > 1 else None
-
-    def batches(start: int) -> TrainLoader:
-        return TrainLoader(
-            plan.train,
-            transform,
-            seed=run.seed,
-            batch_size=run.batch_size,
-            grad_accum_steps=run.grad_accum_steps,
-            start=start,
-            views=run.data.cache_features.views if run.data.cache_features else None,
-            features=features,
-            clips=clips,
-            **loader_options(run, world),
-        )
-
-    return batches
+    return lambda start: TrainLoader(
+        plan.train,
+        transform,
+        seed=run.seed,
+        batch_size=run.batch_size,
+        grad_accum_steps=run.grad_accum_steps,
+        start=start,
+        views=run.data.cache_features.views if run.data.cache_features else None,
+        features=features,
+        clips=clips,
+        **loader_options(run, world),
+    )
 
 
 def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
@@ -137,10 +129,10 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
 
 
 def loader_options(run: Run, world: DistributedContext) -> dict[str, Any]:
-    ranks = {"rank": world.rank, "world_size": world.size}
     return {
-        **ranks, "workers": workers(run, world), "pin": world.device.type == "cuda", "timeout": run.data.timeout,
-        "on_corrupt": run.data.on_corrupt, "max_corrupt_fraction": run.data.max_corrupt_fraction,
+        "rank": world.rank, "world_size": world.size, "workers": workers(run, world),
+        "pin": world.device.type == "cuda", "timeout": run.data.timeout, "on_corrupt": run.data.on_corrupt,
+        "max_corrupt_fraction": run.data.max_corrupt_fraction,
     }  # fmt: skip
 
 

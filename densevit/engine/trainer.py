@@ -38,7 +38,6 @@ from densevit.engine.train_state import EMA, Scores, TrainState
 from densevit.engine.validation import Predict, validate
 from densevit.errors import Preempted
 from densevit.structures import Batch
-from densevit.tasks.base import default_selection_metric
 from densevit.utils.device import BatchUpload, DeviceNumbers, Sizes, autocast, gpu_products, resolve
 from densevit.utils.output import tqdm
 from densevit.utils.process import frozen_garbage, interruptible
@@ -51,7 +50,7 @@ class Trainer:
         objective: gives the losses, and what they are built from: config, model, tasks and card.
         predict: how validation runs the model, so that its scores are those of `densevit eval`.
         data: the fingerprint of the training data; goes into every checkpoint.
-        best: the score that picks the best checkpoint; by default the first task's own.
+        best: the score that picks the best checkpoint, and its direction.
 
     Attributes:
         state: all that training changes; saved and loaded by `checkpointer`.
@@ -66,8 +65,8 @@ class Trainer:
         world: DistributedContext,
         *,
         predict: Predict,
+        best: BestScore,
         data: str = "",
-        best: BestScore | None = None,
     ) -> None:
         setup = objective.setup
         run, model, tasks, card = setup.run, setup.model, setup.tasks, setup.card
@@ -90,7 +89,7 @@ class Trainer:
         self.scaler = torch.GradScaler(world.device.type, enabled=self.precision == "fp16")
         self.ema = EMA(model, run.ema) if run.ema else None
         self.state = TrainState(self.model, self.optimizer, objective, self.scaler, self.ema, world, run_seed=run.seed)
-        self.checkpointer = Checkpointer(self.state, run, card, data, best or default_selection_metric(tasks))
+        self.checkpointer = Checkpointer(self.state, run, card, data, best)
         self.loss_spikes = LossSpikeMonitor()
         self.saturation = OutputSaturationMonitor({name: card.outputs[name].range for name in tasks})
         self.record_skipped = SkippedStepRecorder(self.state, run, card, data)

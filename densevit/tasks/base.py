@@ -123,15 +123,6 @@ class SupportsPseudoLabels(Protocol):
         """Return the batch without the ground truth of that share of each image's pixels, of the largest error."""
 
 
-def default_selection_metric(tasks: Mapping[str, Task]) -> tuple[str, Literal["min", "max"]]:
-    """Return the score of the first task that picks the best checkpoint, and its direction."""
-    if not tasks:
-        return "", "min"  # the newest checkpoint stands for the run
-    name, task = next(iter(tasks.items()))
-    score, direction = task.best
-    return score if len(tasks) == 1 else f"{name}/{score}", direction
-
-
 def task_class(spec: ComponentSpec[Any]) -> type[Task]:
     """Return what the head of a config's task is trained by."""
     assert isinstance(spec.component, type) and issubclass(spec.component, Task)

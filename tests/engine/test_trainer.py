@@ -134,7 +134,9 @@ def toy_trainer(run: Run, model: nn.Module, task: ToyTask) -> Trainer:
     setup = TrainingSetup(
         run, model, {"depth": task}, {}, CARD, data={}, build_encoder=lambda config, where: nn.Identity()
     )
-    return Trainer(Supervised(setup), CPU, predict=lambda model, batch, precision: (batch, model(batch.image)))
+    return Trainer(
+        Supervised(setup), CPU, predict=lambda model, batch, precision: (batch, model(batch.image)), best=task.best
+    )
 
 
 VAL = [batch_at(1000), batch_at(1002)]

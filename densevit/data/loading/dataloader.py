@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Literal
@@ -98,19 +98,8 @@ def describe_with_files(dataset: Dataset, index: int) -> str:
 
 
 @dataclass(frozen=True)
-class _Fetched:
-    """A batch, and the samples that were substituted: (epoch, error)."""
-
-    batch: Batch
-    skipped: list[tuple[int, str]] = field(default_factory=list)
-
-    def pin_memory(self) -> "_Fetched":  # called by DataLoader
-        return replace(self, batch=self.batch.pin_memory())
-
-
-@dataclass(frozen=True)
 class _TrainingJob:
-    """Runs in the workers: sample keys -> batch."""
+    """Runs in the workers: sample keys -> batch, and the samples that were substituted: (epoch, error)."""
 
     samples: AugmentedDataset
     clips: Clips | Stills
@@ -119,14 +108,14 @@ class _TrainingJob:
     progress: Progress
     features: FeatureCache | None
 
-    def __call__(self, keys: list[SampleKey]) -> _Fetched:
+    def __call__(self, keys: list[SampleKey]) -> tuple[Batch, list[tuple[int, str]]]:
         skipped: list[tuple[int, str]] = []
         clips = keys[:: self.clips.length]  # the frames of a clip have one key
         samples, indices = zip(*(pair for key in clips for pair in self._read(key, skipped)), strict=True)
         batch = replace(collate(samples, indices), clip_length=self.clips.length)
         if self.features is not None:
             batch = replace(batch, features=self.features.read([s.image for s in samples], batch.names))
-        return _Fetched(batch, skipped)
+        return batch, skipped
 
     def _read(self, key: SampleKey, skipped: list[tuple[int, str]]) -> list[tuple[Sample, int]]:
         """Return the frames of the clip of a key, with their indices.
@@ -222,8 +211,8 @@ class TrainLoader:
         return self
 
     def __next__(self) -> Batch:
-        fetched = next(self.batches)
-        for epoch, fault in fetched.skipped:
+        batch, skipped = next(self.batches)
+        for epoch, fault in skipped:
             self.skipped[epoch] += 1
             log.warning("skipped: %s", fault)
             if self.skipped[epoch] > self.allowed:
@@ -232,7 +221,7 @@ class TrainLoader:
                     f"{self.skipped[epoch]} unreadable samples in epoch {epoch}, where {self.allowed} of about "
                     f"{self.share} may be skipped. The last one: {fault}"
                 )
-        return fetched.batch
+        return batch
 
     def close(self) -> None:
         self.batches.close()
