@@ -1,7 +1,7 @@
 """The model card: what a model predicts and how images are preprocessed. No tensors: configs are read without torch."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -80,11 +80,6 @@ class HeadSpec:
     def transformed(self) -> "HeadSpec":
         """Return what the maps are once scaled by the camera and calibrated."""
         return replace(self, range=self.metres, focal=None, calibration=None)
-
-
-def moved_classes(names: Sequence[str], others: Sequence[str]) -> list[int]:
-    """Return the places of names that stand at another place in the other list."""
-    return [i for i, (one, other) in enumerate(zip(names, others, strict=False)) if one != other and one in others]
 
 
 def uncertainty_of(head: str) -> str:
@@ -199,14 +194,6 @@ class ModelCard:
     def label_head(self, name: str | None, what: str) -> str:
         """Return the head that classifies pixels; see `head_of`."""
         return self.head_of(("labels",), name, what)
-
-    def in_brief(self) -> tuple[str, str, str]:
-        """Return the training data without what follows in brackets, the first sentence of the limitations, and what is
-        left of both in sentences."""
-        data = re.sub(r" \([^()]*\)$", "", self.trained_on)
-        first, *others = re.split(r"(?<=[.]) ", self.limitations)
-        details = [f"Trained on {self.trained_on}."] if data != self.trained_on else []
-        return data, first, " ".join([*details, *others])
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ Size = tuple[int, int]
 
 Box = tuple[int, int, int, int]
 """A window in pixels: y0, y1, x0, x1; y1 and x1 are the first row and column outside."""
-
-Pixels = TypeVar("Pixels", bound=np.ndarray)
 
 Row = dict[str, float]
 """The scores of one image by metric."""
@@ -195,9 +193,3 @@ class EncoderOutput:
         """Return the function of every map and prefix."""
         maps, prefix = (tuple(function(x) for x in tensors) for tensors in (self.maps, self.prefix))
         return replace(self, maps=maps, prefix=prefix)
-
-
-def crop(pixels: Pixels, box: Box) -> Pixels:
-    """Return the window of an image or map, contiguous."""
-    y0, y1, x0, x1 = box
-    return np.ascontiguousarray(pixels[y0:y1, x0:x1])  # type: ignore[return-value]

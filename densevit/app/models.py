@@ -21,6 +21,7 @@ from densevit.inference.writers.surface import Viewer
 from densevit.model_card import HeadSpec
 from densevit.ops.segments import PanopticPrediction, SegmentPrediction, exclusive
 from densevit.output_kinds import DEPTH_KINDS
+from densevit.weights.describe import in_brief
 
 ASSUMED_DEPTH = (1.0, 3.0)  # metres of the near and far end of maps without unit, until the visitor changes them
 ATTENTION_SIDE = 768  # pixels
@@ -75,7 +76,7 @@ class AppModel:
         heads = ", ".join(spec.output_kind.meaning for spec in self.heads.values())
         parameters = sum(p.numel() for p in self.predictor.model.parameters())
         size = f", {parameters / 1e6:.1f} million parameters" if parameters else ""
-        data, limitation, details = card.in_brief()
+        data, limitation, details = in_brief(card)
         line = f"{self.name}: trained on {data or 'unknown data'}. {limitation}".rstrip()
         return line, f"Predicts {heads}{size}; {card.source}; licence: {card.licence}. {details}".rstrip()
 

@@ -15,7 +15,7 @@ from jaxtyping import UInt8
 from densevit.builder.plan import Plan
 from densevit.config.schema import CacheFeatures
 from densevit.data.datasets.base import dataset_fingerprint
-from densevit.data.loading.dataloader import AugmentedDataset, describe_with_files
+from densevit.data.loading.augmented import AugmentedDataset, describe_with_files
 from densevit.data.loading.feature_cache import (
     SHARD_BYTES,
     FeatureCache,

@@ -5,10 +5,11 @@ from typing import Any
 
 from densevit.builder.plan import Plan
 from densevit.config.validation import TaskSpec
-from densevit.data.datasets.base import MixtureSource
+from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.sanity_checks import found_truths
 from densevit.engine.checkpointer import BestScore
+from densevit.engine.monitors import report_scale, with_scale
 from densevit.errors import ConfigError
 from densevit.evaluation import classification as class_metrics
 from densevit.evaluation import normals as normal_metrics
@@ -16,7 +17,7 @@ from densevit.evaluation.depth.published_protocols import find_protocol
 from densevit.evaluation.depth.scores import mean_row
 from densevit.evaluation.segmentation import metrics as seg_metrics
 from densevit.evaluation.segments.scores import segment_scores
-from densevit.model_card import HeadSpec, ModelCard
+from densevit.model_card import HeadSpec, Kind, ModelCard
 from densevit.registry import did_you_mean
 from densevit.structures import Row
 from densevit.tasks import focal as focal_task
@@ -50,16 +51,21 @@ def build_task(name: str, plan: Plan, output: HeadSpec) -> Task:
     scores = SCORES.get(output.kind, (no_score, mean_row))
     if output.output_kind.is_depth:
         data = plan.val or plan.train
-        scores = (find_protocol(spec.protocol, data.depth_range, output.kind).score, mean_row)
+        scores = depth_score(spec.protocol, data, output.kind), lambda rows: mean_row(report_scale(name, rows))
     if not output.output_kind.averaged:
         scores = segment_scores(output)
     task: Task = spec.task.build(name, output, losses, *scores)
     if isinstance(task, DepthTask) and plan.val is not None:
         task.score_by_source = {
-            source.name: find_protocol(source.protocol or spec.protocol, source.data.depth_range, output.kind).score
+            source.name: depth_score(source.protocol or spec.protocol, source.data, output.kind)
             for source in plan.val.sources
         }
     return task
+
+
+def depth_score(protocol: str, data: Dataset, kind: Kind) -> Callable[..., dict[str, Any]]:
+    score = find_protocol(protocol, data.depth_range, kind).score
+    return with_scale(score) if kind == "metric" else score
 
 
 def check_output(name: str, spec: TaskSpec, output: HeadSpec, plan: Plan) -> None:

@@ -13,7 +13,8 @@ from jaxtyping import Float32
 
 from densevit.config.schema import Run
 from densevit.data.datasets.base import Dataset, MixtureSource, evenly_spaced, resolve_root
-from densevit.data.loading.dataloader import OnError, transforms_by_source, with_sample_name
+from densevit.data.loading.augmented import transforms_by_source, with_sample_name
+from densevit.data.loading.dataloader import OnError
 from densevit.data.transforms.affine import Transform
 from densevit.errors import DataError
 from densevit.ops.geometry import field_of_view, is_camera

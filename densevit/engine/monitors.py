@@ -1,4 +1,4 @@
-"""A training in progress: its speed, and warnings of loss spikes, saturated outputs, skipped steps and low memory."""
+"""A training in progress: its speed; warnings of loss spikes, outputs at an end or off by a factor, low memory."""
 
 import re
 import time
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,11 +20,11 @@ from densevit.config.schema import Run
 from densevit.engine.distributed import DistributedContext, transformer_blocks
 from densevit.engine.objective import Batches
 from densevit.errors import ConfigError, Diverged
-from densevit.structures import Batch
+from densevit.structures import Batch, Row
 from densevit.utils import atomic_io
 from densevit.utils.device import Precision, is_out_of_memory
 from densevit.utils.output import tqdm
-from densevit.utils.process import peak_memory
+from densevit.utils.process import peak_memory, print_once
 from densevit.utils.process_group import ProcessGroup
 
 
@@ -84,6 +85,42 @@ class OutputSaturationMonitor:
             f"{share:.1%} of the predictions lie at the {end} end of the head's range ({lower:g} to {upper:g}): "
             "it has saturated and learns no more. Is the ground truth in the range's unit, and optim.lr low enough?"
         )
+
+
+Map = Float[np.ndarray, "h w"]
+SCALE = ("median ratio", "relative error", "relative error at that ratio")  # of an image's row, beside its scores
+
+
+def with_scale(score: Callable[..., Row]) -> Callable[..., Row]:
+    """Return scores of an image in metres: prediction, depth, valid -> row; with what `report_scale` needs."""
+
+    def scored(prediction: Map, depth: Map, valid: Bool[np.ndarray, "h w"]) -> Row:
+        row = score(prediction, depth, valid)
+        usable: Bool[np.ndarray, "h w"] = valid & (prediction > 0) & np.isfinite(prediction)
+        if not row or not usable.any():
+            return row
+        p, d = (values[usable][:: max(1, usable.sum() // 5000)] for values in (prediction, depth))
+        ratio = float(np.median(p) / np.median(d))
+        errors = (float(np.mean(np.abs(scaled - d) / d)) for scaled in (p, p / ratio))
+        return row | dict(zip(SCALE, (ratio, *errors), strict=True))
+
+    return scored
+
+
+def report_scale(head: str, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows without what `with_scale` added; print a warning where the predictions of all images are off by
+    one factor."""
+    if scales := [[row[key] for key in SCALE] for row in rows if SCALE[0] in row]:
+        ratios, before, after = np.array(scales).T
+        ratio, spread = float(np.median(ratios)), float(np.std(np.log(ratios)))
+        explained = before.mean() >= 2 * after.mean() and after.mean() <= 0.25 and spread <= 0.25
+        if explained and abs(np.log(ratio)) >= np.log(1.2):
+            print_once(
+                f"warning: {head}: predictions are {ratio:.3g} times the ground truth: AbsRel {before.mean():.3f}, "
+                f"and {after.mean():.3f} after median scaling. Look for another depth_scale in data.train than in "
+                "data.val, a transform that zooms, or focal lengths (model.camera) of another image size."
+            )
+    return [{key: value for key, value in row.items() if key not in SCALE} for row in rows]
 
 
 MAX_SKIPPED = {"fp16": 12, "bf16": 3, "tf32": 3, "fp32": 3}

@@ -116,17 +116,17 @@ class Trainer:
             self._begin(val, log, stop)
             while state.step < self.steps:
                 with batches.step():
-                    values, stopping = self.train_step(batches, stop, wait=self._settles_at(state.step + 1))
+                    values, stopping = self.train_step(batches, stop, wait=self._settles_next())
                 traced()
                 state.seconds = time.monotonic() - began
                 log.advance()
-                if self._due(self.run.log_every):
+                if self._due(state.step, self.run.log_every):
                     self._log(log, values, batches)
                 better = False
                 if not stopping and self._validation_due(val):
                     stopping = not self.validate(val, log, stop)
                     better = not stopping and self.world.on_main(lambda: self.checkpointer.folder.is_best(state.scores))
-                if stopping or better or self._due(self.run.save_every):
+                if stopping or better or self._due(state.step, self.run.save_every):
                     self.checkpointer.save()
                 if stopping and (state.step < self.steps or self._validation_due(val)):
                     raise Preempted(f"stopped and saved at step {state.step} of {self.steps}; continue with --resume.")
@@ -265,26 +265,26 @@ class Trainer:
             images = f". Rank {self.world.rank} had: {first_names(record.names)}" if record else ""
             tqdm.write(f"step {step}: {warning}{images}")
 
-    def _settles_at(self, step: int) -> bool:
-        """Return whether the numbers of a step are needed before the next one."""
+    def _settles_next(self) -> bool:
+        """Return whether the numbers of the next step are needed before the one after it."""
         every = (self.run.log_every, self.run.validate_every, self.run.save_every)
-        due = step == self.steps or any(n is not None and step % n == 0 for n in every)
-        return due or self.world.device.type != "cuda"
+        return self.world.device.type != "cuda" or self._due(self.state.step + 1, *every)
 
-    def _due(self, every: int | None) -> bool:
-        return self.state.step == self.steps or (every is not None and self.state.step % every == 0)
+    def _due(self, step: int, *every: int | None) -> bool:
+        """Return whether a step completes an interval or the run."""
+        return step == self.steps or any(n is not None and step % n == 0 for n in every)
 
     def _validation_due(self, val: Validation | None) -> bool:
-        return val is not None and self._due(self.run.validate_every) and self.state.scored_at != self.state.step
+        step = self.state.step
+        return val is not None and self._due(step, self.run.validate_every) and self.state.scored_at != step
 
     def _log(self, log: MetricLogger, values: Scores, speed: Throughput) -> None:
-        state, batches, world = self.state, speed.batches, self.world
-        values = world.all_reduce_mean({**values, **speed.row(), "spikes": self.loss_spikes.count * world.size})
+        state, mean = self.state, self.world.all_reduce_mean
+        values = mean({**values, **speed.row(), "spikes": self.loss_spikes.count * self.world.size})
         values |= {"skipped": state.step - state.updates, "seconds": state.seconds}
-        drawn = batches.drawn(state.samples) if isinstance(batches, CountsDraws) else {}
-        columns: dict[str, float | None] = {f"{source}/samples": n for source, n in drawn.items()}
-        columns |= self.objective.log_values(self.world.all_reduce_mean)
-        log.train(state.step, values | columns, state.scores)
+        drawn = speed.batches.drawn(state.samples) if isinstance(speed.batches, CountsDraws) else {}
+        counts = {f"{source}/samples": n for source, n in drawn.items()}
+        log.train(state.step, {**values, **counts, **self.objective.log_values(mean)}, state.scores)
 
     def validate(self, val: Validation | None, log: MetricLogger, stop: Event) -> bool:
         """Score the model; False if it was stopped on the way."""

@@ -7,8 +7,10 @@ b images, h x w pixels.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -19,7 +21,7 @@ from densevit.data.sanity_checks import found_truths, has_cameras
 from densevit.engine.objective import AllReduceMean, Runtime, model_inputs
 from densevit.errors import ConfigError
 from densevit.structures import Batch
-from densevit.tasks.base import Extras, SupportsPseudoLabels, Task, task_class
+from densevit.tasks.base import Extras, Task, task_class
 from densevit.utils.device import autocast
 
 
@@ -35,6 +37,23 @@ def misplaced(sources: Sequence[MixtureSource], run: Run) -> Iterator[str]:
             yield f"{key_path}: its teacher is the moving average of the weights; set `ema`, to 0.996 say."
         if run.parallel == "fsdp" or run.compile:
             yield f"{key_path}: its teacher cannot be combined with {'compile' if run.compile else 'parallel: fsdp'}."
+
+
+@runtime_checkable
+class SupportsPseudoLabels(Protocol):
+    """A task of pixels, which can learn from a teacher's predictions, and leave out pixels of the largest error."""
+
+    def with_pseudo_labels(
+        self, batch: Batch, rows: Sequence[int], prediction: Tensor, confidences: Sequence[float]
+    ) -> Batch:
+        """Return the batch with a teacher's prediction for the images of `rows` as their ground truth. `confidences`:
+        for each of these images, how sure the teacher must be of a class."""
+
+    def confident_fraction(self, batch: Batch) -> Float[Tensor, "b"] | None:
+        """Return the share of each image's pixels of which a teacher was sure; None where that does not count."""
+
+    def trim_outliers(self, prediction: Tensor, batch: Batch, ratio: float) -> Batch:
+        """Return the batch without the ground truth of that share of each image's pixels, of the largest error."""
 
 
 class ConsistencyTeacher:

@@ -16,11 +16,12 @@ from densevit.objectives.feature_alignment import AlignFeatures, FeatureAlignmen
 from densevit.objectives.sources import (
     ConsistencyTeacher,
     SourceRouter,
+    SupportsPseudoLabels,
     leave_out_unknown_cameras,
     source_policies,
 )
 from densevit.structures import Batch
-from densevit.tasks.base import SupportsPseudoLabels, extras_of
+from densevit.tasks.base import extras_of
 
 Terms = Mapping[str, Tensor]
 

@@ -1,7 +1,13 @@
-"""Windows of images that published work agreed on."""
+"""Windows of images, and those that published work agreed on."""
+
+from typing import TypeVar
+
+import numpy as np
 
 from densevit.errors import DataError
 from densevit.structures import Box, Size
+
+Pixels = TypeVar("Pixels", bound=np.ndarray)
 
 KB: Size = (352, 1216)
 """The size of KITTI's depth benchmark, to which most programs crop every frame before the network sees it."""
@@ -13,6 +19,12 @@ NYU_PROJECTED: Box = (7, 474, 7, 632)
 
 NYU_WITHOUT_BORDER: Box = (45, 472, 43, 608)
 """NYU's images are undistorted, which leaves a white border outside this window (bts)."""
+
+
+def crop(pixels: Pixels, box: Box) -> Pixels:
+    """Return the window of an image or map, contiguous."""
+    y0, y1, x0, x1 = box
+    return np.ascontiguousarray(pixels[y0:y1, x0:x1])  # type: ignore[return-value]
 
 
 def kb_box(size: Size) -> Box:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import check_inside
 from densevit.data.io.readers import DepthCache, image_size
-from densevit.data.loading.dataloader import describe_with_files
+from densevit.data.loading.augmented import describe_with_files
 from densevit.data.loading.prefetch import ordered_parallel_map, prefetch_samples
 from densevit.data.predictions import DepthMaps, SavedMaps, read_with_gaps
 from densevit.errors import ConfigError, located

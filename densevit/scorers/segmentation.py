@@ -10,7 +10,7 @@ from jaxtyping import Int
 from densevit.data.datasets.base import Dataset
 from densevit.data.labels.class_lists import read_classes
 from densevit.data.labels.class_table import ClassTable, refuse_reordered
-from densevit.data.loading.dataloader import describe_with_files
+from densevit.data.loading.augmented import describe_with_files
 from densevit.data.loading.prefetch import ordered_parallel_map, prefetch, prefetch_samples
 from densevit.data.predictions import GivenLabels, SavedLabels
 from densevit.errors import ConfigError, DataError, located

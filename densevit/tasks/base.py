@@ -3,10 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec, Kind
@@ -104,23 +104,6 @@ def extras_of(head: str, predictions: Mapping[str, Tensor]) -> Extras:
 
 
 TASKS = Registry[Task]("task")
-
-
-@runtime_checkable
-class SupportsPseudoLabels(Protocol):
-    """A task of pixels, which can learn from a teacher's predictions, and leave out pixels of the largest error."""
-
-    def with_pseudo_labels(
-        self, batch: Batch, rows: Sequence[int], prediction: Tensor, confidences: Sequence[float]
-    ) -> Batch:
-        """Return the batch with a teacher's prediction for the images of `rows` as their ground truth. `confidences`:
-        for each of these images, how sure the teacher must be of a class."""
-
-    def confident_fraction(self, batch: Batch) -> Float[Tensor, "b"] | None:
-        """Return the share of each image's pixels of which a teacher was sure; None where that does not count."""
-
-    def trim_outliers(self, prediction: Tensor, batch: Batch, ratio: float) -> Batch:
-        """Return the batch without the ground truth of that share of each image's pixels, of the largest error."""
 
 
 def task_class(spec: ComponentSpec[Any]) -> type[Task]:

@@ -18,9 +18,8 @@ from densevit.ops.camera import canonical_scale_of
 from densevit.ops.colors import colorize
 from densevit.output_kinds import DEPTH_KINDS, scored_kinds
 from densevit.reporting.figures import ColorBar, panel
-from densevit.structures import Batch, DepthKind, Row
+from densevit.structures import Batch, DepthKind
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
-from densevit.utils.process import print_once
 
 MAX_ERROR = 0.3  # relative error with the last colour of a panel
 
@@ -163,16 +162,8 @@ class DepthTask(Task):
         sources, kinds = batch.sources or ("",) * len(batch), batch.depth_kinds or ("metric",) * len(batch)
         scorable, rows = self.scored_kinds(), []
         for p, d, v, source, kind in zip(*maps, sources, kinds, strict=True):
-            row = self.score_by_source.get(source, self.score)(p, d, v) if kind in scorable else {}
-            rows.append(row | scale_row(p, d, v) if row and self.output.kind == "metric" else row)
+            rows.append(self.score_by_source.get(source, self.score)(p, d, v) if kind in scorable else {})
         return rows
-
-    def dataset_scores(self, rows: Sequence[dict[str, Any]]) -> Row:
-        """Return the mean over images that have ground truth; print a warning if the predictions' scale is wrong."""
-        scored = [{key: value for key, value in row.items() if key not in SCALE} for row in rows if row]
-        if warning := scale_warning([row for row in rows if SCALE[0] in row]):
-            print_once(f"warning: {self.name}: {warning}")
-        return self.aggregate(scored) if scored else {}
 
     def panel(self, prediction: Float[Tensor, "b 1 h w"], batch: Batch) -> UInt8[np.ndarray, "height width 3"]:
         """Return up to four images, one below the other: image, ground truth, prediction, relative error."""
@@ -188,34 +179,3 @@ class DepthTask(Task):
             rows.append((f"{name}: {low:.3g} to {high:.3g}{unit}", pixels))
         bars = [ColorBar(range(1, 3), "near", "turbo", "far"), ColorBar(range(3, 4), "0", "magma", f"{MAX_ERROR:.0%}")]
         return panel(rows, ["image", "ground truth", "prediction", "relative error"], bars)
-
-
-Map = Float[np.ndarray, "h w"]
-
-SCALE = ("median ratio", "relative error", "relative error at that ratio")  # of an image's row, beside its scores
-
-
-def scale_row(prediction: Map, depth: Map, valid: Bool[np.ndarray, "h w"]) -> Row:
-    """Return what `scale_warning` needs of an image; empty without valid ground truth."""
-    usable: Bool[np.ndarray, "h w"] = valid & (prediction > 0) & np.isfinite(prediction)
-    if not usable.any():
-        return {}
-    p, d = (values[usable][:: max(1, usable.sum() // 5000)] for values in (prediction, depth))
-    ratio = float(np.median(p) / np.median(d))
-    errors = (float(np.mean(np.abs(scaled - d) / d)) for scaled in (p, p / ratio))
-    return dict(zip(SCALE, (ratio, *errors), strict=True))
-
-
-def scale_warning(rows: Sequence[Row]) -> str:
-    """Say that metric predictions are off by one factor in all images; empty where they are not."""
-    if not rows:
-        return ""
-    ratios, before, after = np.array([[row[key] for key in SCALE] for row in rows]).T
-    ratio, spread = float(np.median(ratios)), float(np.std(np.log(ratios)))
-    if before.mean() < 2 * after.mean() or after.mean() > 0.25 or spread > 0.25 or abs(np.log(ratio)) < np.log(1.2):
-        return ""
-    return (
-        f"predictions are {ratio:.3g} times the ground truth: AbsRel {before.mean():.3f}, and {after.mean():.3f} after "
-        "median scaling. Look for another depth_scale in data.train than in data.val, a transform that zooms, or focal "
-        "lengths (model.camera) of another image size."
-    )

@@ -27,6 +27,15 @@ KEY_TENSORS = {
 BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers?|resblocks)\.(\d+)\.")
 
 
+def in_brief(card: ModelCard) -> tuple[str, str, str]:
+    """Return the training data without what follows in brackets, the first sentence of the limitations, and what is
+    left of both in sentences."""
+    data = re.sub(r" \([^()]*\)$", "", card.trained_on)
+    first, *others = re.split(r"(?<=[.]) ", card.limitations)
+    details = [f"Trained on {card.trained_on}."] if data != card.trained_on else []
+    return data, first, " ".join([*details, *others])
+
+
 def describe_densevit(path: Path) -> Description:
     """Raise CheckpointError: missing, or damaged."""
     tensors, unused, card = checkpoint.read_whole(path)

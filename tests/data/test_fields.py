@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from densevit.data.fields import FIELDS, crop_sample
-from densevit.data.loading.collate import STACKED, collate, cutmix
+from densevit.data.loading.augmented import cutmix
+from densevit.data.loading.collate import STACKED, collate
 from densevit.errors import DataError
 from densevit.structures import Batch, Sample
 

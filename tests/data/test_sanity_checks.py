@@ -19,9 +19,8 @@ from densevit.data.sanity_checks import (
     has_cameras,
     median_focal,
 )
-from densevit.data.transforms.geometric import RandomCrop, RandomScale
+from densevit.data.transforms.geometric import RandomCrop, RandomScale, compose
 from densevit.data.transforms.photometric import DepthRange
-from densevit.data.transforms.warp import compose
 from densevit.errors import DataError
 from densevit.structures import IGNORE, Sample
 from densevit.tasks.classification import ClassificationTask

@@ -13,7 +13,8 @@ from densevit.data.datasets.folder import Folder
 from densevit.data.datasets.rooms import CLASSES, Rooms
 from densevit.data.fields import crop_sample
 from densevit.data.labels.joined_classes import JoinedClasses
-from densevit.data.loading.collate import collate, cutmix
+from densevit.data.loading.augmented import cutmix
+from densevit.data.loading.collate import collate
 from densevit.errors import DataError
 from densevit.losses.point_sampling import VOID
 from densevit.losses.set_criterion import BACKGROUND

@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from densevit.data.loading.collate import collate
+from densevit.engine.monitors import Map, report_scale, with_scale
 from densevit.evaluation.depth.metrics import depth_metrics
 from densevit.evaluation.depth.scores import mean_row
 from densevit.model_card import HeadSpec
 from densevit.structures import Sample
-from densevit.tasks.depth import DepthTask, Map
+from densevit.tasks.depth import DepthTask
 
 DRAW = np.random.default_rng(0)
 DEPTHS = [DRAW.uniform(1, 5, (24, 32)).astype(np.float32) for _ in range(6)]
@@ -20,7 +21,8 @@ def score(p: Map, d: Map, v: np.ndarray) -> dict[str, float]:
 
 
 def told(maps: list[np.ndarray], capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, float]]:
-    task = DepthTask("depth", HeadSpec(kind="metric", range=(0.1, 20.0)), [], score, mean_row)
+    output = HeadSpec(kind="metric", range=(0.1, 20.0))
+    task = DepthTask("depth", output, [], with_scale(score), lambda rows: mean_row(report_scale("depth", rows)))
     image = np.zeros((24, 32, 3), np.uint8)
     samples = [Sample(name=str(i), image=image, depth=d, valid=d > 0) for i, d in enumerate(DEPTHS)]
     rows = task.image_scores(torch.from_numpy(np.stack(maps)[:, None]), collate(samples, range(6)))

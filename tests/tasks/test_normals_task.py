@@ -13,8 +13,8 @@ from small import CONFIG, small_folder
 
 from densevit.data.datasets.base import open_dataset
 from densevit.data.datasets.pairs import Pairs
-from densevit.data.loading.collate import collate, cutmix
-from densevit.data.loading.dataloader import AugmentedDataset
+from densevit.data.loading.augmented import AugmentedDataset, cutmix
+from densevit.data.loading.collate import collate
 from densevit.data.recordings.distortion import Distortion
 from densevit.data.transforms.geometric import Resize
 from densevit.evaluation import normals as metrics

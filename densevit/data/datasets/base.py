@@ -37,10 +37,11 @@ from densevit.data.recordings.poses import read_words
 from densevit.data.transforms.affine import Transform
 from densevit.errors import ConfigError, DataError, located
 from densevit.model_card import Palette
+from densevit.ops.crops import crop
 from densevit.ops.geometry import field_of_view
 from densevit.ops.segments import Objects, Segments
 from densevit.registry import ComponentConfig, Registry, did_you_mean
-from densevit.structures import Box, DepthKind, Sample, Size, crop
+from densevit.structures import Box, DepthKind, Sample, Size
 
 
 def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:

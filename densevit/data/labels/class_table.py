@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from densevit.errors import ConfigError, DataError
-from densevit.model_card import Palette, moved_classes
+from densevit.model_card import Palette
 from densevit.structures import IGNORE
 
 Colour = tuple[int, int, int]
@@ -129,7 +129,8 @@ class ClassTable:
 def refuse_reordered(source: str, names: Sequence[str], classes: Sequence[str]) -> None:
     """Refuse class names that stand elsewhere in the data: classes would be trained, or scored, as each other. `names`:
     those of a head, or of other data; classes: those of the data. Raises ConfigError: naming the first of them."""
-    if moved := moved_classes(names, classes):
+    pairs = enumerate(zip(names, classes, strict=False))
+    if moved := [i for i, (name, other) in pairs if name != other and name in classes]:
         raise ConfigError(
             f"{source} has the classes of the data in another order: {moved[0]} is '{names[moved[0]]}', in the data "
             f"'{classes[moved[0]]}'. Give both the same list."

@@ -4,29 +4,19 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
 from typing import Literal
 
-import numpy as np
-
 from densevit.data.datasets.base import Dataset
+from densevit.data.loading.augmented import AugmentedDataset, describe_with_files, with_sample_name
 from densevit.data.loading.clips import Clips, Stills
-from densevit.data.loading.collate import collate, collate_by_size, cutmix
+from densevit.data.loading.collate import collate, collate_by_size
 from densevit.data.loading.feature_cache import FeatureCache
-from densevit.data.loading.sampler import (
-    ClipOrder,
-    DrawOrder,
-    EpochOrder,
-    InfiniteBatchSampler,
-    MixtureOrder,
-    SampleKey,
-)
+from densevit.data.loading.sampler import DrawOrder, InfiniteBatchSampler, SampleKey, draw_order
 from densevit.data.loading.workers import Progress, run_jobs
 from densevit.data.transforms.affine import Transform
-from densevit.data.transforms.warp import compose
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
 
@@ -34,67 +24,6 @@ log = logging.getLogger(__name__)
 
 TIMEOUT = 300.0  # seconds a batch may take: network disks pause for a minute now and then
 OnError = Literal["raise", "skip"]
-
-
-def transforms_by_source(dataset: Dataset, transform: Transform) -> dict[str, Transform]:
-    """Return the transforms of the samples of each source of a mixture, `transform` last; "" has those of no source."""
-    by_source = {source.name: compose([*source.transforms, transform]) for source in dataset.sources}
-    return {"": transform, **by_source}
-
-
-class AugmentedDataset:
-    """Augmented samples: that of key (epoch, index) is the same in every process and every run of one seed.
-
-    With `views` a sample has only that many augmentations, and epoch n has number n modulo views.
-    """
-
-    def __init__(self, dataset: Dataset, transform: Transform, seed: int, views: int | None = None) -> None:
-        self.dataset, self.seed, self.views = dataset, seed, views
-        starts = accumulate((len(source.data) for source in dataset.sources), initial=0)
-        self.partners = {
-            source.name: (range(start, start + len(source.data)), source.cutmix)
-            for source, start in zip(dataset.sources, starts, strict=False)
-        }
-        self.transforms = transforms_by_source(dataset, transform)
-        self.strong = {source.name: compose(source.strong) for source in dataset.sources if source.strong is not None}
-
-    def read(self, index: int, key: SampleKey) -> Sample:
-        """Sample `index`, augmented by the seed of `key`; the two differ for the frames of a clip, whose key is the
-        clip's. Raises DataError that names the sample."""
-        if self.views is not None:
-            key = (key[0] % self.views, index)
-        with with_sample_name(self.dataset, index):
-            rng = np.random.default_rng((self.seed, *key))
-            sample = self._transformed(index, rng)
-            indices, share = self.partners.get(sample.source, (range(0), 0.0))
-            if share and rng.random() < share:
-                other = self._transformed(indices[int(rng.integers(len(indices)))], rng)
-                return cutmix(sample, other, rng, self.dataset.things)
-            return sample
-
-    def _transformed(self, index: int, rng: np.random.Generator) -> Sample:
-        sample = self.dataset.read_annotated(index)
-        weak = self.transforms[sample.source](sample, rng)
-        strong = self.strong.get(sample.source)
-        return weak if strong is None else replace(strong(weak, rng), weak=weak.image)
-
-
-@contextmanager
-def with_sample_name(dataset: Dataset, index: int) -> Iterator[None]:
-    """Add index and name of the sample to errors of reading it."""
-    try:
-        yield
-    except (DataError, OSError) as error:
-        raise DataError(f"{describe(dataset, index)}: {error}") from error
-
-
-def describe(dataset: Dataset, index: int) -> str:
-    return f"sample {index} ('{dataset.names[index]}')"
-
-
-def describe_with_files(dataset: Dataset, index: int) -> str:
-    """Return the sample and its files, for errors that do not name the file."""
-    return ", ".join([describe(dataset, index), *map(str, dataset.files(index).values())])
 
 
 @dataclass(frozen=True)
@@ -225,14 +154,6 @@ class TrainLoader:
 
     def close(self) -> None:
         self.batches.close()
-
-
-def draw_order(dataset: Dataset, clips: Clips | Stills, seed: int, batch_size: int) -> DrawOrder:
-    """Return the epochs of a data set's clips, or draws by the shares of a mixture."""
-    if not dataset.sources:
-        return ClipOrder(EpochOrder(len(clips), seed), clips.length)
-    shares, group = [s.share for s in dataset.sources], batch_size // clips.length if dataset.balanced else 1
-    return ClipOrder(MixtureOrder(clips.by_source, shares, seed, group), clips.length)
 
 
 class EvalLoader:

@@ -7,6 +7,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Int64
 
+from densevit.data.datasets.base import Dataset
+from densevit.data.loading.clips import Clips, Stills
 from densevit.errors import ConfigError
 
 SampleKey = tuple[int, int]
@@ -132,6 +134,14 @@ class ClipOrder:
 
 DrawOrder = EpochOrder | MixtureOrder | ClipOrder
 """Which sample stands at each position of an endless stream: a function of the position alone."""
+
+
+def draw_order(dataset: Dataset, clips: Clips | Stills, seed: int, batch_size: int) -> DrawOrder:
+    """Return the epochs of a data set's clips, or draws by the shares of a mixture."""
+    if not dataset.sources:
+        return ClipOrder(EpochOrder(len(clips), seed), clips.length)
+    shares, group = [s.share for s in dataset.sources], batch_size // clips.length if dataset.balanced else 1
+    return ClipOrder(MixtureOrder(clips.by_source, shares, seed, group), clips.length)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,19 +1,25 @@
-"""Geometric transforms: flip, rotation, crops, scale. Sizes are (h, w) in pixels; `warp.py` applies them to image,
-depth, labels and intrinsics."""
+"""Geometric transforms of samples: flip, rotation, crops, scale; consecutive ones of image, ground truth and camera in
+one warp. Sizes are (h, w) in pixels.
+
+Pixels from outside the image are black, depth and normals 0, not valid, label 255 (`data/fields.py`).
+"""
 
 import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Int64
 from pydantic import Field
 
-from densevit.data.transforms.affine import TRANSFORMS, AffineStep
-from densevit.data.transforms.warp import GeometricTransform, LazySample
+from densevit.data.fields import FIELDS, warp_sample
+from densevit.data.transforms.affine import TRANSFORMS, AffineStep, Transform
 from densevit.errors import ConfigError, DataError
 from densevit.ops.crops import KB, NYU_SIZE, NYU_WITHOUT_BORDER, kb_box
 from densevit.ops.geometry import mirror, rotate, scale, shift
-from densevit.structures import IGNORE, Size
+from densevit.structures import IGNORE, Sample, Size
 
 Positive = Annotated[int, Field(gt=0, le=65536)]
 Sides = tuple[Positive, Positive]
@@ -24,6 +30,90 @@ Metric = Literal["depth", "intrinsics"]
 `depth`: depth is divided by s, as by a nearer camera, and fx and fy stay; exact for a fronto-parallel surface."""
 
 TRIES = 10  # windows that a random crop draws for one with several classes
+
+
+class GeometricTransform(Transform):
+    """A transform that only moves pixels. `Pipeline` applies consecutive ones in one warp."""
+
+    @abstractmethod
+    def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
+        """Draw the parameters for an image of this size."""
+
+    def draw_for(self, view: "LazySample", rng: np.random.Generator) -> AffineStep:
+        """Draw the parameters for this sample; most transforms need its size only."""
+        return self.draw(view.size, rng)
+
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        view = LazySample.of(sample)
+        return view.transform(self.draw_for(view, rng)).render()
+
+
+class Pipeline(Transform):
+    """Applies transforms in order (torchvision's Compose), and resamples once for consecutive geometric ones.
+
+    Rotation, scale, crop and flip then cost one warp of the pixels that the crop keeps. The result is that of one
+    by one, except that corners which a rotation alone would leave empty are filled where the image has them.
+    """
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        self.transforms = tuple(transforms)
+
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        view = LazySample.of(sample)
+        for transform in self.transforms:
+            if isinstance(transform, GeometricTransform):
+                view = view.transform(transform.draw_for(view, rng))
+            else:
+                view = LazySample.of(transform(view.render(), rng))
+        return view.render()
+
+
+def compose(transforms: Sequence[Transform]) -> Pipeline:
+    """Return all of them in order; a pipeline among them counts as its transforms, so that its last warp joins the
+    next."""
+    steps = (step.transforms if isinstance(step, Pipeline) else (step,) for step in transforms)
+    return Pipeline([transform for step in steps for transform in step])
+
+
+@dataclass(frozen=True)
+class LazySample:
+    """A sample with the affine transform that is still to be applied to it."""
+
+    sample: Sample
+    pending: AffineStep
+
+    @classmethod
+    def of(cls, sample: Sample) -> "LazySample":
+        h, w = sample.image.shape[:2]
+        return cls(sample, AffineStep((h, w)))
+
+    @property
+    def size(self) -> Size:
+        return self.pending.size
+
+    def transform(self, step: AffineStep) -> "LazySample":
+        if self.pending.crops and not step.is_exact:
+            # Resampling at the border would bring back what was cropped, such as NYU's white border.
+            return LazySample.of(self.render()).transform(step)
+        joined = AffineStep(
+            size=step.size,
+            matrix=step.matrix @ self.pending.matrix,
+            depth_divisor=step.depth_divisor * self.pending.depth_divisor,
+            crops=step.crops or self.pending.crops,
+        )
+        return LazySample(self.sample, joined)
+
+    def labels(self) -> Int64[np.ndarray, "h w"] | None:
+        """Return the labels of `render` without the rest."""
+        labels = self.sample.labels
+        return None if labels is None else FIELDS["labels"].warp(labels, self.pending, self.sample)
+
+    def render(self) -> Sample:
+        step = self.pending
+        unmoved = step.size == self.sample.image.shape[:2] and np.array_equal(step.matrix, np.eye(3))
+        if unmoved and step.depth_divisor == 1:
+            return self.sample
+        return warp_sample(self.sample, step)
 
 
 @TRANSFORMS.register("hflip")

@@ -16,8 +16,7 @@ from jaxtyping import Float64, UInt8
 from pydantic import Field
 
 from densevit.data.transforms.affine import TRANSFORMS, Transform
-from densevit.data.transforms.geometric import Factor, Probability, ordered
-from densevit.data.transforms.warp import Pipeline, compose
+from densevit.data.transforms.geometric import Factor, Pipeline, Probability, compose, ordered
 from densevit.errors import ConfigError, DataError
 from densevit.registry import did_you_mean
 from densevit.structures import Sample

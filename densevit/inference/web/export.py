@@ -29,6 +29,7 @@ from densevit.structures import Size
 from densevit.utils import atomic_io
 from densevit.utils.packages import require_packages
 from densevit.version import __version__
+from densevit.weights.describe import in_brief
 
 MODEL, SETTINGS = "model.onnx", "model.json"
 
@@ -145,7 +146,7 @@ def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:
 
 def describe(card: ModelCard, size: Size, title: str, model_bytes: int) -> dict[str, Any]:
     """Return what the page must know of the model."""
-    data, limitation, details = card.in_brief()
+    data, limitation, details = in_brief(card)
     return {
         "title": title or card.source,
         "densevit": __version__,

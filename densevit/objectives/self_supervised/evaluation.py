@@ -12,9 +12,10 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from densevit.data.datasets.base import Dataset, evenly_spaced
+from densevit.data.loading.augmented import with_sample_name
 from densevit.data.loading.clips import Clips, videos
 from densevit.data.loading.collate import collate
-from densevit.data.loading.dataloader import OnError, refuse_more_skipped, with_sample_name
+from densevit.data.loading.dataloader import OnError, refuse_more_skipped
 from densevit.data.transforms.geometric import Resize
 from densevit.engine.objective import AllReduceMean
 from densevit.errors import DataError

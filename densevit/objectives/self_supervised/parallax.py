@@ -11,10 +11,10 @@ from jaxtyping import Float64, Int64
 
 from densevit.config.schema import Run
 from densevit.data.datasets.base import Dataset, evenly_spaced
+from densevit.data.loading.augmented import AugmentedDataset
 from densevit.data.loading.clips import Clips, videos
-from densevit.data.loading.dataloader import AugmentedDataset
 from densevit.data.transforms.affine import TRANSFORMS
-from densevit.data.transforms.warp import compose
+from densevit.data.transforms.geometric import compose
 from densevit.errors import ConfigError, DataError
 from densevit.objectives.self_supervised.pairs import PairMeasurements
 from densevit.ops.flow import Gray, dense_flow

@@ -12,7 +12,7 @@ from densevit.data.datasets.mix import Source, shares_of
 from densevit.data.datasets.pairs import Pairs
 from densevit.data.labels.joined_classes import join_by_name, join_by_table
 from densevit.data.loading.dataloader import TrainLoader
-from densevit.data.transforms.warp import compose
+from densevit.data.transforms.geometric import compose
 from densevit.errors import ConfigError, DataError
 from densevit.losses.ssi import ssi
 from densevit.ops.align import disparity_as_depth

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from densevit.data.loading.collate import AREA, collate, cutmix
+from densevit.data.loading.augmented import AREA, cutmix
+from densevit.data.loading.collate import collate
 from densevit.errors import DataError
 from densevit.losses.depth import DEPTH_LOSSES
 from densevit.losses.reduction import best_pixels

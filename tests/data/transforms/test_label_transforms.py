@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from densevit.data.transforms.geometric import has_several_classes
+from densevit.data.transforms.geometric import GeometricTransform, LazySample, has_several_classes
 from densevit.data.transforms.photometric import TRANSFORMS, compose
-from densevit.data.transforms.warp import GeometricTransform, LazySample
 from densevit.structures import IGNORE, Sample
 
 SEEDS = 400

@@ -23,9 +23,9 @@ from densevit.data.index.paths import MissingItem, Subset, record_missing
 from densevit.data.index.published_splits import read_published
 from densevit.data.io import matlab
 from densevit.errors import DataError
-from densevit.ops.crops import NYU_PROJECTED, NYU_SIZE, NYU_WITHOUT_BORDER
+from densevit.ops.crops import NYU_PROJECTED, NYU_SIZE, NYU_WITHOUT_BORDER, crop
 from densevit.ops.geometry import pinhole
-from densevit.structures import Box, Sample, crop
+from densevit.structures import Box, Sample
 
 log = logging.getLogger(__name__)
 
