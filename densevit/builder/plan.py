@@ -130,9 +130,9 @@ class Plan:
         run = self.run
         steps = run.steps or step + max(0, ceil(((run.epochs or 1) * length - samples) / run.batch_size))
         validate_every = run.validate_every or max(1, ceil(steps / 10))
-        losses = {
-            name: [{**loss.spec(), "weight": weight} for weight, loss in task.losses]
-            for name, task in self.tasks.items()
+        tasks = {
+            name: replace(task, losses=[{**loss.spec(), "weight": weight} for weight, loss in self.tasks[name].losses])
+            for name, task in run.tasks.items()
         }
         datasets: dict[str, Any] = {name: dataset.spec() for name, dataset in self.datasets.items()}
         model = self.model.spec()
@@ -140,12 +140,8 @@ class Plan:
         return replace(
             run,
             model=replace(run.model, **model, resize=self.model.resize),
-            tasks={name: replace(task, losses=losses[name]) for name, task in run.tasks.items()},
-            data=replace(
-                run.data,
-                transforms=[transform.spec() for transform in self.transforms],
-                **datasets,
-            ),
+            tasks=tasks,
+            data=replace(run.data, transforms=[transform.spec() for transform in self.transforms], **datasets),
             objective=self.objective.spec(),
             steps=steps,
             epochs=None,

@@ -37,11 +37,7 @@ class Draft:
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Draft":
         """Return `path`: a file, or the name of a recipe. Raises ConfigError if what does not fit leaves no run; every
         error at once."""
-        file = find_config(path)
-        document = YamlDocument.read(file)
-        for item in overrides:
-            document.override(item)
-        return cls._of(document, file.parent, {})
+        return cls.from_python(path, {}, overrides)
 
     @classmethod
     def from_python(
@@ -64,10 +60,6 @@ class Draft:
             document.override(item)
         for key, value in assignments(overrides):
             document.assign(key, to_plain(value, key, objects))
-        return cls._of(document, folder, objects)
-
-    @classmethod
-    def _of(cls, document: YamlDocument, folder: Path, objects: Mapping[str, Any]) -> "Draft":
         auto = document.tree.get("batch_size") == "auto"
         run, problems, complete = _parse(document)
         # Where a default stands in for a value that did not fit, a conflict with it is not the user's mistake.
