@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -160,34 +160,29 @@ def _read(
     samples: AugmentedDataset, cache: FeatureCache, keys: Sequence[SampleKey], plan: Plan, workers: int
 ) -> Iterator[list[View]]:
     """Return the views in order, some at a time."""
-    progress = Progress(workers)
     jobs = [keys[i : i + BATCH] for i in range(0, len(keys), BATCH)]
     return run_jobs(
         jobs,
-        _ReadingJob(samples, cache, plan.run.data.on_corrupt == "skip", progress),
-        progress,
+        partial(_views, samples, frozenset(cache.rows), plan.run.data.on_corrupt == "skip"),
         workers=min(workers, len(jobs)),
         timeout=plan.run.data.timeout,
         describe=partial(describe_with_files, samples.dataset),
     )
 
 
-class _ReadingJob:
-    """Runs in the workers: sample keys -> hashes, and pixels of what the cache lacks."""
-
-    def __init__(self, samples: AugmentedDataset, cache: FeatureCache, skip: bool, progress: Progress) -> None:
-        self.samples, self.cached, self.skip, self.progress = samples, frozenset(cache.rows), skip, progress
-
-    def __call__(self, keys: Sequence[SampleKey]) -> list[View]:
-        return [view for key in keys if (view := self._view(key)) is not None]
-
-    def _view(self, key: SampleKey) -> View | None:
+def _views(
+    samples: AugmentedDataset, cached: Collection[str], skip: bool, progress: Progress, keys: Sequence[SampleKey]
+) -> list[View]:
+    """Return, in a worker, the hashes of views, and the pixels of what the cache lacks."""
+    views: list[View] = []
+    for key in keys:
         try:
-            with self.progress.reading(key[1]):
-                image = self.samples.read(key[1], key).image
+            with progress.reading(key[1]):
+                image = samples.read(key[1], key).image
         except DataError:
-            if not self.skip:
+            if not skip:
                 raise
-            return None  # the training takes another sample in its place
+            continue  # the training takes another sample in its place
         name = hash_image(image)
-        return name, None if name in self.cached else image
+        views.append((name, None if name in cached else image))
+    return views

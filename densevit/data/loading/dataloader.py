@@ -34,36 +34,35 @@ class _TrainingJob:
     clips: Clips | Stills
     order: DrawOrder
     tries: int
-    progress: Progress
     features: FeatureCache | None
 
-    def __call__(self, keys: list[SampleKey]) -> tuple[Batch, list[tuple[int, str]]]:
+    def __call__(self, progress: Progress, keys: list[SampleKey]) -> tuple[Batch, list[tuple[int, str]]]:
         skipped: list[tuple[int, str]] = []
         clips = keys[:: self.clips.length]  # the frames of a clip have one key
-        samples, indices = zip(*(pair for key in clips for pair in self._read(key, skipped)), strict=True)
+        samples, indices = zip(*(pair for key in clips for pair in self._read(progress, key, skipped)), strict=True)
         batch = replace(collate(samples, indices), clip_length=self.clips.length)
         if self.features is not None:
             batch = replace(batch, features=self.features.read([s.image for s in samples], batch.names))
         return batch, skipped
 
-    def _read(self, key: SampleKey, skipped: list[tuple[int, str]]) -> list[tuple[Sample, int]]:
+    def _read(self, progress: Progress, key: SampleKey, skipped: list[tuple[int, str]]) -> list[tuple[Sample, int]]:
         """Return the frames of the clip of a key, with their indices.
 
         If one is unreadable and may be skipped, the next clip in the epoch's order.
         """
         for step in range(self.tries):
             tried = self.order.substitute(key, step) if step else key  # its seed, too, may draw another cutmix partner
+            frames = []
             try:
-                return [(self._sample(index, tried), index) for index in self.clips.frames(tried[1])]
+                for index in self.clips.frames(tried[1]):
+                    with progress.reading(index):
+                        frames.append((self.samples.read(index, tried), index))
+                return frames
             except DataError as error:
                 if self.tries == 1:
                     raise
                 skipped.append((key[0], str(error)))
         raise DataError(f"none of the {self.tries} training samples can be read. The last one: {skipped[-1][1]}")
-
-    def _sample(self, index: int, key: SampleKey) -> Sample:
-        with self.progress.reading(index):
-            return self.samples.read(index, key)
 
 
 class TrainLoader:
@@ -120,12 +119,11 @@ class TrainLoader:
         self.share = math.ceil(len(drawn) / world_size)
         self.allowed = math.ceil(max_corrupt_fraction * self.share)
         self.skipped: Counter[int] = Counter()
-        samples, progress = AugmentedDataset(dataset, transform, seed, views), Progress(workers)
+        samples = AugmentedDataset(dataset, transform, seed, views)
         tries = len(drawn) if on_corrupt == "skip" else 1
         self.batches = run_jobs(
             sampler,
-            _TrainingJob(samples, drawn, self.order, tries, progress, features),
-            progress,
+            _TrainingJob(samples, drawn, self.order, tries, features),
             workers=workers,
             timeout=timeout,
             describe=partial(describe_with_files, dataset),
@@ -196,11 +194,9 @@ class EvalLoader:
         return sum(map(len, self.jobs))
 
     def __iter__(self) -> Generator[Batch, None, None]:
-        progress = Progress(self.workers)
         batches = run_jobs(
             self.jobs,
-            partial(_evaluation_batches, self.dataset, progress, self.clips, self.skip),
-            progress,
+            partial(_evaluation_batches, self.dataset, self.clips, self.skip),
             workers=min(self.workers, len(self.jobs)),
             timeout=self.timeout,
             describe=partial(describe_with_files, self.dataset),
@@ -226,7 +222,7 @@ def refuse_more_skipped(count: int, total: int, max_fraction: float, last: str) 
 
 
 def _evaluation_batches(
-    dataset: Dataset, progress: Progress, clips: bool, skip: bool, indices: Sequence[int]
+    dataset: Dataset, clips: bool, skip: bool, progress: Progress, indices: Sequence[int]
 ) -> tuple[list[Batch], list[str]]:
     """Read, in a worker, the samples of these indices as batches of one size each; return the errors of those that were
     skipped, too."""

@@ -118,9 +118,8 @@ def ordered_parallel_map(
 def _in_processes(
     work: Work[Result], count: int, workers: int, describe: Callable[[int], str]
 ) -> Generator[Result, None, None]:
-    progress = Progress(workers)
     jobs = [range(start, min(start + JOB, count)) for start in range(0, count, JOB)]
-    done = run_jobs(jobs, partial(_job, work, progress), progress, workers=workers, timeout=TIMEOUT, describe=describe)
+    done = run_jobs(jobs, partial(_job, work), workers=workers, timeout=TIMEOUT, describe=describe)
     with closing(done):
         for results in done:
             yield from results

@@ -72,31 +72,31 @@ def num_cores() -> int:
 
 def run_jobs(
     jobs: Iterable[Job],
-    work: Callable[[Job], Result],
-    progress: Progress,
+    work: Callable[[Progress, Job], Result],
     *,
     workers: int,
     timeout: float,
     describe: Callable[[int], str],
     pin: bool = False,
 ) -> Generator[Result, None, None]:
-    """Yield `work(job)` of each job in order; closing the generator ends the workers. Raises DataError: a worker died,
-    or nothing came within `timeout`.
+    """Yield `work(progress, job)` of each job in order; closing the generator ends the workers. Raises DataError: a
+    worker died, or nothing came within `timeout`.
 
     Args:
-        work: picklable; runs in the workers, or here when there are none.
+        work: picklable; runs in the workers, or here when there are none; marks in `progress` what it reads.
         timeout: seconds that one job may keep us waiting.
         describe: names the sample of an index for an error.
-        pin: results land in page-locked memory, for faster copies to a GPU; they need a `pin_memory` method.
+        pin: tensors and batches of the results land in page-locked memory, for faster copies to a GPU.
     """
+    progress = Progress(workers)
     if workers == 0:
         for job in jobs:
-            result = work(job)
+            result = work(progress, job)
             yield pin_memory(result) if pin else result  # type: ignore[no-untyped-call]
         return
     processes: list[BaseProcess] = []
     loader = DataLoader(
-        _Work(work),
+        _Work(partial(work, progress)),
         batch_size=None,
         sampler=jobs,
         num_workers=workers,

@@ -20,7 +20,7 @@ from densevit.data.datasets.base import Dataset, MixtureSource
 from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.sampler import InfiniteBatchSampler
-from densevit.data.loading.workers import Progress, auto_workers, run_jobs
+from densevit.data.loading.workers import auto_workers, run_jobs
 from densevit.data.transforms.affine import Transform
 from densevit.data.transforms.photometric import compose
 from densevit.errors import DataError
@@ -361,6 +361,6 @@ def test_a_worker_that_dies_while_the_others_are_started_is_an_error_of_the_user
         raise RuntimeError("DataLoader worker (pid 5) is killed by signal: Killed. ")
 
     monkeypatch.setattr(DataLoader, "__iter__", torch_raises)
-    jobs = run_jobs([1], str, Progress(1), workers=1, timeout=3, describe=str)
+    jobs = run_jobs([1], lambda _, job: str(job), workers=1, timeout=3, describe=str)
     with pytest.raises(DataError, match=r"a loader worker died \(pid \d+, exit code 3\)"):
         next(jobs)
