@@ -178,7 +178,7 @@ class ModelCard:
         if selected:
             raise ConfigError(f"{what}: several heads fit, {', '.join(selected)}; choose one by --head.")
         have = ", ".join(f"{name} gives {spec.output_kind.meaning}" for name, spec in self.outputs.items())
-        raise ConfigError(f"{what}: there is no map to write or score, for this needs {meanings(kinds)}; {have}.")
+        raise ConfigError(f"{what}: no head of this model gives {meanings(kinds)}; {have}.")
 
     def head_of(self, kinds: Collection[str], name: str | None, what: str) -> str:
         """Return the head of one of these kinds, as `head_for`, or the one that is named. Raises ConfigError as

@@ -35,6 +35,7 @@ from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.model_card import ModelCard
 from densevit.registry import Registry, did_you_mean, schema
 from densevit.utils.docstrings import defaults
+from densevit.utils.network import is_address
 from densevit.utils.process import interruptible
 
 PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
@@ -77,7 +78,7 @@ def predict(
     """Write maps; see `densevit.predict`. `others`: of videos, as `plan_clips` takes them, and of formats."""
     named, heads = paths_of(inputs), as_names(heads)
     if not isinstance(model, Predictor) and (not named or is_image(model)):
-        if card_before_loading(model) is not None:
+        if is_address(model) or card_before_loading(model) is not None:
             raise ConfigError(f"predict: {model} is a model; name images or videos after it.")
         model, named = packaged_model(), [model, *named]
         formats = formats or (() if heads or is_video(str(named[0])) else FIRST_LOOK)

@@ -92,7 +92,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
         log.warning("%s: its model is under '%s'%s.", path, raw.within, ignored_tensors(raw))
     name = family or (preset.family if preset else detect.detect(raw))
     spec = {"type": name, **(preset.options if preset else {}), **options}
-    return replace(read_as(FAMILIES.check(spec, "family"), raw), path=path)
+    key_path = "family_options" if name in FAMILIES.components else "family"
+    return replace(read_as(FAMILIES.check(spec, key_path), raw), path=path)
 
 
 def with_encoder(adapter: ConvertedCheckpoint, base: str | Path | None = None) -> ConvertedCheckpoint:

@@ -94,7 +94,7 @@ def test_several_models_in_one_file_and_parts_of_others_are_no_model(tmp_path: P
 
 
 def test_a_fine_tune_without_its_maximum_is_asked_for_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"family\.max_depth: missing"):
+    with pytest.raises(ConfigError, match=r"family_options\.max_depth: missing"):
         load(saved("depth_anything_v2_metric", tmp_path), "depth-anything-v2-metric")
     with pytest.raises(ConfigError, match="greater than 0"):
         load(saved("depth_anything_v2_metric", tmp_path), "depth-anything-v2-metric", max_depth=-1)

@@ -39,6 +39,8 @@ def test_it_is_taken_where_no_model_is_named_and_says_what_it_is(
     assert np.allclose(metres, named.with_options(camera=float(focal))(photo), rtol=1e-4)
     with pytest.raises(ConfigError, match="toy is a model; name images"):
         densevit.predict(packaged, output=here / "none")
+    with pytest.raises(ConfigError, match=f"{PACKAGED} is a model; name images"):
+        densevit.predict(PACKAGED, output=here / "none")
 
 
 @pytest.mark.skipif(not (hub.PACKAGED_FOLDER / checkpoint.WEIGHTS).exists(), reason="this clone has no weights yet")

@@ -9,8 +9,8 @@ from densevit.config.yaml_document import YamlDocument
 from densevit.data.datasets.base import DATASETS, resolve_root
 from densevit.data.datasets.segmentation.coco import annotation_files, find_annotations
 from densevit.data.recordings.layouts import find_sequences
-from densevit.errors import DataError
-from densevit.registry import ComponentConfig, choices, default
+from densevit.errors import ConfigError, DataError
+from densevit.registry import ComponentConfig, choices, default, schema
 
 SPLITS = ("train", "val", "test")
 
@@ -29,7 +29,7 @@ def named_spec(
     overrides: Sequence[str] = (),
 ) -> ComponentConfig:
     """Return the data set as a config would name it; a path to a folder is the data set that it holds. `overrides`:
-    `key=value`, after `options`."""
+    `key=value`, after `options`. Raises ConfigError if it needs a folder or an option that is not given."""
     if root is None and Path(name).is_dir():
         if name in DATASETS.components:
             print(f"data: {name} is the data set of that name; for the folder here say ./{name}", file=sys.stderr)
@@ -42,6 +42,10 @@ def named_spec(
         document.override(item)
     if root is not None:
         document.tree["root"] = str(root.absolute())
+    fields = schema(DATASETS.components[name]).model_fields if name in DATASETS.components else {}
+    if missing := [key for key, field in fields.items() if field.is_required() and key not in document.tree]:
+        options_for = ["--root FOLDER" if key == "root" else f"--data-options {key}=VALUE" for key in missing]
+        raise ConfigError(f"--data {name}: needs {' and '.join(options_for)}.")
     return document.tree
 
 

@@ -42,7 +42,8 @@ def find_clips(inputs: Sequence[str], rate: float) -> list[Clip]:
     for source in expanded:
         if Path(source).is_file() and Path(source).suffix.lower() not in VIDEO_SUFFIXES:
             raise DataError(
-                f"{source}: is no video. Give videos, folders of frames or camera:0 together, and images by themselves."
+                f"{source}: is no video. Options and formats of videos, as --stabilize and mp4, are for videos, "
+                "folders of frames and camera:0; give images by themselves."
             )
     expanded = list(dict.fromkeys(expanded))
     full = tell_apart([clip_name(source) for source in expanded], [Path(source).name for source in expanded])

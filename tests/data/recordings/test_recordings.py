@@ -27,7 +27,7 @@ from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.layouts import read_folders, read_scannet
 from densevit.data.recordings.poses import pose_of, poses_at, read_trajectory
 from densevit.data.validation import SplitToValidate, validate
-from densevit.errors import DataError
+from densevit.errors import ConfigError, DataError
 from densevit.inference.predict.point_files import read_pose
 from densevit.ops.geometry import backproject, pinhole
 
@@ -585,6 +585,12 @@ def test_a_folder_named_like_a_data_set_is_named_beside_it(here: Path, capsys: p
     assert named_spec("tum") == {"type": "tum"}
     assert "tum is the data set of that name; for the folder here say ./tum" in capsys.readouterr().err
     assert named_spec("./tum")["root"] == str(here / "tum")
+
+
+@pytest.mark.parametrize(("name", "needs"), [("folder", "--root FOLDER"), ("huggingface", "--data-options path=VALUE")])
+def test_a_data_set_that_cannot_do_without_a_folder_or_an_option_says_how_to_give_it(name: str, needs: str) -> None:
+    with pytest.raises(ConfigError, match=f"--data {name}: needs {needs}"):
+        named_spec(name)
 
 
 def test_frames_without_depth_are_taken_where_they_are_asked_for(tmp_path: Path) -> None:
