@@ -56,9 +56,11 @@ def test_what_the_program_knows_is_no_option() -> None:
     )
 
 
-def test_an_unknown_or_missing_type_lists_what_there_is() -> None:
+def test_an_unknown_missing_or_mistyped_type_lists_what_there_is() -> None:
     assert problems_of({"type": "dtp"}) == ("model.decoder.type: no decoder 'dtp'. Did you mean 'dpt'?",)
     assert problems_of({}) == ("model.decoder.type: missing. Known: dpt.",)
+    for spec in ({"typ": "dpt"}, {"type": "dpt", "typ": "dpt"}):
+        assert problems_of(spec) == ("model.decoder.typ: no such option. Did you mean 'type'?",)
 
 
 def test_registering_a_name_twice_is_refused() -> None:
@@ -78,11 +80,6 @@ def test_registering_a_name_twice_is_refused() -> None:
 def test_habits_and_typos_find_the_full_path(word: str, hint: str) -> None:
     known = ["optim.lr", "optim.weight_decay", "batch_size", "steps"]
     assert did_you_mean(word, known) == f" Did you mean '{hint}'?"
-
-
-def test_a_mistyped_type_is_told_as_such() -> None:
-    assert problems_of({"typ": "dpt"}) == ("model.decoder.typ: no such option. Did you mean 'type'?",)
-    assert problems_of({"type": "dpt", "typ": "dpt"}) == ("model.decoder.typ: no such option. Did you mean 'type'?",)
 
 
 def test_of_many_names_the_three_nearest_are_told() -> None:

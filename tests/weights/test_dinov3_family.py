@@ -19,8 +19,8 @@ GOLDENS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def halves(golden: Golden) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Head and backbone, whose constant buffers no seed makes."""
+def put(golden: Golden, folder: Path, change: Callable[[dict[str, Tensor]], object] = lambda backbone: None) -> Path:
+    """Head and backbone, whose constant buffers no seed makes, side by side."""
     state = golden.state()
     head = {name: tensor for name, tensor in state.items() if name.startswith(HEAD)}
     backbone = {name: tensor for name, tensor in state.items() if name not in head}
@@ -29,11 +29,6 @@ def halves(golden: Golden) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     for name, mask in backbone.items():
         if name.endswith("bias_mask"):
             mask.fill_(1).view(3, -1)[1] = 0  # queries, keys, values
-    return head, backbone
-
-
-def put(golden: Golden, folder: Path, change: Callable[[dict[str, Tensor]], object] = lambda backbone: None) -> Path:
-    head, backbone = halves(golden)
     change(backbone)
     torch.save(head, folder / "head.pth")
     torch.save(backbone, folder / "backbone.pth")

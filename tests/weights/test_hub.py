@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 import densevit
 from densevit.errors import CheckpointError
+from densevit.models.encoders.timm_vit import TimmEncoder
 from densevit.weights import hub
 from densevit.weights.readers import read_tensors
 
@@ -33,16 +34,23 @@ def put(cache: Path, repository: str) -> Path:
     return snapshot
 
 
-def test_out_of_reach_is_said_at_once_with_the_way_out(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("fetch", "way_out"),
+    [
+        (lambda: densevit.load("hf:owner/name"), "hf download owner/name"),
+        (lambda: TimmEncoder(name="test_vit", pretrained=True), r"model\.encoder\.pretrained=false"),
+    ],
+    ids=["a model", "an encoder"],
+)
+def test_out_of_reach_is_said_at_once_with_the_way_out_also_to_a_user_who_ruled_the_network_out(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch, fetch: Callable[[], object], way_out: str
+) -> None:
     monkeypatch.setattr(time, "sleep", pytest.fail)  # as huggingface_hub does before it tries again
-    with pytest.raises(CheckpointError, match=r"hub\.invalid is unreachable.*hf download owner/name"):
-        densevit.load("hf:owner/name")
-
-
-def test_a_user_who_ruled_the_network_out_is_reminded(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckpointError, match=rf"hub\.invalid is unreachable.*{way_out}"):
+        fetch()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set"):
-        densevit.load("hf:owner/name")
+        fetch()
 
 
 def test_a_model_in_the_cache_needs_no_network_and_its_name_tells_the_family(hub_cache: Path) -> None:

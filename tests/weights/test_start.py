@@ -5,13 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import seeded
 import small
 import timm
 import torch
 import yaml
+from small import small_folder
+from toy_room_model import write_toy
 
+import densevit
 from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.builder.checkpoint import InitCheckpoint, parse_model, restore, without_weights
@@ -22,6 +26,8 @@ from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.heads.base import HEADS
 from densevit.preprocess_config import PreprocessConfig
+from densevit.utils.network import PACKAGED, PUBLISHED
+from densevit.weights import checkpoint, hub
 from densevit.weights.external import ConvertedCheckpoint
 from densevit.weights.finetune import filled, other_decoder, other_head
 from densevit.weights.readers import read_tensors
@@ -201,3 +207,44 @@ def test_a_head_on_the_classes_of_a_published_data_set_is_new_for_others(tmp_pat
     names = [str(i) for i in range(150)]
     spec = replace(spec, heads={"labels": HEADS.check({**card.model["heads"]["labels"], "classes": names}, "labels")})
     assert "new: heads.labels (class 0 is '0' where the file has 'wall'" in init.load_into(model, spec)
+
+
+@pytest.fixture
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A toy in place of the package's weights."""
+    folder = write_toy(tmp_path / "toy")
+    monkeypatch.setattr(hub, "PACKAGED_FOLDER", folder)
+    return folder
+
+
+def test_it_is_taken_where_no_model_is_named_and_says_what_it_is(
+    packaged: Path, here: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    photo, other = sorted((small_folder(here / "photos", 2) / "images").iterdir())
+    assert main(["predict", str(photo)]) == 0
+    assert "trained on rendered rooms only" in caplog.text and "a field of view of 60 degrees is assumed" in caplog.text
+    stem = photo.stem
+    names = {f"{stem}.png", f"{stem}.color.png", f"{stem}.overlay.png", f"{stem}.normals.png"}
+    assert names <= {path.name for path in (here / "predictions").iterdir()}
+    assert densevit.predict(photo, [other], "two", formats="npy").done == 2
+    named = densevit.load(PACKAGED)
+    metres = named(photo)
+    assert metres.dtype == np.float32 and np.array_equal(metres, densevit.load()(photo))
+    focal = metres.shape[1] / 2 / np.tan(np.radians(30))
+    assert np.allclose(metres, named.with_options(camera=float(focal))(photo), rtol=1e-4)
+    with pytest.raises(ConfigError, match="toy is a model; name images"):
+        densevit.predict(packaged, output=here / "none")
+    with pytest.raises(ConfigError, match=f"{PACKAGED} is a model; name images"):
+        densevit.predict(PACKAGED, output=here / "none")
+
+
+@pytest.mark.skipif(not (hub.PACKAGED_FOLDER / checkpoint.WEIGHTS).exists(), reason="this clone has no weights yet")
+def test_the_weights_of_the_package_are_small_and_give_metres() -> None:
+    file = hub.PACKAGED_FOLDER / checkpoint.WEIGHTS
+    assert file.stat().st_size < 8_000_000
+    card = checkpoint.read_card(file)
+    assert "does not replace published weights" in card.limitations and PUBLISHED in card.limitations
+    assert card.licence == "Apache-2.0" and card.config == {} and set(card.outputs) == {"depth", "normals", "labels"}
+    image = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)
+    metres = densevit.load(precision="fp32")(image)
+    assert metres.shape == (120, 160) and np.isfinite(metres).all() and 0 < metres.min() < metres.max() < 100

@@ -1,16 +1,19 @@
-"""docs/segmentation.md: its commands run one after the other, on a small folder and with a small model."""
+"""docs/segmentation.md and docs/first_model.md: their commands run one after the other, small and in few steps."""
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from PIL import Image
 from small_scenes import small_scenes
+from toy_room_model import write_toy
 
 from densevit.cli.main import main
 from densevit.data.io.readers import read_depth
+from densevit.weights import hub
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/segmentation.md").read_text()
@@ -24,8 +27,8 @@ SMALL = [
 ]
 
 
-def commands() -> list[list[str]]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+def commands(page: str) -> list[list[str]]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     return [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
 
 
@@ -40,7 +43,7 @@ def small(words: list[str]) -> list[str]:
 def test_the_page_leads_from_a_folder_to_overlays(here: Path) -> None:
     # Images are checked for their depth, too, once a folder has some: it comes with the chapter that needs it.
     small_scenes(here / "mine", COUNT, without=[(i, "depths") for i in range(COUNT)])
-    told = commands()
+    told = commands(PAGE)
     chapter = next(i for i, words in enumerate(told) if "configs/multitask/folder.yaml" in words)
     for words in told[:chapter]:
         assert main(small(words)) == 0, words
@@ -78,3 +81,18 @@ def test_the_page_names_every_loss_score_and_format() -> None:
 
     for name in (*LABEL_LOSSES.components, *FORMULAE, *LABEL_FORMATS.components):
         assert f"`{name}`" in PAGE, name
+
+
+SHORT = ["steps=4", "schedule.warmup=0", "validate_every=2", "batch_size=2", "data.workers=0", "device=cpu"]
+
+
+@pytest.mark.slow
+def test_the_first_model_leads_from_a_folder_to_a_picture(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "PACKAGED_FOLDER", write_toy(here / "toy"))
+    small_scenes(Path("room"), 24)
+    shutil.copy("room/images/000.jpg", "photo.jpg")
+    for words in commands((ROOT / "docs/first_model.md").read_text()):
+        assert main([*words, *SHORT] if words[0] == "train" else words) == 0, words
+    made = {path.name for folder in ("predictions", "pictures") for path in Path(folder).iterdir()}
+    assert made >= {"photo.color.png", "photo.overlay.png", "photo.normals.png", "photo.png", "photo.viewer.html"}
+    assert Path("runs/room/report.html").exists() and Path("scores/report.html").exists()
