@@ -52,8 +52,7 @@ WEB = "data.train.sources.1"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("consistency")
+def folder(folder: Path) -> Path:
     for name in "ab":
         small_scenes(folder / name, count=5)
     (folder / "run.yaml").write_text(CONFIG.format(root=folder, output=folder / "run"))

@@ -42,8 +42,7 @@ def importing(frame: FrameType | None) -> bool:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, report_images: None) -> tuple[Path, set[str]]:
-    folder = tmp_path_factory.mktemp("flow")
+def trained(folder: Path, report_images: None) -> tuple[Path, set[str]]:
     with modules_run() as names:
         assert main(["train", str(small_config(folder)), "steps=2", "validate_every=2"]) == 0
     return folder, names

@@ -23,8 +23,7 @@ from densevit.weights import checkpoint
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("mixture")
+def folder(folder: Path) -> Path:
     assert main(["train", str(small_mixture_config(folder)), "steps=12", "save_every=1", "keep_last=0"]) == 0
     return folder
 

@@ -35,8 +35,7 @@ MIXED = {"count": 8, "without": [(0, "depths"), (3, "depths"), (1, "labels"), (4
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("joint")
+def run(folder: Path) -> Path:
     config = small_joint_config(folder, **MIXED)
     words = ["steps=80", "validate_every=40", "optim.lr=3e-3", "objective.loss_weighting=uncertainty"]
     assert main(["train", str(config), *words]) == 0

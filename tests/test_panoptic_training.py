@@ -49,8 +49,7 @@ class Squares(Dataset):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("panoptic")
+def run(folder: Path) -> Path:
     config, data = small_config(folder), Squares()
     densevit.train(
         config, output=str(folder / "run"), data={"train": data, "val": data},

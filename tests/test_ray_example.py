@@ -18,9 +18,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(folder: Path) -> Path:
     """A trained run; five images in a folder, one of them damaged, and two in an archive."""
-    folder = tmp_path_factory.mktemp("ray")
     assert main(["train", str(small_config(folder)), "steps=2", "validate_every=2", "schedule.warmup=0"]) == 0
     images = sorted((folder / "data/images").iterdir())
     (folder / "photos/sub").mkdir(parents=True)

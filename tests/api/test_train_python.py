@@ -26,9 +26,8 @@ SHORT = {"steps": 2, "validate_every": 2}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(folder: Path) -> Path:
     """The config, its data, and a run of the command."""
-    folder = tmp_path_factory.mktemp("small")
     words = [f"{key}={value}" for key, value in SHORT.items()]
     assert main(["train", str(small_config(folder)), *words, f"output={folder / 'command'}"]) == 0
     return folder

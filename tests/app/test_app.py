@@ -38,8 +38,7 @@ LIMITS = Limits(pixels=100_000)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("app")
+def folder(folder: Path) -> Path:
     save_model(folder / "model")
     pixels = np.random.default_rng(0).integers(0, 256, (9, 10, 3), dtype=np.uint8)
     Image.fromarray(cv2.resize(pixels, SIZE[::-1])).save(folder / "photo.png")

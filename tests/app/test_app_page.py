@@ -60,10 +60,9 @@ SHOWN = """(canvas) => {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(folder: Path) -> Path:
     from skimage import data
 
-    folder = tmp_path_factory.mktemp("app_page")
     save_model(folder / "model")
     Image.fromarray(data.astronaut()).resize(SIZE[::-1]).save(folder / "photo.png")
     return folder

@@ -27,9 +27,8 @@ def train(config: Path, output: Path, *words: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(folder: Path) -> Path:
     """`plain` was trained in full, `lora` from it with updates, which `adapter.safetensors` holds."""
-    folder = tmp_path_factory.mktemp("adapter")
     config = small_config(folder)
     train(config, folder / "plain")
     train(config, folder / "lora", *LORA, f"model.init_from={folder / 'plain'}")

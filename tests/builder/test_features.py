@@ -37,8 +37,7 @@ def cached(folder: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("features")
+def folder(folder: Path) -> Path:
     small_config(folder)
     assert train(folder, "cached", *cached(folder, *FP32)) == 0
     shutil.copytree(folder / "features", folder / "whole")

@@ -58,8 +58,7 @@ output: OUTPUT
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("classification")
+def run(folder: Path) -> Path:
     (folder / "colours.py").write_text(PLUGIN)
     (folder / "run.yaml").write_text(CONFIG.replace("OUTPUT", str(folder / "run")))
     assert main(["train", str(folder / "run.yaml")]) == 0

@@ -16,8 +16,7 @@ from densevit.model_card import ModelCard
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("uncertain")
+def run(folder: Path) -> Path:
     root = small_folder(folder / "data", 10)
     (root / "intrinsics.json").write_text('{"fx": 60, "fy": 60, "cx": 39.5, "cy": 29.5}')
     text = CONFIG.format(root=root, output=folder / "run").replace("hidden: 8", "hidden: 8, uncertainty: laplace")

@@ -123,10 +123,6 @@ class Batches:
     def close(self) -> None: ...
 
 
-class Once(list[Batch]):
-    """A validation set of one batch."""
-
-
 @dataclass
 class Found:
     """What one run of `dry_run` took.
@@ -223,7 +219,7 @@ def dry_run(
         if not shapes_only:
             values, _ = trainer.train_step(batches, stop)
             check_gradients(trainer, precision)
-            assert trainer.validate(Once([batch_of(plan, n, size)]), MetricLogger(None), stop)
+            assert trainer.validate([batch_of(plan, n, size)], MetricLogger(None), stop)
         if resume:
             trainer.checkpointer.save()
             again, found = training.build_trainer(plan, world), find_checkpoint(run, "auto", world)

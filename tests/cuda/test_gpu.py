@@ -38,8 +38,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gpu")
+def config(folder: Path) -> Path:
     path = folder / "small.yaml"
     path.write_text(CONFIG.format(root=small_folder(folder / "data", count=12), output=folder / "run"))
     return path

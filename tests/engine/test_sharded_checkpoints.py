@@ -80,9 +80,8 @@ def test_each_of_eight_processes_writes_its_eighth_and_any_number_reads_them(tmp
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(folder: Path) -> Path:
     """A run of one process with the option, of two checkpoints."""
-    folder = tmp_path_factory.mktemp("saved")
     assert main(["train", str(small_config(folder)), *WORDS, "steps=4", "save_shards=true"]) == 0
     return folder
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import DepthScores, evaluate
-from densevit.evaluation.segmentation.scores import SegScores, count, summarise
+from densevit.evaluation.segmentation.scores import count, summarise
 from densevit.ops.colors import UNKNOWN, usual_palette
 from densevit.reporting.figures import Figure, depth_figure, segmentation_figure
 from densevit.reporting.html_page import duration, line_chart, with_contents
@@ -137,18 +137,14 @@ def test_every_worst_image_has_a_thumbnail_that_leads_to_its_figure(tmp_path: Pa
     assert places == sorted(places) and all(page.count(text) == 1 for text in order)
 
 
-def seg_scores(classes: int) -> SegScores:
-    labels = np.arange(60 * 80).reshape(60, 80) % classes
-    predicted = np.where(np.arange(80) < 20, (labels + 1) % classes, labels)
-    names = [f"class <{i}>" for i in range(classes)]
-    return summarise([("street/<1>", count(predicted, labels, classes))], names, usual_palette(classes))
-
-
 @pytest.mark.parametrize("classes", [5, 50])
 def test_a_confusion_matrix_is_a_table_that_scrolls_with_its_names_in_sight_or_an_image(
     classes: int, tmp_path: Path
 ) -> None:
-    scores = seg_scores(classes)
+    labels = np.arange(60 * 80).reshape(60, 80) % classes
+    predicted = np.where(np.arange(80) < 20, (labels + 1) % classes, labels)
+    names = [f"class <{i}>" for i in range(classes)]
+    scores = summarise([("street/<1>", count(predicted, labels, classes))], names, usual_palette(classes))
     html = scores.write_page(tmp_path / "report.html", title="seg").read_text()
     Tree(html)
     assert ('<table class="confusion">' in html) == (classes == 5)

@@ -129,6 +129,9 @@ def test_what_a_decoder_cannot_take_it_refuses() -> None:
         (DPT, toy_specs(4), 0, {"readout": "project"}, "needs a class token"),
         (Linear, toy_specs(4), 0, {"class_token": True}, "no class token"),
         (ConvTranspose, two_widths, 1, {"fuse": "sum"}, r"one width, not \[8, 16\]; 'concat' fits"),
+        (UPerNet, toy_specs(5), 1, {}, "takes 1 to 4 feature maps, not 5"),
+        (UPerNet, [FeatureSpec(8, 12), *[FeatureSpec(8, 16)] * 3], 1, {}, "cannot resize a map by"),
+        (MaskTransformer, toy_specs(1, 32), 1, {"classes": 5, "heads": 5}, "heads"),
     ):
         with pytest.raises(ConfigError, match=says):
             decoder(given, prefix, **options)
@@ -297,13 +300,6 @@ def test_the_auxiliary_classifier_is_on_the_third_level_and_for_training_alone()
     assert isinstance(decoder.eval()(given), Tensor)
 
 
-def test_five_levels_and_strides_between_powers_of_two_are_refused() -> None:
-    with pytest.raises(ConfigError, match="takes 1 to 4 feature maps, not 5"):
-        UPerNet([FeatureSpec(8, 16)] * 5, 1)
-    with pytest.raises(ConfigError, match="cannot resize a map by"):
-        UPerNet([FeatureSpec(8, 12), *[FeatureSpec(8, 16)] * 3], 1)
-
-
 def segmenter(**options: Any) -> MaskTransformer:
     torch.manual_seed(0)
     decoder = MaskTransformer([FeatureSpec(32, 16)], 1, classes=5, heads=4, **options).eval()
@@ -361,5 +357,3 @@ def test_segmenters_decoder_and_the_head_of_masks_say_what_does_not_fit() -> Non
         MasksHead(2, classes=3)
     with pytest.raises(ConfigError, match="missing, and the data set names none"):
         DECODERS.check({"type": "mask_transformer"}, "decoder").build([FeatureSpec(32, 16)], 1)
-    with pytest.raises(ConfigError, match="heads"):
-        MaskTransformer([FeatureSpec(32, 16)], 1, classes=5, heads=5)

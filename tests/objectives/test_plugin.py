@@ -58,8 +58,7 @@ class Frames(TrainingObjective):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("plugin")
+def folder(folder: Path) -> Iterator[Path]:
     small_config(folder)
     (folder / "frames.py").write_text(PLUGIN)
     known = dict(OBJECTIVES.components)

@@ -42,8 +42,7 @@ def train(folder: Path, name: str, *words: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pretraining")
+def folder(folder: Path) -> Path:
     small_config(folder)
     assert train(folder, "mae", MAE, *SHORT) == 0
     assert train(folder, "dino", DINO, *SHORT) == 0

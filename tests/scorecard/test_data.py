@@ -148,9 +148,8 @@ def test_a_worker_that_ends_or_hangs_is_told_with_its_files_and_leaves_nothing(
 
 
 @pytest.fixture(scope="module")
-def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mat(folder: Path) -> Path:
     """NYU's file as we repack it, of four frames."""
-    folder = tmp_path_factory.mktemp("nyu")
     draw = np.random.default_rng(0)
     samples = []
     for i in range(4):  # of which the official split has the first two for testing

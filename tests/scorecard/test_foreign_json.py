@@ -202,8 +202,7 @@ def damaged(tree: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("foreign")
+def folder(folder: Path) -> Path:
     labels = folder / "labels"
     (folder / "rooms/train/scene_00000").mkdir(parents=True)
     labels.mkdir()

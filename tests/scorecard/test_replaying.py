@@ -27,9 +27,8 @@ class Moody(DepthLoss):
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> tuple[Path, str]:
+def spoilt(folder: Path, fork_server: ForkServer) -> tuple[Path, str]:
     """A run whose fourth step can never be taken, and what it said."""
-    folder = tmp_path_factory.mktemp("spoilt")
     words = [*config_with_loss(folder, PLUGIN, "silog", "moody"), "model.encoder.drop_path=0.3", "grad_accum_steps=2"]
     text = fork_server.run("train", *words, "ema=0.9", "data.workers=2", "steps=9", code=4)
     return folder / "run", text

@@ -198,9 +198,8 @@ def test_the_error_of_log_depth_is_corrected_as_depth_is(calibration: Calibratio
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(folder: Path) -> Path:
     """A tiny model whose metres are half of what it was taught."""
-    folder = tmp_path_factory.mktemp("calibrate")
     config = small_config(folder)
     assert main(["train", str(config), "steps=30", "optim.lr=3e-3", "validate_every=30"]) == 0
     predictor = densevit.load(folder / "run", precision="fp32")

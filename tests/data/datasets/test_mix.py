@@ -20,8 +20,7 @@ from densevit.structures import IGNORE
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("mix")
+def root(folder: Path) -> Path:
     for count, name in enumerate("ab", 3):
         small_scenes(folder / name, count=count)
     return folder

@@ -30,8 +30,7 @@ from densevit.weights.checkpoint import read_card
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("teacher")
+def teacher(folder: Path) -> Path:
     assert main(["train", str(small_joint_config(folder)), "steps=4", "optim.lr=1e-2", "data.val=null"]) == 0
     return folder
 

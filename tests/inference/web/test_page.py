@@ -44,8 +44,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("web")
+def folder(folder: Path) -> Path:
     save_model(folder / "model")
     command = ["export", str(folder / "model"), str(folder / "site"), "--image-size", "64,80"]
     assert main([*command, "--title", "Rooms", "--web-runtime", str(runtime_package(folder))]) == 0
