@@ -20,7 +20,7 @@ from torch import Tensor
 from densevit.structures import IGNORE
 
 TINY = 2.0**-126  # the smallest normal float32: probabilities are kept above it
-LEAST_SCALE = 9.1e-4  # exp(-7), the least that heads predict (LOG_SCALE in models/heads/base.py)
+LEAST_SCALE = 9.1e-4  # exp(-7), the least that heads predict (LOG_SCALE in models/heads/depth.py)
 
 
 class OutputKind:

@@ -1,8 +1,9 @@
-"""Strict loading of weights, with a report of everything that does not fit."""
+"""Strict loading of weights, with a report of everything that does not fit, and hashes of weights."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +63,19 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {values.shape}\n".encode())
         digest.update(values.data)
     return digest.hexdigest()
+
+
+def weights_fingerprint(model: nn.Module) -> str:
+    """Return a hash of the weights: the same path may hold other weights tomorrow."""
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor_bytes(value))
+    return digest.hexdigest()[:16]
+
+
+def tensor_bytes(value: Tensor) -> Any:
+    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def is_convertible(tensor: Tensor, weight: Tensor) -> bool:

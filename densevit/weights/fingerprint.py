@@ -1,4 +1,4 @@
-"""Hashes of a model: of its weights, and of everything else that decides what it computes."""
+"""A hash of a model: of its weights, and of everything else that decides what it computes."""
 
 import hashlib
 import inspect
@@ -9,21 +9,12 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import densevit
+from densevit.utils.state_dict import tensor_bytes, weights_fingerprint
 
 INTERNAL = frozenset(vars(nn.Module()))  # hooks, and the parameters, buffers and modules, which are walked by name
-
-
-def weights_fingerprint(model: nn.Module) -> str:
-    """Return a hash of the weights: the same path may hold other weights tomorrow."""
-    digest = hashlib.sha256()
-    for name, value in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor_bytes(value))
-    return digest.hexdigest()[:16]
 
 
 def model_fingerprint(model: nn.Module) -> str:
@@ -79,10 +70,6 @@ def describe(value: Any, seen: tuple[int, ...] = ()) -> Any:
 
 def qualified_name(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}"
-
-
-def tensor_bytes(value: Tensor) -> Any:
-    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def source_files(model: nn.Module) -> Iterator[Path]:

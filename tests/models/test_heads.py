@@ -15,9 +15,17 @@ from densevit.models.decoders.base import DecoderOutput
 from densevit.models.decoders.linear import PoolTokens
 from densevit.models.dense import DenseModel, as_decoder_output
 from densevit.models.encoders.vit import ViTEncoder
-from densevit.models.heads.base import ACTIVATIONS, HEADS, clamp_ste
+from densevit.models.heads.base import HEADS
 from densevit.models.heads.bins import BinsHead
-from densevit.models.heads.depth import AffineHead, DisparityHead, IdentityDepthHead, InverseHead, MetricHead
+from densevit.models.heads.depth import (
+    ACTIVATIONS,
+    AffineHead,
+    DisparityHead,
+    IdentityDepthHead,
+    InverseHead,
+    MetricHead,
+    clamp_ste,
+)
 from densevit.models.heads.image_level import Classifier
 from densevit.models.heads.segmentation import LabelsHead
 from densevit.models.layers import ConvHead

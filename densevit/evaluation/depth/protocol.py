@@ -156,7 +156,7 @@ class Protocol:
 
         Args:
             intrinsics: of the frame, in pixels; for point clouds and fields of view.
-            uncertainty: the predicted Laplace scale (densevit.models.heads.base), of the prediction's size.
+            uncertainty: the predicted Laplace scale (densevit.models.heads.depth), of the prediction's size.
             interval: as calibrated.
             kind: of the prediction, which says what its uncertainty is a share of.
             metrics: names of further sets (`METRIC_SETS`).

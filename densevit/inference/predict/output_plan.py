@@ -22,7 +22,7 @@ from densevit.inference.writers import MapWriter
 from densevit.model_card import HeadSpec
 from densevit.utils.atomic_io import make_folder, nearest_folder, remove_stale_temporaries, write_text
 from densevit.utils.json_files import MALFORMED
-from densevit.weights.fingerprint import weights_fingerprint
+from densevit.utils.state_dict import weights_fingerprint
 
 Existing = Literal["refuse", "overwrite", "resume"]
 """What to do where outputs are already there."""

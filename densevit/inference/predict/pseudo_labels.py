@@ -46,7 +46,7 @@ from densevit.output_kinds import DEPTH_KINDS
 from densevit.structures import IGNORE, Box
 from densevit.utils.atomic_io import atomic_path, make_folder, remove, write_bytes, write_text
 from densevit.utils.device import Pending
-from densevit.weights.fingerprint import weights_fingerprint
+from densevit.utils.state_dict import weights_fingerprint
 
 DISAGREEMENT = 0.1  # relative, at which the confidence of depth is 1 / e
 HALF = float(np.finfo(np.float16).max)

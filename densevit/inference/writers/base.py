@@ -37,7 +37,7 @@ class PredictedMap:
     image: UInt8[np.ndarray, "h w 3"]  # RGB
     spec: HeadSpec
     camera: Intrinsics | Lens | None = None
-    uncertainty: Float32[np.ndarray, "h w"] | None = None  # of depth (densevit.models.heads.base)
+    uncertainty: Float32[np.ndarray, "h w"] | None = None  # of depth (densevit.models.heads.depth)
     classes: Float32[np.ndarray, "..."] | None = None  # of the queries of segments, whose masks are the values
     depth: "PredictedMap | None" = None  # of a metric head beside, for formats that ask for it by `beside`
 

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from densevit.model_card import HeadSpec
-from densevit.models.heads.base import HEADS, DepthHead, Uncertainty, Width, clamp_ste
-from densevit.models.heads.depth import Count, Metres, checked_range
+from densevit.models.heads.base import HEADS, Width
+from densevit.models.heads.depth import Count, DepthHead, Metres, Uncertainty, checked_range, clamp_ste
 from densevit.models.layers import ConvHead, upsample
 
 Spacing = Literal["linear", "log", "mixed"]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from densevit.model_card import HeadSpec, Kind
 from densevit.models.decoders.base import DecoderOutput
-from densevit.models.heads.base import HEADS, DepthHead, Uncertainty, Width, clamp_ste
-from densevit.models.heads.depth import Metres
+from densevit.models.heads.base import HEADS, Width
+from densevit.models.heads.depth import DepthHead, Metres, Uncertainty, clamp_ste
 from densevit.models.layers import ConvHead, upsample
 
 MIN_PIXELS = 10  # of sky and of ground; with no more, the sky is not filled
