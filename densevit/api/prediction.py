@@ -22,7 +22,7 @@ from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens, check_camera
 from densevit.inference.choose_runtime import choose_runtime
 from densevit.inference.predict.cameras import is_one_camera, plan_cameras, resolve_cameras, size_of
-from densevit.inference.predict.inputs import Item, find_items, is_video, paths_of
+from densevit.inference.predict.inputs import find_items, is_video, paths_of
 from densevit.inference.predict.output_plan import Existing, ExportPlan, OutputPlan
 from densevit.inference.predict.pipeline import Exporter, ImageExporter
 from densevit.inference.predict.point_files import PointFiles
@@ -279,7 +279,11 @@ def run_export(
 
             def choose() -> tuple[str, str]:
                 nonlocal predictor
-                predictor, why = choose_for_images(undecided, items, before)
+                if before is not None:
+                    predictor, why = undecided.with_options(runtime=before), f"runtime auto: {before}, as before"
+                else:
+                    sizes = sampled_sizes(len(items), lambda index: size_of(items[index]))
+                    predictor, why = choose_runtime(undecided, sizes)
                 return predictor.runtime, why
 
             name, why = world.on_main(choose)
@@ -293,14 +297,6 @@ def run_export(
             print(f"{plan} on {hardware} in {predictor.precision}{by}, into {plan.folder}", file=sys.stderr)
         work = build(predictor, plan, existing=existing, processes=world, stop=stop, progress=True, **options)
         return work.export()
-
-
-def choose_for_images(predictor: Predictor, items: Sequence[Item], before: str | None) -> tuple[Predictor, str]:
-    """Return the predictor with the runtime that `auto` takes for these images, and why. `before`: what computed the
-    export that is resumed."""
-    if before is not None:
-        return predictor.with_options(runtime=before), f"runtime auto: {before}, as before"
-    return choose_runtime(predictor, sampled_sizes(len(items), lambda index: size_of(items[index])))
 
 
 def plan_clips(

@@ -47,8 +47,8 @@ class QuantizedModel:
     exported: ExportedModel  # the file, and the list of layers beside it
     recipe: str  # what is in int8; `float_layers`: the layers that are not
     float_layers: Sequence[str]
-    before: Scores  # scores of the fp32 and of the int8 file
-    after: Scores  # scores of the fp32 and of the int8 file
+    before: Scores  # of the fp32 file
+    after: Scores  # of the int8 file
     rejected: Mapping[str, Scores]  # scores of faster recipes that missed the budget
     images: Mapping[str, int]  # how many calibrated, chose the recipe, and judged it
 

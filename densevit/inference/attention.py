@@ -100,7 +100,11 @@ def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, f
     else:
         query, rows = "mean patch", slice(encoder.prefix_tokens, None)
     accumulator = RolloutAccumulator(encoder.prefix_tokens, rows, grid)
-    collect_weights(encoder, x, accumulator)
+    if isinstance(encoder, ViTEncoder):
+        for weights in encoder.vit.attention(x.mean(1, keepdim=True) if encoder.grey else x):
+            accumulator.add(weights)
+    else:
+        visit_attention_weights(encoder.vit, x, accumulator.add)
     return Attention(
         image=as_bytes(seen),
         query=query,
@@ -135,14 +139,6 @@ def patch_at(
     return int(position[0] // patch_size), int(position[1] // patch_size)
 
 
-def collect_weights(encoder: Any, x: Float[Tensor, "1 3 h w"], accumulator: RolloutAccumulator) -> None:
-    if isinstance(encoder, ViTEncoder):
-        for weights in encoder.vit.attention(x.mean(1, keepdim=True) if encoder.grey else x):
-            accumulator.add(weights)
-    else:
-        visit_attention_weights(encoder.vit, x, accumulator.add)
-
-
 def size_of(x: Float[Tensor, "b c h w"]) -> tuple[int, int]:
     return x.shape[-2], x.shape[-1]
 
@@ -171,8 +167,7 @@ def write_attention_page(folder: Path, attention: Attention, *, title: str) -> l
     images = {"image": scale_to(attention.image, LARGE)}
     images |= {m.name: overlay(attention, m.map, LARGE) for layer in layers for m in named_maps(attention, layer)}
     for name, pixels in images.items():
-        content = encode(".png", pixels)
-        write_bytes(folder / f"{name}.png", content)
+        write_bytes(folder / f"{name}.png", encode(".png", pixels))
     page = write_page(
         folder / PAGE,
         "attention.html",

@@ -249,19 +249,15 @@ def focal_numbers(focal: CameraNumbers) -> tuple[float, ...]:
 def lens_warning(angles: Sequence[float], card: ModelCard) -> str:
     """Say that a metric model which knows no lens is shown one that its training did not; empty where it is not.
     `angles`: horizontal fields of view of images, in degrees."""
-    metric = any(spec.kind == "metric" for spec in card.outputs.values())
-    return "" if card.needs_camera or card.fov is None or not metric else fov_warning(angles, card.fov)
-
-
-def fov_warning(angles: Sequence[float], trained: tuple[float, float]) -> str:
-    """Return the warning about horizontal fields of view in degrees."""
-    shortest, longest = (focal_length(1, angle) for angle in (trained[1], trained[0]))
+    if card.needs_camera or card.fov is None or not any(spec.kind == "metric" for spec in card.outputs.values()):
+        return ""
+    longest, shortest = (focal_length(1, angle) for angle in card.fov)
     far = [angle for angle in angles if not shortest / TOLERANCE <= focal_length(1, angle) <= longest * TOLERANCE]
     if not far:
         return ""
     found, known = (
         f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
-        for low, high in ((min(far), max(far)), trained)
+        for low, high in ((min(far), max(far)), card.fov)
     )
     return (
         f"{len(far)} of {len(angles)} images looked at have a field of view of {found} degrees. The model does not see "

@@ -1,6 +1,6 @@
 """One image to predict with what is known of it: its camera, and depth measured at some pixels. h x w pixels."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float32
 from numpy import ndarray
-from torch import Tensor, nn
+from torch import nn
 
 from densevit.data.io.readers import Rgb
 from densevit.inference.camera import CameraNumbers, focal_numbers
@@ -19,7 +19,6 @@ from densevit.model_inputs import ModelInputs, join_inputs
 from densevit.ops.points import MeasuredPoints, as_points, points_as_map, sample
 from densevit.ops.segments import segments_of
 from densevit.reporting.figures import PredictedArray
-from densevit.structures import Size
 
 Map = Float32[np.ndarray, "..."]
 """h w, or k h w from a head with k > 1 channels; k from a head for whole images. The head's output kind says what the
@@ -38,25 +37,6 @@ def points_are_input(model: nn.Module, card: ModelCard, *heads: str) -> bool:
     if "points" not in getattr(model, "input_names", ()):
         return False
     return any(card.outputs[head].kind == "metric" and head not in card.model.get("decoders", {}) for head in heads)
-
-
-def as_input(points: Sequence[MeasuredPoints], size: Size) -> dict[str, Float[Tensor, "b 1 h w"]]:
-    """Return the points of images of one size as an input of the network."""
-    maps = np.stack([points_as_map(one, size) for one in points])
-    return {"points": torch.from_numpy(maps)[:, None]}
-
-
-def to_metres(
-    values: Float32[ndarray, "h w"], points: MeasuredPoints, model: nn.Module, card: ModelCard, head: str
-) -> tuple[Float32[ndarray, "h w"], PointFit]:
-    """Return the map of a head in metres, fitted to the points. Of a network that they were an input of, the map tells
-    more of the points than of its other pixels, so that it is corrected only where even there interpolation is better.
-    """
-    is_input = points_are_input(model, card, head)
-    metres, fit = fit_to_points(values, points, None if is_input else card.outputs[head].kind)
-    if is_input and fit.error is None:
-        fit = replace(fit, error=float(np.nanmean(np.abs(sample(values, points) / points.depth - 1))))
-    return metres, replace(fit, is_input=is_input)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +66,17 @@ class ImageInput:
             return self
         size = (self.image.shape[0], self.image.shape[1])
         points = as_points(self.points, size)
-        further = as_input([points], size) if points_are_input(model, card, *card.outputs) else {}
-        return replace(self, points=points, inputs={**self.inputs, **further})
+        if not points_are_input(model, card, *card.outputs):
+            return replace(self, points=points)
+        as_input = torch.from_numpy(points_as_map(points, size))[None, None]
+        return replace(self, points=points, inputs={**self.inputs, "points": as_input})
 
     def in_metres(
         self, head: str, values: Float32[np.ndarray, "..."], model: nn.Module, card: ModelCard
     ) -> tuple[Float32[np.ndarray, "h w"], PointFit] | None:
-        """Return the depth of a head in metres by the points; None where none are known, or the head gives no depth.
+        """Return the depth of a head in metres, fitted to the points; None where none are known, or the head gives no
+        depth. Of a network that they were an input of, the map tells more of the points than of its other pixels, so
+        that it is corrected only where even there interpolation is better.
 
         Raises:
             DataError: points that do not fit the map.
@@ -100,7 +84,11 @@ class ImageInput:
         if self.points is None or not card.outputs[head].output_kind.is_depth:
             return None
         points = as_points(self.points, (self.image.shape[0], self.image.shape[1]))
-        return to_metres(values, points, model, card, head)
+        is_input = points_are_input(model, card, head)
+        metres, fit = fit_to_points(values, points, None if is_input else card.outputs[head].kind)
+        if is_input and fit.error is None:
+            fit = replace(fit, error=float(np.nanmean(np.abs(sample(values, points) / points.depth - 1))))
+        return metres, replace(fit, is_input=is_input)
 
     def finish(
         self, head: str, outputs: Mapping[str, Float32[np.ndarray, "..."]], model: nn.Module, card: ModelCard

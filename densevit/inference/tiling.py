@@ -67,8 +67,8 @@ class Tiling:
 class Span:
     """One tile along one axis."""
 
-    start: int  # its first pixel, and the first after it
-    stop: int  # its first pixel, and the first after it
+    start: int  # its first pixel
+    stop: int  # the first after it
     # for blending with the neighbours; those of all tiles add up to 1 in every pixel
     weights: Float32[np.ndarray, " n"]
 

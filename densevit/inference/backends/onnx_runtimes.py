@@ -186,7 +186,7 @@ class ExternalRuntimeModule(nn.Module):
                 return ConvertedNetwork(self.runtime.open(path, self.precision), len(image))
             except Exception as error:  # each runtime has its own classes
                 log.warning("the converted network in %s is damaged and made anew: %s", path.parent, error)
-                forget(key)
+                shutil.rmtree(path.parent, ignore_errors=True)
         with cached_graph(key, save) as path:
             return ConvertedNetwork(self.runtime.open(path, self.precision), len(image))
 
@@ -225,12 +225,6 @@ def add(entry: Path, save: Callable[[Path], None]) -> bool:
             log.warning("the converted network is not cached: %s", error)
             return False
     return True
-
-
-def forget(key: str) -> None:
-    """Delete the graph with this key, if it is there."""
-    if (folder := user_cache(KIND)) is not None:
-        shutil.rmtree(folder / key, ignore_errors=True)
 
 
 def delete_least_recent(folder: Path, keep: Path) -> None:

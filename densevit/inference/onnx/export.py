@@ -179,15 +179,16 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
         raise ConfigError("--argmax: no head here classifies pixels.")
     size = options.size
     if options.network:
-        size = size or card.resize.window
-        if size is None and card.resize.size is not None:
-            size = network_size(card.resize.size, card.resize, card.multiple)
+        size = size or size_of_network(card)
         same = PreprocessConfig(padding=card.resize.padding, single_resize=card.resize.single_resize)
         card, options = replace(card, resize=same), replace(options, floats=True)
     if options.camera is not None and not card.needs_camera:
         raise ConfigError(f"--{INPUT_KINDS['camera'].exported}: no output of this file depends on it; leave it out.")
     if options.any_size:
-        check_options_of_any_size(options)
+        assert options.box is None, "a window of images of any size"
+        if options.camera is not None:
+            name = INPUT_KINDS["camera"].exported
+            raise ConfigError(f"--{name}: with --image-size dynamic that of each image is an input of the file.")
         return card, replace(options, size=None)
     if size is None:
         raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
@@ -200,11 +201,10 @@ def check_options(card: ModelCard, options: OnnxExportOptions) -> tuple[ModelCar
     return card, replace(options, size=size)
 
 
-def check_options_of_any_size(options: OnnxExportOptions) -> None:
-    assert options.box is None, "a window of images of any size"
-    if options.camera is not None:
-        name = INPUT_KINDS["camera"].exported
-        raise ConfigError(f"--{name}: with --image-size dynamic that of each image is an input of the file.")
+def size_of_network(card: ModelCard) -> Size | None:
+    """Return the size at which the network is made to see images; None where it takes them as they come."""
+    resize = card.resize
+    return resize.window or (None if resize.size is None else network_size(resize.size, resize, card.multiple))
 
 
 def sizes_to_try(card: ModelCard) -> list[Size]:

@@ -173,8 +173,8 @@ def size_in_row(cells: Mapping[str, str]) -> Size | None:
 
 
 def checked(item: Item, row: str = "") -> Item:
-    """Return `row`: of a table, where its camera stands. Raises DataError if the camera is that of an image of another
-    size, or of no photo."""
+    """Return the item. Raises DataError if its camera is that of an image of another size, or of no photo. `row`: of a
+    table, where the camera stands."""
     assert item.intrinsics is not None
     if (size := size_of(item)) is not None:
         try:

@@ -120,7 +120,11 @@ def named_after(source: Path | Member) -> Path:
 def expand(text: str, output: Path) -> Expanded:
     path = absolute(text)
     if path.is_dir():
-        return expand_folder(path, output)
+        if path == output:
+            raise DataError(f"{path} is both input and output; choose another output, {path / 'depth'} say.")
+        # Also behind links, but for those to a folder that holds them.
+        files = (Path(top) / name for top, names in sorted(walk(path)) for name in sorted(names))
+        return images_among(files, path, output, f"{path}: holds no image")
     if path.is_file():
         return expand_list(path) if path.suffix.lower() in LIST_SUFFIXES else Expanded(path.parent, images_of(path))
     if GLOB_CHARACTERS.search(text):
@@ -128,17 +132,6 @@ def expand(text: str, output: Path) -> Expanded:
     if path.exists():
         raise DataError(f"{text}: is neither file nor folder; write a list of images into a .txt file.")
     raise DataError(f"{text}: no such file or folder.")
-
-
-def expand_folder(folder: Path, output: Path) -> Expanded:
-    if folder == output:
-        raise DataError(f"{folder} is both input and output; choose another output, {folder / 'depth'} say.")
-    return images_among(files_below(folder), folder, output, f"{folder}: holds no image")
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder and of those in it, also behind links but for those to a folder that holds them."""
-    return (Path(top) / name for top, names in sorted(walk(folder)) for name in sorted(names))
 
 
 def expand_glob(pattern: str, output: Path) -> Expanded:

@@ -150,7 +150,7 @@ class ExportPlan(ABC):
         def check(pair: tuple[Any, list[Path]]) -> list[Path]:
             with suppress(DataError, OSError):
                 source = self.digest(pair[0])
-                return [path for path in pair[1] if ledger.is_done(path, source, rows)]
+                return [path for path in pair[1] if rows[ledger.name(path)][1] == source]
             return []
 
         return {path for paths in prefetch(check, iter(asked), threads=8, ahead=64) for path in paths}

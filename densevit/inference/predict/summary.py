@@ -185,9 +185,6 @@ class Ledger:
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be written ({error.strerror}).") from error
 
-    def is_done(self, path: Path, source: Any, rows: Rows) -> bool:
-        return path.exists() and rows.get(self.name(path)) == (self.settings, source)
-
 
 def hash_of(tree: Mapping[str, Any] | list[Any]) -> str:
     """Return a hash of JSON."""

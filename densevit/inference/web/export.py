@@ -23,7 +23,6 @@ from densevit.inference.onnx.dynamic_size import check_any_size
 from densevit.inference.onnx.metadata import OnnxExportOptions
 from densevit.model_card import HeadSpec, ModelCard, head_giving
 from densevit.ops.colors import ColorMap, palette_for, table
-from densevit.ops.resize import network_size
 from densevit.reporting.html_page import render
 from densevit.structures import Size
 from densevit.utils import atomic_io
@@ -131,17 +130,13 @@ def at_size(card: ModelCard, size: Size | None) -> tuple[ModelCard, Size]:
     """Return the card with every image resized to `size`, without sliding windows, and that size: that of a window or
     of the network unless it is given. Raises ConfigError if the model takes images as they come, and no size is
     given."""
-    resize = card.resize
-    if size is None and resize.window is not None:
-        size = resize.window
-    elif size is None and resize.size is not None:
-        size = network_size(resize.size, resize, card.multiple)
+    size = size or onnx.size_of_network(card)
     if size is None:
         raise ConfigError(
             "--image-size: this model takes images of any size. Give height and width at which the page shall show "
             f"them to it: multiples of {card.multiple}, fewer pixels for more speed."
         )
-    return replace(card, resize=replace(resize, mode="fixed", size=size, window=None, stride=None)), size
+    return replace(card, resize=replace(card.resize, mode="fixed", size=size, window=None, stride=None)), size
 
 
 def describe(card: ModelCard, size: Size, title: str, model_bytes: int) -> dict[str, Any]:

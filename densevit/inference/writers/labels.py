@@ -122,14 +122,11 @@ def legend(names: Sequence[str], palette: Palette) -> UInt8[np.ndarray, "h w 3"]
     lines = [f"{i} {name}" for i, name in enumerate(names)]
     columns = -(-len(lines) // MAX_ROWS)
     length = -(-len(lines) // columns)
-    widths = [column_width(lines[i * length : (i + 1) * length]) for i in range(columns)]
+    texts = [max(text_width(line, SIZE) for line in lines[i * length : (i + 1) * length]) for i in range(columns)]
+    widths = [text + SWATCH + 3 * GAP for text in texts]
     canvas = np.full((length * ROW + GAP, sum(widths) + GAP, 3), 255, np.uint8)
     for i, (line, colour) in enumerate(zip(lines, palette, strict=True)):
         x, y = GAP + sum(widths[: i // length]), GAP + i % length * ROW
         cv2.rectangle(canvas, (x, y), (x + SWATCH, y + SWATCH - 2), colour, cv2.FILLED)
         draw_text(canvas, line, (x + SWATCH + GAP, y + SWATCH - 4), SIZE, INK)
     return canvas
-
-
-def column_width(lines: Sequence[str]) -> int:
-    return max(text_width(line, SIZE) for line in lines) + SWATCH + 3 * GAP
