@@ -16,7 +16,7 @@ from torch import Tensor
 
 from densevit.data.io.exif import exif_focal, exif_fov
 from densevit.data.recordings.cameras import SKEW, read_camera
-from densevit.data.recordings.distortion import CameraModel
+from densevit.data.recordings.distortion import CameraModel, PinholeView
 from densevit.errors import DataError
 from densevit.inference.tta import Outputs
 from densevit.model_card import HeadSpec, ModelCard
@@ -115,6 +115,11 @@ class Lens:
             return pinhole(self.focal, self.focal_y or self.focal, (w - 1) / 2, (h - 1) / 2)
         assert self.fov is not None
         return pinhole_from_fov(size, self.fov)
+
+
+def pinhole_view(camera: Intrinsics | Lens | None, size: Size) -> PinholeView | None:
+    """Return how images of this size are undistorted; None where no distortion is known."""
+    return camera.undistorted(size) if isinstance(camera, Intrinsics) and camera.distortion is not None else None
 
 
 def to_metres(outputs: Outputs, camera: Float[Tensor, "b 4"], heads: Mapping[str, HeadSpec]) -> Outputs:

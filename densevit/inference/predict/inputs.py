@@ -20,7 +20,7 @@ from densevit.data.io.video import CAMERA as CAMERA_INPUT
 from densevit.data.io.video import VIDEO_SUFFIXES, natural_order
 from densevit.data.recordings.distortion import PinholeView
 from densevit.errors import DataError
-from densevit.inference.camera import Intrinsics, Lens
+from densevit.inference.camera import Intrinsics, Lens, pinhole_view
 from densevit.structures import Size
 from densevit.utils.atomic_io import sha256
 from densevit.utils.json_files import read_text
@@ -47,9 +47,7 @@ class Item:
 
     def view(self, size: Size) -> PinholeView | None:
         """Return how the image is undistorted; None where no distortion is known."""
-        if not isinstance(self.intrinsics, Intrinsics) or self.intrinsics.distortion is None:
-            return None
-        return self.intrinsics.undistorted(size)
+        return pinhole_view(self.intrinsics, size)
 
     def undistorted(self, image: Rgb) -> Rgb:
         """Return the image as a pinhole camera would have taken it."""

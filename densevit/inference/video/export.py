@@ -23,7 +23,7 @@ from densevit.data.io.readers import stack
 from densevit.data.io.video import LiveCamera, VideoFrame
 from densevit.data.loading.prefetch import prefetch_iterator
 from densevit.errors import DataError
-from densevit.inference.camera import CameraNumbers, Intrinsics, Lens, focal_numbers, focal_of_matrix
+from densevit.inference.camera import CameraNumbers, Lens, focal_numbers, focal_of_matrix, pinhole_view
 from densevit.inference.image_input import ImageInput, Maps
 from densevit.inference.predict.pipeline import Exporter
 from densevit.inference.predict.summary import Summary, hash_of
@@ -72,18 +72,15 @@ class ClipExport:
         self.predictor, self.plan, self.sources = exporter.predictor, exporter.plan, exporter.sources
         self.clip, self.summary, self.workers, self.stop = clip, exporter.summary, exporter.workers, exporter.stop
         self.show = exporter.progress and exporter.processes.is_main
-        predictor, plan, sources = self.predictor, self.plan, self.sources
-        self.work = plan.work(clip)
+        self.work = self.plan.work(clip)
         self.stopped = False
-        self.ledger, self.source = exporter.ledger, plan.digest(clip)
+        self.ledger, self.source = exporter.ledger, self.plan.digest(clip)
         self.done = Progress.read(self.work / PROGRESS, hash_of([self.ledger.settings, self.source]))
         self.resumed, self.written = self.done.frames, len(self.done.times)
         self.boundary = self.resumed + SEGMENT
         self.live = isinstance(clip.source, LiveCamera)
-        self.depth_heads = sorted({sources[format] for format in plan.clip_formats} | {
-            head for head in (*sources.values(), *exporter.beside) if predictor.card.outputs[head].output_kind.is_depth
-        })  # fmt: skip
-        self.encodings = sorted({(format.encoding, sources[name]) for name, format in plan.clip_formats.items()})
+        formats = self.plan.clip_formats.items()
+        self.encodings = sorted({(format.encoding, self.sources[name]) for name, format in formats})
         self.stabilizers = self.build_stabilizers()
         self.camera: CameraNumbers | None = None
         self.camera_set = False
@@ -97,8 +94,13 @@ class ClipExport:
         options = dict(self.plan.stabilize)
         if self.live:
             options["future"] = 0
-        specs = self.predictor.card.outputs
-        return {head: Stabilizer(specs[head].kind, limits=specs[head].metres, **options) for head in self.depth_heads}
+        heads = {*self.sources.values(), *self.exporter.beside}
+        specs = {head: self.predictor.card.outputs[head] for head in sorted(heads)}
+        return {
+            head: Stabilizer(spec.kind, limits=spec.metres, **options)
+            for head, spec in specs.items()
+            if spec.output_kind.is_depth
+        }
 
     def set_camera(self, image: np.ndarray) -> None:
         """Set the camera of all frames, once their size is known: the given one, else an estimate by the first."""
@@ -177,13 +179,9 @@ class ClipExport:
 
     def frames(self, begin: int) -> Iterator[VideoFrame]:
         """Return the frames, undistorted where the camera's distortion is known."""
-        camera = self.plan.intrinsics
         for frame in self.clip.source.frames(self.plan.span, skip=begin):
-            if not isinstance(camera, Intrinsics) or camera.distortion is None:
-                yield frame
-            else:
-                h, w = frame.image.shape[:2]
-                yield replace(frame, image=camera.undistorted((h, w)).image(frame.image))
+            view = pinhole_view(self.plan.intrinsics, (frame.image.shape[0], frame.image.shape[1]))
+            yield frame if view is None else replace(frame, image=view.image(frame.image))
 
     def predicted(self, decoded: Iterator[VideoFrame]) -> Iterator[tuple[VideoFrame, Maps]]:
         """Return frames with their maps, those of a model with motion blocks up to a window late; runs in a thread."""
