@@ -94,11 +94,8 @@ def test_cameras_that_are_none_are_refused(folder: Path, fov: float, focal: floa
         densevit.load(folder / "run", fov=fov, focal=focal)
 
 
-pytestmark = pytest.mark.usefixtures("report_images")
-
-
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, report_images: None) -> Path:
     folder = tmp_path_factory.mktemp("chain")
     assert main(["train", str(small_config(folder)), "steps=60", "optim.lr=3e-3", "validate_every=20"]) == 0
     return folder

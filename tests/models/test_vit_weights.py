@@ -296,15 +296,13 @@ def test_what_shapes_do_not_tell_is_what_the_config_beside_a_file_says(
     ViTEncoder(**{**options, option: right}).load_weights(state, source)
 
 
-transformers = pytest.importorskip("transformers")
-
 SIZE: dict[str, Any] = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "patch_size": 8}
 CLIP: dict[str, Any] = {"norm_pre": True, "mlp": "quick_gelu", "eps": 1e-5}
 DINO: dict[str, Any] = {"layer_scale": 1.0, "pos_embed_interpolation": "bicubic"}
 
 
 def reference(kind: str) -> tuple[Any, dict[str, Any]]:
-    size = {**SIZE, "image_size": 32}
+    transformers, size = pytest.importorskip("transformers"), {**SIZE, "image_size": 32}
     if kind == "clip":
         config = transformers.CLIPVisionConfig(**size, intermediate_size=192, projection_dim=10)
         return transformers.CLIPVisionModelWithProjection(config), CLIP
