@@ -3,11 +3,11 @@
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
@@ -143,13 +143,16 @@ def validate(model: type[BaseModel], options: Mapping[str, Any], key_path: str, 
 
 
 def _known_keys(model: type[BaseModel]) -> Callable[[Sequence[Any]], Iterable[str]]:
-    """Return the keys at a place of a component's options: its own, or those of the dataclass that one of them
-    holds."""
+    """Return the keys at a place of a component's options: its own, or those of a dataclass that it holds there."""
 
     def keys_at(location: Sequence[Any]) -> Iterable[str]:
-        field = model.model_fields.get(str(location[0])) if location else None
-        held = next((arg for arg in get_args(field.annotation) if is_dataclass(arg)), None) if field else None
-        return ["type", *model.model_fields] if held is None else [key.name for key in fields(held)]
+        hints: dict[str, Any] = {name: field.annotation for name, field in model.model_fields.items()}
+        known = ["type", *hints]
+        for name in location:
+            if held := next((arg for arg in get_args(hints.get(str(name))) if is_dataclass(arg)), None):
+                hints = get_type_hints(held)
+                known = list(hints)
+        return known
 
     return keys_at
 
@@ -180,8 +183,13 @@ def explain(
     """Return Pydantic's errors as messages, one line per key: where, what came, what would fit."""
     expected: dict[str, list[str]] = {}
     got: dict[str, str] = {}
-    for fault in faults:
-        loc = _real(fault["loc"], tree, absent=fault["type"] in MISSING)
+    for fault in (faults := list(faults)):
+        place = fault["loc"]
+        if fault["type"] == "too_short" and any(
+            other["loc"][: len(place)] == place != other["loc"] for other in faults
+        ):
+            continue  # pydantic counts the items that fit
+        loc = _real(place, tree, absent=fault["type"] in MISSING)
         key = ".".join(map(str, [key_path, *loc] if key_path else loc))
         if fault["type"] in UNKNOWN:
             message = f"no such option.{did_you_mean(str(loc[-1]), keys_at(loc[:-1]), '.'.join(map(str, loc[:-1])))}"
@@ -230,7 +238,7 @@ def did_you_mean(word: str, choices: Iterable[str], section: str = "") -> str:
     few.
 
     Args:
-        section: of dotted names that end alike, the one in this section is meant.
+        section: of dotted names that end alike, the one in this section is meant, and its names are those to list.
 
     >>> did_you_mean("chanels", ["channels", "norm"])
     " Did you mean 'channels'?"
@@ -244,10 +252,12 @@ def did_you_mean(word: str, choices: Iterable[str], section: str = "") -> str:
     begun = [name for leaf, name in leaves.items() if len(word) > 3 and leaf.startswith(word.lower())]
     if len(begun) == 1:
         return f" Did you mean '{begun[0]}'?"
-    close = difflib.get_close_matches(word, choices, n=1) or difflib.get_close_matches(word, leaves, n=1)
+    close = difflib.get_close_matches(word, leaves, n=1) or difflib.get_close_matches(word, choices, n=1)
     if close:
         return f" Did you mean '{leaves.get(close[0], close[0])}'?"
+    choices = [name for name in choices if name.rpartition(".")[0] == section] or choices
     if len(choices) > FEW:
+        leaves = {name.rpartition(".")[2]: name for name in choices}
         near = difflib.get_close_matches(word, leaves, n=3, cutoff=0)
         return f" Nearest of {len(choices)}: {', '.join(leaves[leaf] for leaf in near)}."
     return f" Known: {', '.join(choices)}." if choices else " It takes no options."

@@ -63,6 +63,12 @@ def test_an_unknown_missing_or_mistyped_type_lists_what_there_is() -> None:
         assert problems_of(spec) == ("model.decoder.typ: no such option. Did you mean 'type'?",)
 
 
+def test_unknown_keys_are_told_what_their_own_section_has() -> None:
+    keys = ["steps", "optim.lr", "optim.eps", "tasks.depth.type", "tasks.depth.losses"]
+    assert did_you_mean("zzz", keys, "optim") == " Known: optim.eps, optim.lr."
+    assert did_you_mean("loses", keys, "tasks.depth") == " Did you mean 'tasks.depth.losses'?"
+
+
 def test_registering_a_name_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="'dpt' is registered twice"):
         PARTS.register("dpt")(Dpt)

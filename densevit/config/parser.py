@@ -181,7 +181,8 @@ def keys_at(loc: Sequence[Any]) -> list[str]:
     schema: Any = Run
     for name in loc:
         schema = _below(schema, str(name))
-    here = [f.name for f in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
+    names = [f.name for f in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
+    here = [".".join(map(str, [*loc, name])) for name in names]
     here += [f"data.train.{option}" for option in DATASET_OPTIONS if [*loc] == ["data"]]
     return here + _paths(Run, "")
 

@@ -46,7 +46,12 @@ def test_a_share_is_the_weight_or_the_size_to_the_power_of_the_temperature() -> 
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({"weight": 1}, {"weight": 0}, r"sources.1.weight: input should be greater than 0, got 0"),
+        ({"weight": 1}, {"weight": 0}, r"sources.1.weight: input should be greater than 0, got 0\.$"),
+        (
+            {"truth": "none", "consistency": {"zzz": 1}},
+            {},
+            r"consistency.zzz: no such option. Known: confidence, strong",
+        ),
         ({"weight": 1}, {}, r"sources.1.weight: missing, where other sources have one"),
         ({"name": "b"}, {}, r"sources.1.name: 'b' comes twice"),
         ({"name": "a/b"}, {}, r"sources.0.name: 'a/b' must not hold"),
