@@ -25,12 +25,15 @@ def exif_focal(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> fl
     cannot be true of this image.
     """
     raster = Raster.open(path, max_pixels)
-    width, height = raster.header.size
+    width, height = size = raster.header.size
     tags = exif_tags(raster)
-    focal = from_equivalent(path, tags, (width, height)) or from_pixel_pitch(path, tags, (width, height))
+    if focal := number(path, tags, Tag.FocalLengthIn35mmFilm):  # 0: not known
+        focal = focal * hypot(width, height) / FULL_FRAME
+    else:
+        focal = from_pixel_pitch(path, tags, size)
     if focal is None:
         return None
-    check_not_cropped(path, tags, (width, height))
+    check_not_cropped(path, tags, size)
     if not is_possible_fov(fov := field_of_view(width, focal)):
         raise DataError(
             f"{path}: EXIF gives a focal length of {focal:.4g} pixels, a field of view of {fov:.3g} degrees across "
@@ -56,11 +59,6 @@ def exif_tags(raster: Raster) -> Mapping[int, Any]:
         return dict(raster.header.getexif().get_ifd(ExifTags.IFD.Exif))
     except Exception:  # a parser over damaged bytes raises anything
         return {}
-
-
-def from_equivalent(path: object, tags: Mapping[int, Any], size: tuple[int, int]) -> float | None:
-    focal = number(path, tags, Tag.FocalLengthIn35mmFilm)
-    return focal * hypot(*size) / FULL_FRAME if focal else None  # 0: not known
 
 
 def from_pixel_pitch(path: object, tags: Mapping[int, Any], size: tuple[int, int]) -> float | None:

@@ -183,22 +183,18 @@ def stored_to_metres(
     stored: Shaped[np.ndarray, "h w"], scale: float | None, invalid: Sequence[float] = (), *, infinite: bool = False
 ) -> Float32[np.ndarray, "h w"]:
     """Return a map of stored numbers in metres; the arguments are those of `read_depth`."""
-    metres = _metres(stored, scale, infinite)
-    if invalid:
-        with np.errstate(over="ignore"):
-            metres[np.isin(stored.astype(np.float32), np.asarray(invalid, np.float32))] = 0
-    return metres
-
-
-def _metres(stored: Shaped[np.ndarray, "h w"], scale: float | None, infinite: bool) -> Float32[np.ndarray, "h w"]:
-    if stored.dtype == np.uint16:  # no negative, no NaN: the common case in one pass
-        return stored.astype(np.float32) / np.float32(scale)
-    # In float64 only where something is divided. A tiny value may round to 0 metres, a huge one overflow to inf.
+    metres: Float32[np.ndarray, "h w"]
     with np.errstate(over="ignore"):
-        exact = stored if scale is None else stored.astype(np.float64) / scale
-        metres = np.require(exact, np.float32, "W")  # what Pillow hands out is not to be written to
-    if not (metres.min(initial=1) > 0 and metres.max(initial=1) < np.inf):  # neither holds of NaN
-        metres[~((metres > 0) & ((metres < np.inf) | infinite))] = 0
+        if stored.dtype == np.uint16:  # no negative, no NaN: the common case in one pass
+            metres = stored.astype(np.float32) / np.float32(scale)
+        else:
+            # In float64 only where something is divided. Tiny values may round to 0 metres, huge ones overflow to inf.
+            exact = stored if scale is None else stored.astype(np.float64) / scale
+            metres = np.require(exact, np.float32, "W")  # what Pillow hands out is not to be written to
+            if not (metres.min(initial=1) > 0 and metres.max(initial=1) < np.inf):  # neither holds of NaN
+                metres[~((metres > 0) & ((metres < np.inf) | infinite))] = 0
+        if invalid:
+            metres[np.isin(stored.astype(np.float32), np.asarray(invalid, np.float32))] = 0
     return metres
 
 
@@ -303,7 +299,10 @@ def as_rgb(image: object) -> Rgb:
     if isinstance(image, (str, os.PathLike)):
         return read_image(image)
     if isinstance(image, Image.Image):
-        return from_pil(image)
+        if image.mode.startswith(("I", "F")):  # convert("RGB") would clip their values at 255
+            what = f"a PIL image of mode {image.mode} has no 8-bit colours"
+            raise DataError(f"{what}; give its path, or convert it to RGB.")
+        image = np.array(ImageOps.exif_transpose(image).convert("RGB"))
     if isinstance(image, np.ndarray):
         return check_array(image)
     hint = " Models take tensors; see densevit.inference.forward." if is_tensor(image) else ""
@@ -315,12 +314,6 @@ def stack(images: Sequence[Rgb]) -> UInt8[np.ndarray, "b h w 3"]:
     """Return a batch of images of one size; a single one is not copied where torch takes its memory as it is."""
     flags = images[0].flags
     return images[0][None] if len(images) == 1 and flags.c_contiguous and flags.writeable else np.stack(images)
-
-
-def from_pil(image: Image.Image) -> Rgb:
-    if image.mode.startswith(("I", "F")):  # convert("RGB") would clip their values at 255
-        raise DataError(f"a PIL image of mode {image.mode} has no 8-bit colours; give its path, or convert it to RGB.")
-    return check_array(np.array(ImageOps.exif_transpose(image).convert("RGB")))
 
 
 def check_array(image: np.ndarray) -> Rgb:

@@ -4,7 +4,7 @@ Where it cannot be read, each of its files is checked by itself, so that no prob
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from densevit.data.index.matching import DEPTH_SUFFIXES, IMAGE_SUFFIXES, LABEL_S
 from densevit.data.io.arrays import READERS
 from densevit.data.io.images import HEAD, SUFFIX_FORMATS, Raster, detect_format, file_format, read_bytes
 from densevit.data.io.images import READERS as IMAGE_READERS
-from densevit.data.io.readers import CoarseDepth, UnknownUnit, image_size, read_stored_labels, read_wide
+from densevit.data.io.readers import CoarseDepth, UnknownUnit, image_size, read_image, read_stored_labels, read_wide
 from densevit.data.labels.class_table import LabelError
 from densevit.data.validation.cache import StatsCache
 from densevit.data.validation.sample_stats import (
@@ -147,7 +147,20 @@ def check_files(paths: Mapping[str, Path]) -> list[Problem]:
         else:
             if size is not None:
                 sizes[role] = size
-    return problems + _mismatches(sizes)
+    if image := sizes.pop("image", None):
+        for role, (h, w) in sizes.items():
+            if (h, w) != image:
+                fault = f"is {h} x {w} (h x w), its image {image[0]} x {image[1]}"
+                problems.append(("size_mismatch", role, fault))
+    return problems
+
+
+PIXELS: Mapping[str, Callable[[Path], np.ndarray]] = {
+    "image": read_image,
+    "depth": lambda path: read_wide(path)[0],
+    "labels": lambda path: read_stored_labels(path).pixels,
+}
+"""What decodes a file, by its role; others only their dataset can read."""
 
 
 def _check(role: str, path: Path) -> Size | None:
@@ -162,22 +175,7 @@ def _check(role: str, path: Path) -> Size | None:
                 "not_an_image", f"is {kind}" if kind else f"is no image: it begins with {read_bytes(path, 12)!r}"
             )
         return None
-    if role == "image":
-        height, width = Raster.open(path).rgb().shape[:2]
-        return height, width
-    if role == "depth":
-        height, width = read_wide(path)[0].shape
-        return height, width
-    if role == "labels":
-        height, width = read_stored_labels(path).pixels.shape[:2]
-        return height, width
-    return None
-
-
-def _mismatches(sizes: Mapping[str, Size]) -> list[Problem]:
-    image = sizes.get("image")
-    return [
-        ("size_mismatch", role, f"is {size[0]} x {size[1]} (h x w), its image {image[0]} x {image[1]}")
-        for role, size in sizes.items()
-        if image is not None and size != image
-    ]
+    if role not in PIXELS:
+        return None
+    height, width = PIXELS[role](path).shape[:2]
+    return height, width

@@ -97,11 +97,14 @@ def compute_stats(
     image = sample.image
     small = cv2.resize(image, (THUMBNAIL, THUMBNAIL), interpolation=cv2.INTER_AREA)
     gray = np.rint(small.mean(axis=2)).astype(np.uint8)
+    labels = None
+    if sample.labels is not None:
+        labels = tuple(zip(*(column.tolist() for column in pixel_counts(sample.labels)), strict=True))
     stats = SampleStats(
         size=(image.shape[0], image.shape[1]),
         white_border=white_border(image),
         thumbnail=base64.b64encode(gray.tobytes()).decode(),
-        labels=None if sample.labels is None else label_counts(sample.labels),
+        labels=labels,
         **segment_stats(sample, things),
         problems=problems,
     )
@@ -152,12 +155,6 @@ def row_correlation(values: Float32[np.ndarray, " n"], rows: Int64[np.ndarray, "
     ranks = np.empty(len(values))
     ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
     return float(np.corrcoef(ranks, rows)[0, 1])  # rows are in order: ties in them keep their rank's order
-
-
-def label_counts(labels: Int64[np.ndarray, "h w"]) -> tuple[tuple[int, int], ...]:
-    """Return the class ids that occur, each with its pixels."""
-    ids, counts = pixel_counts(labels)
-    return tuple(zip(ids.tolist(), counts.tolist(), strict=True))
 
 
 def missing_jpeg_lines(image: UInt8[np.ndarray, "h w 3"]) -> int:

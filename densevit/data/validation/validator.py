@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.folder import Folder
@@ -17,7 +18,7 @@ from densevit.data.validation.cache import StatsCache, compare_checksums, read_c
 from densevit.data.validation.inspect_sample import inspect_sample
 from densevit.data.validation.issues import LEVELS, Issue
 from densevit.data.validation.rules import apply_rules, find_leaks
-from densevit.data.validation.sample_stats import InspectedSample, SampleStats, label_pixels
+from densevit.data.validation.sample_stats import InspectedSample, label_pixels
 from densevit.errors import DensevitError
 from densevit.structures import IGNORE
 from densevit.utils.process import poll
@@ -56,8 +57,8 @@ class SplitSummary:
     samples: int
     readable: int
     sizes: Mapping[str, int]  # "480 x 640" -> images
-    depth: tuple[float, float, float] | None  # metres: minimum, median of the samples' medians, maximum
-    valid_fraction: float | None  # of the pixels, that have depth; the samples' median
+    depth: tuple[float, float, float] | None = None  # metres: minimum, median of the samples' medians, maximum
+    valid_fraction: float | None = None  # of the pixels, that have depth; the samples' median
     classes: int | None = None  # that occur in the labels
     labelled_fraction: float | None = None  # of all pixels, that have a class
     objects: int | None = None  # single ones of things; None without segments
@@ -134,37 +135,26 @@ def validate(
 def summarize(split: str, samples: Sequence[InspectedSample]) -> SplitSummary:
     readable = [sample.stats for sample in samples if sample.stats.size]
     sizes = Counter(f"{stats.size[0]} x {stats.size[1]}" for stats in readable if stats.size)
-    maps = [stats for stats in readable if stats.valid_fraction]
-    depth = fraction = None
-    if maps:
-        depth = (
+    numbers: dict[str, Any] = {}
+    if maps := [stats for stats in readable if stats.valid_fraction]:
+        numbers["depth"] = (
             min(stats.depth_min for stats in maps),
             median(stats.depth_median for stats in maps),
             max(stats.depth_max for stats in maps),
         )
-        fraction = median(stats.valid_fraction or 0.0 for stats in maps)
-    numbers = (*_label_summary(readable), *_object_summary(readable))
-    return SplitSummary(split, len(samples), len(readable), dict(sizes.most_common()), depth, fraction, *numbers)
-
-
-def _object_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float | None, float | None, float | None]:
-    """Return how many objects there are, their median side, and the shares of small and of tiny ones."""
-    if all(stats.objects is None for stats in samples):
-        return None, None, None, None
-    areas = [area for stats in samples for area in stats.objects or ()]
-    if not areas:
-        return 0, None, None, None
-    small, tiny = (sum(area < side * side for area in areas) / len(areas) for side in (32, 8))
-    return len(areas), median(areas) ** 0.5, small, tiny
-
-
-def _label_summary(samples: Sequence[SampleStats]) -> tuple[int | None, float | None]:
-    """Return how many classes occur, and the fraction of the pixels that have one."""
-    pixels = label_pixels(samples)
-    if not pixels:
-        return None, None
-    labelled = sum(count for id_, count in pixels.items() if id_ != IGNORE)
-    return len(pixels.keys() - {IGNORE}), labelled / sum(pixels.values())
+        numbers["valid_fraction"] = median(stats.valid_fraction or 0.0 for stats in maps)
+    if pixels := label_pixels(readable):
+        numbers["classes"] = len(pixels.keys() - {IGNORE})
+        total = sum(pixels.values())
+        numbers["labelled_fraction"] = (total - pixels.get(IGNORE, 0)) / total
+    if any(stats.objects is not None for stats in readable):
+        areas = [area for stats in readable for area in stats.objects or ()]
+        numbers["objects"] = len(areas)
+        if areas:
+            numbers["object_side"] = median(areas) ** 0.5
+            for kind, side in (("small", 32), ("tiny", 8)):
+                numbers[f"{kind}_objects"] = sum(area < side * side for area in areas) / len(areas)
+    return SplitSummary(split, len(samples), len(readable), dict(sizes.most_common()), **numbers)
 
 
 def _open(request: SplitToValidate, opened: list[OpenSplit], issues: list[Issue]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 import cv2
@@ -68,15 +69,14 @@ class Fit:
     """Least squares of one line, summed up frame by frame in float64."""
 
     n: float = 0.0
-    sums: Float64[np.ndarray, "5"] = field(default_factory=lambda: np.zeros(5))
-    logs: float = 0.0
+    sums: Float64[np.ndarray, "4"] = field(default_factory=lambda: np.zeros(4))
 
     def add(self, x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"]) -> None:
         self.n += x.size
-        self.sums += (x.sum(), y.sum(), x @ x, x @ y, y @ y)
+        self.sums += (x.sum(), y.sum(), x @ x, x @ y)
 
     def line(self) -> tuple[float, float]:
-        x, y, xx, xy, _ = self.sums / self.n
+        x, y, xx, xy = self.sums / self.n
         variance = xx - x * x
         if variance <= 1e-12 * max(xx, 1e-300):
             return 0.0, float(y)
@@ -98,13 +98,11 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
     move = fit_clip(frames, protocol, align, kind)
     rows: list[Row] = []
     errors: list[float] = []
-    opws: list[float] = []
-    steady: list[float] = []
-    ratios: list[float] = []
+    changes: list[Change] = []
     scales: list[float] = []
     before: tuple[ClipFrame, Map] | None = None
     count = 0
-    for frame in limited(frames(), protocol):
+    for frame in islice(frames(), protocol.frames):
         count += 1
         depth = move(frame.prediction)
         picked = pixels(frame, depth, protocol)
@@ -121,10 +119,7 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
             if earlier.shape != depth.shape:
                 (h, w), (height, width) = depth.shape, earlier.shape
                 raise DataError(f"{frame.name} is {h}x{w}, those before {height}x{width}, and a clip has one size.")
-            change = flow_change(old.image, frame.image, earlier, depth)
-            opws.append(change.opw)
-            steady.append(change.rtc)
-            ratios.append(change.ratio)
+            changes.append(flow_change(old.image, frame.image, earlier, depth))
             views = [x for x in (old.pose, frame.pose, old.intrinsics, frame.intrinsics) if x is not None]
             if len(views) == 4:
                 errors.append(temporal_alignment_error(earlier, depth, *views))
@@ -134,9 +129,9 @@ def score_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str)
     result: Row = {"frames": float(count)}
     if rows:
         result |= {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-    means = {"tae": errors, "opw": opws, "rtc": steady}
+    means = {"tae": errors, "opw": [change.opw for change in changes], "rtc": [change.rtc for change in changes]}
     result |= {name: float(np.nanmean(values)) for name, values in means.items() if np.isfinite(values).any()}
-    if np.isfinite(wobble := flicker(ratios)):
+    if np.isfinite(wobble := flicker([change.ratio for change in changes])):
         result["flicker"] = wobble
     if len(scales) > 1:
         result["scale_jitter"] = 100 * float(np.std(scales))
@@ -158,7 +153,7 @@ def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -
         return lambda values: np.clip(values, near, far)
     compared = inverse if (align == "disparity") != (kind == "disparity") else unchanged
     fit, logs = Fit(), [0.0, 0.0]
-    for frame in limited(frames(), protocol):
+    for frame in islice(frames(), protocol.frames):
         picked = pixels(frame, frame.prediction, protocol)
         if picked is None:
             continue
@@ -179,13 +174,6 @@ def fit_clip(frames: Frames, protocol: VideoProtocol, align: Align, kind: str) -
     if align == "affine":
         return lambda values: np.clip(scale * compared(values) + shift, near, far)
     return lambda values: np.clip(1 / np.maximum(scale * compared(values) + shift, 1e-3), near, far)
-
-
-def limited(frames: Iterator[ClipFrame], protocol: VideoProtocol) -> Iterator[ClipFrame]:
-    for number, frame in enumerate(frames):
-        if protocol.frames is not None and number >= protocol.frames:
-            return
-        yield frame
 
 
 def pixels(
@@ -209,7 +197,6 @@ def mean_scores(rows: Sequence[Row]) -> Row:
     return {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
 
 
-Depth = Float[np.ndarray, "h w"]
 Rgb = UInt8[np.ndarray, "h w 3"]
 
 STEADY = 1.01  # ratio of two depths of one place that counts as the same
@@ -238,7 +225,7 @@ class Change:
 
 
 def temporal_alignment_error(
-    first: Depth, second: Depth, first_pose: Float64[np.ndarray, "4 4"], second_pose: Float64[np.ndarray, "4 4"],
+    first: Map, second: Map, first_pose: Float64[np.ndarray, "4 4"], second_pose: Float64[np.ndarray, "4 4"],
     first_camera: Matrix, second_camera: Matrix,
 ) -> float:  # fmt: skip
     """Return TAE of a pair in percent, the mean of both directions (Video Depth Anything, benchmark/eval/eval_tae.py).
@@ -252,7 +239,7 @@ def temporal_alignment_error(
     return 100 * (forth + back) / 2
 
 
-def one_way(source: Depth, target: Depth, motion: Float64[np.ndarray, "4 4"], k: Matrix, target_k: Matrix) -> float:
+def one_way(source: Map, target: Map, motion: Float64[np.ndarray, "4 4"], k: Matrix, target_k: Matrix) -> float:
     h, w = source.shape
     points = backproject(source.astype(np.float64), k).reshape(-1, 3)
     moved = points[(source > 0).reshape(-1) & np.isfinite(source).reshape(-1)] @ motion[:3, :3].T + motion[:3, 3]
@@ -267,7 +254,7 @@ def one_way(source: Depth, target: Depth, motion: Float64[np.ndarray, "4 4"], k:
     return float((np.abs(target - warped)[both] / target[both]).mean())
 
 
-def flow_change(before: Rgb, after: Rgb, earlier: Depth, later: Depth) -> Change:
+def flow_change(before: Rgb, after: Rgb, earlier: Map, later: Map) -> Change:
     """Return what optical flow (OpenCV's DIS) says of two neighbouring frames and their maps.
 
     OPW as in NVDS (Wang et al. 2023): all pixels count, by how well their colours agree. The others are over pixels
@@ -279,7 +266,7 @@ def flow_change(before: Rgb, after: Rgb, earlier: Depth, later: Depth) -> Change
     return compare(before, after, earlier, later, back, seen)
 
 
-def compare(before: Rgb, after: Rgb, earlier: Depth, later: Depth, back: Flow, seen: Bool[np.ndarray, "h w"]) -> Change:
+def compare(before: Rgb, after: Rgb, earlier: Map, later: Map, back: Flow, seen: Bool[np.ndarray, "h w"]) -> Change:
     """Return `back`: flow from `after` to `before`; `seen`: pixels of `after` that are in both."""
     warped = sample(earlier.astype(np.float32), back)
     inside = sample(np.ones(later.shape, np.float32), back) > 0.999
