@@ -43,7 +43,8 @@ def named_spec(
     if root is not None:
         document.tree["root"] = str(root.absolute())
     fields = schema(DATASETS.components[name]).model_fields if name in DATASETS.components else {}
-    if missing := [key for key, field in fields.items() if field.is_required() and key not in document.tree]:
+    missing = [key for key, field in fields.items() if field.is_required() and key not in document.tree]
+    if missing and document.tree.keys() <= {"type", *fields}:  # else a misspelt option is what is wrong
         options_for = ["--root FOLDER" if key == "root" else f"--data-options {key}=VALUE" for key in missing]
         raise ConfigError(f"--data {name}: needs {' and '.join(options_for)}.")
     return document.tree
