@@ -1,17 +1,15 @@
 """Evaluation of image classification: a predictor and a data set -> accuracy, top-5, confusion."""
 
-from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.loading.prefetch import prefetch_samples
+from densevit.data.loading.prefetch import paired, prefetch_samples
 from densevit.evaluation.classification import ClassScores, score, summarise
 from densevit.inference.predictor import Predictor
 from densevit.reporting.figures import Figure, classification_figure
 from densevit.scorers.base import Evaluation, inference_options, input_of
 from densevit.scorers.segmentation import require_same_classes
-from densevit.structures import Row, Sample
+from densevit.structures import Row
 from densevit.utils.output import tqdm
 
 
@@ -38,13 +36,6 @@ def evaluate_classification(predictor: Predictor, data: Dataset, *, head: str | 
 def _rows(predictor: Predictor, head: str, data: Dataset) -> Iterator[tuple[str, Row]]:
     """Yield the name and row of every image, in the order of the data."""
     predictor.check_tileable([head])
-    pending: deque[Sample] = deque()
-
-    def images() -> Iterator[Any]:
-        for sample in prefetch_samples(data):
-            pending.append(sample)
-            yield input_of(predictor, sample)
-
-    for logits in tqdm(predictor.stream_all(images()), desc="evaluate", unit="image", total=len(data), delay=1):
-        sample = pending.popleft()
+    pairs = paired(prefetch_samples(data), lambda each: predictor.stream_all(input_of(predictor, s) for s in each))
+    for sample, logits in tqdm(pairs, desc="evaluate", unit="image", total=len(data), delay=1):
         yield sample.name, {} if sample.label is None else score(logits[head], sample.label)

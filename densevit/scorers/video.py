@@ -1,8 +1,7 @@
 """Video evaluation: a predictor or saved depth maps, the clips of a data set or video files -> scores."""
 
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -16,12 +15,12 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import tell_apart
 from densevit.data.io.video import LiveCamera, VideoSource, open_video
 from densevit.data.loading.clips import videos
+from densevit.data.loading.prefetch import paired
 from densevit.data.predictions import DepthMaps, read_with_gaps
 from densevit.errors import DataError, located
 from densevit.evaluation.depth.preprocess import paste_or_resize
 from densevit.evaluation.video.clip import Align, ClipFrame, VideoProtocol, fit_clip, score_clip
 from densevit.evaluation.video.scores import ClipFigures, VideoScores, draw
-from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
 from densevit.inference.video.predict import predict_frames
 from densevit.inference.video.stabilizer import Stabilizer, stabilize_stream
@@ -170,8 +169,8 @@ class ClipScorer:
         matrix = self.intrinsics(first[0]) if first else None
 
         def pairs() -> Iterator[tuple[Any, Map]]:
-            for pair in predict_clip(self.predictions, chain(first, samples), self.head, self.lookahead):
-                yield pair
+            for sample, values in self.predicted(chain(first, samples)):
+                yield sample.image, at_size_of(sample, np.asarray(values))
                 bar.update()
 
         if self.stabilize is None:
@@ -181,6 +180,14 @@ class ClipScorer:
             limits = self.predictions.card.outputs[self.predictions.card.head(self.head)].metres
         focal = None if matrix is None else float(matrix[0, 0])
         return stabilize_stream(pairs(), Stabilizer(kind, focal=focal, limits=limits, **self.stabilize))
+
+    def predicted(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, Map]]:
+        """Yield each frame of a clip with its prediction."""
+        predictions = self.predictions
+        if not isinstance(predictions, Predictor):
+            return ((sample, read_with_gaps(predictions, sample.name)) for sample in samples)
+        predict = partial(predict_frames, predictions, head=self.head, lookahead=self.lookahead)
+        return paired(samples, lambda each: predict(input_of(predictions, sample) for sample in each))
 
     def scores(self) -> VideoScores:
         return VideoScores(self.rows, self.protocol, self.align, self.shown)
@@ -209,27 +216,8 @@ def clips_of(data: Dataset) -> dict[str, list[int]]:
     return {name: indices for name, indices in clips.items() if len(indices) > 1}
 
 
-def predict_clip(
-    predictions: Predictor | DepthMaps, samples: Iterator[Sample], head: str | None, lookahead: int
-) -> Iterator[tuple[Any, Map]]:
-    """Yield each frame of a clip with its prediction, at the size of the ground truth, or of the image."""
-    if not isinstance(predictions, Predictor):
-        for sample in samples:
-            yield sample.image, at_size_of(sample, read_with_gaps(predictions, sample.name))
-        return
-    waiting: deque[Sample] = deque()
-
-    def images() -> Iterator[ImageInput]:
-        for sample in samples:
-            waiting.append(sample)
-            yield input_of(predictions, sample)
-
-    for values in predict_frames(predictions, images(), head=head, lookahead=lookahead):
-        sample = waiting.popleft()
-        yield sample.image, at_size_of(sample, np.asarray(values))
-
-
 def at_size_of(sample: Sample, values: Map) -> Map:
+    """Return a map at the size of the ground truth, or of the image."""
     size = sample.image.shape[:2] if sample.depth is None else sample.depth.shape
     h, w = int(size[0]), int(size[1])
     return np.asarray(paste_or_resize(values, (h, w), (0, h, 0, w), "borders")[0], np.float32)

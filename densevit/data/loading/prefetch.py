@@ -39,6 +39,19 @@ def prefetch(work: Callable[[Item], Result], items: Iterable[Item], *, threads: 
                 future.cancel()
 
 
+def paired(items: Iterable[Item], work: Callable[[Iterator[Item]], Iterable[Result]]) -> Iterator[tuple[Item, Result]]:
+    """Yield each item with its result. `work`: makes one of each in order, and may read some items ahead."""
+    waiting: deque[Item] = deque()
+
+    def read() -> Iterator[Item]:
+        for item in items:
+            waiting.append(item)
+            yield item
+
+    for result in work(read()):
+        yield waiting.popleft(), result
+
+
 def prefetch_iterator(items: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
     """Yield the items of an iterator that runs in a thread of its own, at most `ahead` of them before they are asked
     for.

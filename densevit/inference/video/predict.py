@@ -1,7 +1,6 @@
 """Maps of the frames of a video or a camera, one after another. h x w pixels."""
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +12,8 @@ from typing import TypeVar
 import numpy as np
 
 from densevit.data.io.readers import ImageLike, Rgb, stack
-from densevit.data.io.video import LiveCamera, Span, VideoFrame, open_video
+from densevit.data.io.video import LiveCamera, Span, open_video
+from densevit.data.loading.prefetch import paired
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import CameraNumbers, focal_numbers
 from densevit.inference.image_input import ImageInput, Map
@@ -85,19 +85,12 @@ def predict_frames(
     if not stabilize:
         yield from (maps[name] for maps in predicted(inputs))
         return
-    shown: deque[Rgb] = deque()
-
-    def kept() -> Iterator[ImageInput]:
-        for frame in inputs:
-            shown.append(frame.image)
-            yield frame
-
     spec = predictor.card.outputs[name]
     kind, limits = (spec.kind, spec.metres) if first.points is None else ("metric", None)
     focal = None if camera is None else focal_numbers(camera)[0]
     stabilizer = Stabilizer(kind, future=lookahead, focal=focal, limits=limits, fuse=fuse)
-    maps = (maps[name] for maps in predicted(kept()))
-    yield from stabilize_stream(((shown.popleft(), values) for values in maps), stabilizer)
+    pairs = ((frame.image, maps[name]) for frame, maps in paired(inputs, predicted))
+    yield from stabilize_stream(pairs, stabilizer)
 
 
 def read_good(predictor: Predictor, frames: Iterable[ImageLike | ImageInput]) -> Iterator[ImageInput]:
@@ -130,16 +123,10 @@ def predict_video(
         stabilize, lookahead, fuse: as in `predict_frames`; a camera has no lookahead.
     """
     source = open_video(path)
-    shown: deque[VideoFrame] = deque()
-
-    def images() -> Iterator[Rgb]:
-        for frame in source.frames(Span(start, end, every)):
-            shown.append(frame)
-            yield frame.image
-
     ahead = 0 if isinstance(source, LiveCamera) else lookahead
-    for depth in predict_frames(predictor, images(), head=head, stabilize=stabilize, lookahead=ahead, fuse=fuse):
-        frame = shown.popleft()
+    predict = partial(predict_frames, predictor, head=head, stabilize=stabilize, lookahead=ahead, fuse=fuse)
+    frames = source.frames(Span(start, end, every))
+    for frame, depth in paired(frames, lambda each: predict(frame.image for frame in each)):
         yield VideoDepth(frame.index, frame.time, frame.image, depth)
 
 
