@@ -148,7 +148,8 @@ def graph_options(
 ) -> OnnxExportOptions:
     """Return the options of a graph. Raises ConfigError: choices that do not go together."""
     if image_size is None and preprocessing:
-        raise ConfigError("--image-size: give height and width of the images that the file is for, as 480,640.")
+        advice = "give height and width of the images that the file is for, as 480,640, or for ONNX files dynamic."
+        raise ConfigError(f"--image-size: {advice}")
     if not preprocessing and (crop or flip):
         raise ConfigError("--no-preprocessing: needs no --flip and --crop, which are not part of the network.")
     if image_size == "dynamic" and crop is not None:
