@@ -25,7 +25,7 @@ from densevit.data.loading.clips import Clips
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.sanity_checks import fields_of_view, median_focal, output_problems
 from densevit.data.transforms.affine import Transform
-from densevit.data.transforms.photometric import compose
+from densevit.data.transforms.geometric import compose
 from densevit.engine.logger import Trackers
 from densevit.engine.objective import TrainingObjective
 from densevit.errors import ConfigError, DataError

@@ -22,7 +22,7 @@ from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import TrainLoader
 from densevit.data.loading.prefetch import ordered_parallel_map
 from densevit.data.transforms.affine import TRANSFORMS
-from densevit.data.transforms.photometric import Pipeline, compose
+from densevit.data.transforms.geometric import Pipeline, compose
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import evaluate_indexed
 from densevit.registry import ComponentConfig

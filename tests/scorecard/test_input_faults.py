@@ -29,7 +29,7 @@ from densevit.data.io.readers import read_depth
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.predictions import SavedMaps
 from densevit.data.prepare.fetch import unpack
-from densevit.data.transforms.photometric import compose
+from densevit.data.transforms.geometric import compose
 from densevit.errors import DataError
 from densevit.preprocess_config import PreprocessConfig
 

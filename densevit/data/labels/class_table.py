@@ -50,7 +50,7 @@ class ClassTable:
             raise DataError(f"{source}: no class in it.")
         _refuse_twice(source, "id", [entry.id for entry in entries])
         _refuse_twice(source, "class", [entry.name for entry in classes])
-        class_positions = [i if i < IGNORE else i + 1 for i in range(len(classes))]
+        class_positions = [nth_class_id(i) for i in range(len(classes))]
         self.where = source
         taken = dict(zip(class_positions, classes, strict=True))
         all_ = [taken.get(position, Entry(position, EMPTY, (0, 0, 0))) for position in range(class_positions[-1] + 1)]
@@ -124,6 +124,11 @@ class ClassTable:
         some = ", ".join(map(str, ids[:12])) + (f", ... {ids[-1]}" if len(ids) > 12 else "")
         span = f"{ids[0]} to {ids[-1]}" if len(ids) == ids[-1] - ids[0] + 1 else some
         return f"that {self.where} has no class for; it has ids {span}."
+
+
+def nth_class_id(index: int) -> int:
+    """Return the id of the n-th class: none has 255."""
+    return index + (index >= IGNORE)
 
 
 def refuse_reordered(source: str, names: Sequence[str], classes: Sequence[str]) -> None:

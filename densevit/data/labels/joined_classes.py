@@ -14,7 +14,7 @@ from jaxtyping import Int64
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.io.samples import segments_of, with_segments
-from densevit.data.labels.class_table import EMPTY
+from densevit.data.labels.class_table import EMPTY, nth_class_id
 from densevit.errors import DataError
 from densevit.model_card import Palette
 from densevit.registry import did_you_mean
@@ -107,7 +107,7 @@ def _check_rows(path: Path, rows: Mapping[str, Mapping[str, list[str]]], sources
 
 
 def _joined(rows: Mapping[str, Mapping[str, list[str]]], sources: Mapping[str, Dataset]) -> JoinedClasses:
-    positions = [i if i < IGNORE else i + 1 for i in range(len(rows))]  # no class has id 255
+    positions = [nth_class_id(i) for i in range(len(rows))]
     names = [EMPTY] * (positions[-1] + 1 if positions else 0)
     colours: list[tuple[int, int, int] | None] = [(0, 0, 0) if name == EMPTY else None for name in names]
     lookups = {source: np.full(max(IGNORE, len(data.classes)) + 1, IGNORE) for source, data in sources.items()}

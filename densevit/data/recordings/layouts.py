@@ -125,7 +125,7 @@ def read_frames(folder: Path, max_gap: float = 0) -> list[SampleFiles]:
             base,
             image,
             folder / f"{base}.depth.png",
-            pose=read_pose_file(file) if (file := folder / f"{base}.pose.txt").is_file() else None,
+            pose=read_pose_file(folder / f"{base}.pose.txt"),
         )
         for image in sorted(folder.glob("frame-*.color.*"))
         for base in [image.name.split(".")[0]]
@@ -139,7 +139,7 @@ def read_scannet(folder: Path, max_gap: float) -> list[SampleFiles]:
             image.stem,
             image,
             folder / f"depth/{image.stem}.png",
-            pose=read_pose_file(file) if (file := folder / f"pose/{image.stem}.txt").is_file() else None,
+            pose=read_pose_file(folder / f"pose/{image.stem}.txt"),
             intrinsics=cameras[0],
             depth_intrinsics=cameras[1],
         )

@@ -92,11 +92,14 @@ def check_pose(values: Any, where: str) -> Pose | None:
 
 
 def read_pose_file(path: Path) -> Pose | None:
-    """Return the pose in a text file of 4 x 4 numbers (7-Scenes, ScanNet); None where tracking was lost.
+    """Return the pose in a text file of 4 x 4 numbers (7-Scenes, ScanNet); None without the file, or where tracking was
+    lost.
 
     Raises:
-        DataError: it is missing or holds something else.
+        DataError: it holds something else.
     """
+    if not path.is_file():
+        return None
     try:
         return check_pose([float(word) for word in read_words(path)], str(path))
     except (OSError, ValueError) as error:

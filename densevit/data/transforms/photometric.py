@@ -16,12 +16,10 @@ from jaxtyping import Float64, UInt8
 from pydantic import Field
 
 from densevit.data.transforms.affine import TRANSFORMS, Transform
-from densevit.data.transforms.geometric import Factor, Pipeline, Probability, compose, ordered
+from densevit.data.transforms.geometric import Factor, Probability, ordered
 from densevit.errors import ConfigError, DataError
 from densevit.registry import did_you_mean
 from densevit.structures import Sample
-
-__all__ = ["TRANSFORMS", "Pipeline", "Transform", "compose"]
 
 Image = UInt8[np.ndarray, "h w 3"]
 Range = tuple[Factor, Factor]

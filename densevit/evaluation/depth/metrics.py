@@ -234,10 +234,6 @@ def _distance(inputs: MetricInput) -> Metrics:
     return metrics
 
 
-def _points(inputs: MetricInput) -> Metrics:
-    return point_metrics(inputs.frame, inputs.gt, inputs.counted, inputs.intrinsics, furthest=inputs.range[1])
-
-
 FIELDS_OF_VIEW = (0, 30, 45, 60, 75, 90, 105, 120, 180)
 """Degrees at which the rows by field of view begin and end."""
 
@@ -325,7 +321,7 @@ METRIC_SETS: dict[str, MetricSet] = {
             "f_auc": "UniDepth's area under F1 against 100 thresholds, which it compares with squared distances",
             "chamfer": "mean distance to the other cloud, of both, in metres",
         },
-        compute=_points,
+        compute=lambda x: point_metrics(x.frame, x.gt, x.counted, x.intrinsics, furthest=x.range[1]),
         larger=("f_score_5cm", "f_score_25cm", "f_auc"),
     ),
     "fov": MetricSet(

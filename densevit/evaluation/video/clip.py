@@ -7,12 +7,12 @@ from typing import Literal
 
 import cv2
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Float64, UInt8
+from jaxtyping import Float, Float32, Float64, UInt8
 
 from densevit.errors import DataError
 from densevit.evaluation.depth.metrics import depth_metrics
 from densevit.evaluation.scores import register_metrics
-from densevit.ops.flow import Flow, consistent, dense_flow, sample
+from densevit.ops.flow import consistent, dense_flow, sample
 from densevit.ops.geometry import Matrix, backproject
 from densevit.structures import Box, Row, Sample
 
@@ -262,12 +262,7 @@ def flow_change(before: Rgb, after: Rgb, earlier: Map, later: Map) -> Change:
     """
     grays = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in (before, after)]
     back, forth = dense_flow(grays[1], grays[0]), dense_flow(grays[0], grays[1])
-    seen = consistent(back, forth, grays[1], grays[0])
-    return compare(before, after, earlier, later, back, seen)
-
-
-def compare(before: Rgb, after: Rgb, earlier: Map, later: Map, back: Flow, seen: Bool[np.ndarray, "h w"]) -> Change:
-    """Return `back`: flow from `after` to `before`; `seen`: pixels of `after` that are in both."""
+    seen = consistent(back, forth, grays[1], grays[0])  # pixels of `after` that are in both
     warped = sample(earlier.astype(np.float32), back)
     inside = sample(np.ones(later.shape, np.float32), back) > 0.999
     valid = inside & (warped > 0) & (later > 0) & np.isfinite(warped) & np.isfinite(later)

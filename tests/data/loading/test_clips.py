@@ -14,7 +14,7 @@ from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource
 from densevit.data.loading.clips import Clips, videos, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.transforms.affine import Transform
-from densevit.data.transforms.photometric import compose
+from densevit.data.transforms.geometric import compose
 from densevit.data.transforms.sparse_depth import SparseDepth
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample

@@ -22,7 +22,7 @@ from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.sampler import InfiniteBatchSampler
 from densevit.data.loading.workers import auto_workers, run_jobs
 from densevit.data.transforms.affine import Transform
-from densevit.data.transforms.photometric import compose
+from densevit.data.transforms.geometric import compose
 from densevit.errors import DataError
 from densevit.structures import Batch, Sample
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from densevit.data.transforms.geometric import GeometricTransform, LazySample, has_several_classes
-from densevit.data.transforms.photometric import TRANSFORMS, compose
+from densevit.data.transforms.affine import TRANSFORMS
+from densevit.data.transforms.geometric import GeometricTransform, LazySample, compose, has_several_classes
 from densevit.structures import IGNORE, Sample
 
 SEEDS = 400

@@ -11,7 +11,7 @@ import torch
 
 from densevit.data.loading.collate import collate
 from densevit.data.transforms.affine import TRANSFORMS
-from densevit.data.transforms.photometric import compose
+from densevit.data.transforms.geometric import compose
 from densevit.data.transforms.sparse_depth import PATTERNS
 from densevit.errors import ConfigError
 from densevit.ops.points import move_points, resize_points

@@ -15,8 +15,8 @@ import torch
 
 from densevit.data.loading.collate import collate
 from densevit.data.transforms.affine import TRANSFORMS, AffineStep, Transform
-from densevit.data.transforms.geometric import LazySample
-from densevit.data.transforms.photometric import compose, light_table
+from densevit.data.transforms.geometric import LazySample, compose
+from densevit.data.transforms.photometric import light_table
 from densevit.errors import ConfigError, DataError
 from densevit.ops.geometry import backproject, rotate
 from densevit.structures import Sample

@@ -69,8 +69,7 @@ class Scannet(FileDataset):
         return make_sample(files, image, depth=depth, intrinsics=self.decode_intrinsics(files), pose=pose)
 
     def decode_pose(self, files: SampleFiles) -> Float64[np.ndarray, "4 4"] | None:
-        path = files.image.parents[1] / f"pose/{files.image.stem}.txt"
-        return read_pose_file(path) if path.is_file() else None
+        return read_pose_file(files.image.parents[1] / f"pose/{files.image.stem}.txt")
 
     def decode_intrinsics(self, files: SampleFiles) -> Float64[np.ndarray, "3 3"] | None:
         return read_matrix(files.intrinsics, 4) if isinstance(files.intrinsics, Path) else None

@@ -35,7 +35,7 @@ from densevit.data.index.paths import (
     glob_visible,
 )
 from densevit.data.io.coco import field, mask_of, read_annotations, read_panoptic_ids
-from densevit.data.labels.class_table import ClassTable, Colour, Entry
+from densevit.data.labels.class_table import ClassTable, Colour, Entry, nth_class_id
 from densevit.errors import DataError
 from densevit.ops.segments import Objects, Segments, segments_of_ids
 from densevit.structures import IGNORE
@@ -88,8 +88,8 @@ class Coco(FileDataset):
         tree, self.version = read_annotations(path), file_version(path)
         categories = by_id(tree["categories"], what := f"{path}: category")
         self.background = background
-        entries = [Entry(position(0), "background", (0, 0, 0))] if background else []
-        self.id_map = {id_: position(i + background) for i, id_ in enumerate(categories)}
+        entries = [Entry(nth_class_id(0), "background", (0, 0, 0))] if background else []
+        self.id_map = {id_: nth_class_id(i + background) for i, id_ in enumerate(categories)}
         names = {id_: field(one, "name", str, what) for id_, one in categories.items()}
         entries += [Entry(self.id_map[id_], names[id_], colour_of(one, path)) for id_, one in categories.items()]
         self.classes, self.palette = (table := ClassTable(entries, str(path))).names, table.palette
@@ -257,11 +257,6 @@ def images_folder(root: Path, annotations: Path, first: Sequence[PurePosixPath],
             if any((one := root / choice / file) not in masks and one.is_file() for file in files):
                 return choice
     return next((choice for choice in choices[1:-1] if choice and (root / choice).is_dir()), name)
-
-
-def position(index: int) -> int:
-    """Return the class id of the n-th class: none is 255."""
-    return index + (index >= IGNORE)
 
 
 def colour_of(category: Mapping[str, Any], path: Path) -> Colour | None:
