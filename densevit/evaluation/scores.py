@@ -246,6 +246,10 @@ class PooledScores(Scores):
 
     names: Sequence[str]  # of the images that were scored
 
+    @property
+    def counts(self) -> dict[str, int]:  # type: ignore[override]
+        return {"images": len(self.names) + len(self.skipped), "scored": len(self.names), "skipped": len(self.skipped)}
+
     @abstractmethod
     def redrawn(self, groups: Sequence[str]) -> Mapping[str, Bootstrap]:
         """Return the scores over redrawn images. `groups`: what is drawn as a whole, for each image."""

@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
@@ -170,7 +169,7 @@ def unpack(archive: Path, folder: Path) -> int:
     is damaged, or a name in it leads out of the folder. Returns how many files it has."""
     count = 0
     reader = _zip if archive.suffix == ".zip" else _tar
-    with _damage_named(archive):
+    try:
         for member in tqdm(reader(archive), desc=archive.name, unit="files", disable=None):
             target = folder / check_inside([member.name.replace("\\", "/")], archive)[0]
             count += 1
@@ -178,6 +177,8 @@ def unpack(archive: Path, folder: Path) -> int:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             _copy(member, target)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        raise DataError(f"{archive}: is damaged or not complete ({error}). Fetch it again.") from error
     return count
 
 
@@ -200,11 +201,3 @@ def _copy(member: Member, target: Path) -> None:
     assert source is not None  # as it is of links and folders
     with source:
         atomic_write(target, lambda file: copyfileobj(source, file, 1 << 20))
-
-
-@contextmanager
-def _damage_named(archive: Path) -> Iterator[None]:
-    try:
-        yield
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
-        raise DataError(f"{archive}: is damaged or not complete ({error}). Fetch it again.") from error

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.fields import check_types
@@ -47,7 +46,9 @@ def inspect_sample(dataset: Dataset, index: int, cache: StatsCache) -> Inspected
             problems.append(("missing", role, f"cannot be read ({error.strerror})"))
             continue
         checksums[role] = hashlib.sha256(data).hexdigest()
-        problems += _suffix_problems(role, path, data)
+        detected, named = detect_format(data[:HEAD]), SUFFIX_FORMATS.get(path.suffix.lower())
+        if named is not None and detected in SUFFIX_FORMATS.values() and detected != named:
+            problems.append(("wrong_suffix", role, f"is named {path.suffix}, but is {detected}"))
         has_exif[role] = b"Exif" in data[:65536] or b"eXIf" in data
     if len(checksums) < len(paths):
         problems += check_files({role: paths[role] for role in checksums})
@@ -58,13 +59,6 @@ def inspect_sample(dataset: Dataset, index: int, cache: StatsCache) -> Inspected
     if cached is None and key and not any(type_ == "unreadable" for type_, _, _ in stats.problems):
         cache.put(key, stats)
     return InspectedSample(paths, checksums, replace(stats, problems=(*problems, *stats.problems)))
-
-
-def _suffix_problems(role: str, path: Path, data: bytes) -> list[Problem]:
-    detected, named = detect_format(data[:HEAD]), SUFFIX_FORMATS.get(path.suffix.lower())
-    if named is None or detected not in SUFFIX_FORMATS.values() or detected == named:
-        return []
-    return [("wrong_suffix", role, f"is named {path.suffix}, but is {detected}")]
 
 
 def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: Mapping[str, bool]) -> SampleStats:
@@ -78,20 +72,16 @@ def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: 
         return SampleStats(problems=(*faults, *_exif_problems(paths, has_exif, fits)))
     except Exception as error:  # a bug of the reader; the sample is unusable all the same
         return SampleStats(problems=(_unreadable(f"{type(error).__name__}: {error}", paths),))
-    problems = (*_exif_problems(paths, has_exif, True), *_truncated_jpeg(paths, sample.image))
-    stats = compute_stats(sample, paths, problems, dataset.things)
+    problems = _exif_problems(paths, has_exif, True)
+    lines = missing_jpeg_lines(sample.image)
+    if lines and "image" in paths and file_format(paths["image"]) == "JPEG":  # which all decoders accept
+        text = f"its last {lines} lines are plain gray, as where a JPEG's data end too early"
+        problems.append(("damaged", "image", text))
+    stats = compute_stats(sample, paths, tuple(problems), dataset.things)
     if sample.depth is not None and "depth" in paths and getattr(dataset, "depth_of_any_size", False):
         with suppress(DataError):  # a format that only its data set reads
             stats = replace(stats, depth_size=image_size(paths["depth"]))
     return stats
-
-
-def _truncated_jpeg(paths: Mapping[str, Path], image: UInt8[np.ndarray, "h w 3"]) -> list[Problem]:
-    """Return a JPEG that decodes, though a part of it is missing: all decoders accept it."""
-    lines = missing_jpeg_lines(image)
-    if not lines or "image" not in paths or file_format(paths["image"]) != "JPEG":
-        return []
-    return [("damaged", "image", f"its last {lines} lines are plain gray, as where a JPEG's data end too early")]
 
 
 def _exif_problems(paths: Mapping[str, Path], has_exif: Mapping[str, bool], fits: bool | None) -> list[Problem]:

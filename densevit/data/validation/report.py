@@ -62,14 +62,10 @@ def summary_lines(summary: SplitSummary) -> Iterator[str]:
     if summary.labelled_fraction is not None:
         yield f"  classes in the labels: {summary.classes:,}; {summary.labelled_fraction:.1%} of the pixels have one"
     if summary.objects is not None:
-        sizes = (
-            ""
-            if summary.object_side is None
-            else (
-                f", median side {summary.object_side:.0f} pixels; {summary.small_objects:.0%} are small (under "
-                f"32 x 32), {summary.tiny_objects:.0%} under 8 x 8"
-            )
-        )
+        sizes = ""
+        if summary.object_side is not None:
+            sizes = f", median side {summary.object_side:.0f} pixels; {summary.small_objects:.0%} are small (under "
+            sizes += f"32 x 32), {summary.tiny_objects:.0%} under 8 x 8"
         yield f"  {summary.objects:,} objects{sizes}"
 
 

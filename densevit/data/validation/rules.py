@@ -35,7 +35,8 @@ USUAL_DEPTH = (0.1, 150.0)
 def apply_rules(data: Dataset, split: str, samples: Sequence[InspectedSample], classes: int | None) -> Iterator[Issue]:
     """Yield all issues of one dataset. `classes`: how many there are; larger labels except 255 are an error. None does
     not check."""
-    usual = _usual_depth(samples)
+    medians = [sample.stats.depth_median for sample in samples if sample.stats.depth_median]
+    usual = median(medians) if medians else None
     for index, sample in enumerate(samples):
         problems = _sample_problems(data, index, sample.stats, usual, classes)
         for type_, role, reason in (*sample.stats.problems, *problems):
@@ -46,12 +47,6 @@ def apply_rules(data: Dataset, split: str, samples: Sequence[InspectedSample], c
     yield from _dataset_issues(data, split, samples, usual)
     if isinstance(data, FileDataset) and data.typical_depth is None:
         yield from _mixed_units(data, split, samples)
-
-
-def _usual_depth(samples: Sequence[InspectedSample]) -> float | None:
-    """Return the median of the samples' median depths."""
-    medians = [sample.stats.depth_median for sample in samples if sample.stats.depth_median]
-    return median(medians) if medians else None
 
 
 def _sample_problems(

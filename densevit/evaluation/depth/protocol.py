@@ -24,7 +24,7 @@ from densevit.evaluation.depth.preprocess import (
 from densevit.model_card import Kind
 from densevit.ops.align import ALIGNMENTS, OF_DISPARITY, Aligned, NothingToFit
 from densevit.ops.crops import kb_box
-from densevit.ops.geometry import field_of_view
+from densevit.ops.geometry import field_of_view, shift
 from densevit.registry import did_you_mean
 from densevit.structures import Box, Row
 
@@ -175,7 +175,7 @@ class Protocol:
         row = depth_metrics(p, d, silog=self.silog, rmse_log=self.rmse_log, epsilon=self.epsilon)
         if sets := find_sets((*self.metrics, *metrics)):
             whole = self._finished(move(shown.astype(np.float64)))[0]
-            camera = None if intrinsics is None else _shifted(intrinsics, x0, y0)
+            camera = None if intrinsics is None else shift(-x0, -y0) @ intrinsics
             fov = None if intrinsics is None else field_of_view(depth.shape[1], float(intrinsics[0, 0]))
             scale = None if uncertainty is None else self._scale(uncertainty, depth.shape, counted, p, kind)
             inputs = MetricInput(
@@ -290,10 +290,3 @@ def _cut_to_units(metres: Float[np.ndarray, "h w"], units: float) -> Float[np.nd
     nearest = np.rint(stored)
     whole = np.where((nearest / units).astype(metres.dtype) == metres, nearest, np.floor(stored))
     return np.asarray(whole / units)
-
-
-def _shifted(intrinsics: Float[np.ndarray, "3 3"], x: int, y: int) -> Float64[np.ndarray, "3 3"]:
-    """Return the camera of the part of a frame that begins at (x, y)."""
-    moved = intrinsics.astype(np.float64)
-    moved[:2, 2] -= x, y
-    return moved

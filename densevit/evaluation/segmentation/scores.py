@@ -106,13 +106,8 @@ class SegScores(PooledScores):
 
     @property
     def counts(self) -> dict[str, int]:  # type: ignore[override]
-        return {
-            "images": len(self.names) + len(self.skipped),
-            "scored": len(self.names),
-            "skipped": len(self.skipped),
-            "pixels": int(self.confusion.sum()),
-            "unclassified_pixels": self.unclassified(),
-        }
+        pixels = {"pixels": int(self.confusion.sum()), "unclassified_pixels": self.unclassified()}
+        return super().counts | pixels
 
     def cards(self) -> Cards:
         return [(title, f"{self.mean[name]:.4f}", note) for name, (title, note) in CARDS.items() if name in self.mean]

@@ -66,10 +66,6 @@ class SegmentScores(PooledScores):
         columns = self.class_columns()
         return {name: {key: float(x[i]) for key, x in columns.items()} for i, name in enumerate(self.classes)}
 
-    @property
-    def counts(self) -> dict[str, int]:  # type: ignore[override]
-        return {"images": len(self.names) + len(self.skipped), "scored": len(self.names), "skipped": len(self.skipped)}
-
     def summary_sentence(self) -> str:
         parts = [f"{len(self.names):,} of {len(self.names) + len(self.skipped):,} images scored"]
         parts += [f"{len(self.skipped):,} without segments"] if self.skipped else []

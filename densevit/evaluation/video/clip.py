@@ -1,6 +1,6 @@
 """Scores of clips: one alignment a clip, frame metrics averaged over its frames, and temporal consistency."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -189,12 +189,6 @@ def pixels(
     if not counted.any():
         return None
     return p[counted].astype(np.float64), d[counted].astype(np.float64)
-
-
-def mean_scores(rows: Sequence[Row]) -> Row:
-    """Return the mean of each metric over the clips that have it."""
-    names = [name for name in METRICS if any(name in row for row in rows)]
-    return {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
 
 
 Rgb = UInt8[np.ndarray, "h w 3"]

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from densevit.evaluation.scores import Cards, Scores
-from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol, mean_scores
+from densevit.evaluation.video.clip import METRICS, Align, Frames, VideoProtocol
 from densevit.ops.colors import colorize, percentile_range
 from densevit.reporting.figures import MAX_WIDTH, Figure, color_bar, jpeg, lossless, shrink
 from densevit.reporting.tables import rows_csv
@@ -48,7 +48,8 @@ class VideoScores(Scores):
     @cached_property
     def mean(self) -> Row:  # type: ignore[override]
         """The mean of each metric over the clips that have it."""
-        return mean_scores([row for _, row in self.rows])
+        values = {name: [row[name] for _, row in self.rows if name in row] for name in METRICS}
+        return {name: float(np.mean(each)) for name, each in values.items() if each}
 
     @property
     def protocol_text(self) -> str:
