@@ -289,7 +289,9 @@ def test_a_format_finds_its_head_and_asks_where_several_fit() -> None:
     assert card.label_head(None, "eval") == card.label_head("things", "eval") == "things"
     with pytest.raises(ConfigError, match="several heads fit, near, far; choose one by --head"):
         card.head_for(("metric",))
-    with pytest.raises(ConfigError, match="needs disparity; near gives metric depth, .* things gives classes of pix"):
+    with pytest.raises(
+        ConfigError, match="head of this model gives disparity; near gives metric depth, .* things gives classes of pix"
+    ):
         card.head_for(("disparity",), what="format x")
     with pytest.raises(DataError, match="no head 'sky'"):
         card.head("sky")
