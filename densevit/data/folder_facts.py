@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from densevit.config.starter import FolderFacts
-from densevit.data.datasets.base import Dataset, evenly_spaced, open_dataset
+from densevit.data.datasets.base import Dataset, FileDataset, evenly_spaced, open_dataset
 from densevit.data.datasets.folder import Folder, MapKind, hash_fraction
 from densevit.data.datasets.named import NAMES, SPLITS, find_names, other_names, split_folders, type_of_folder
 from densevit.data.datasets.recording import Recording
@@ -58,8 +58,7 @@ def look_at_folder(root: Path) -> FolderFacts:
         train = Folder(**common, split="train" if splits else "all")
         if not any(files.depth or files.labels or files.segments for files in train.samples):
             raise  # names that do not match
-    video = is_consecutive(train.names)
-    fraction = max(VAL_FRACTION, min(FEWEST, len(train) / 2) / len(train)) if video else val_fraction(train.names)
+    fraction = val_fraction(train.names)
     val = Folder(**common, split="val", val_fraction=0.0 if "val" in splits else fraction)
     sampled = looked_at(train)
     depths, labels = with_map(sampled, "depth"), with_map(sampled, "labels")
@@ -92,8 +91,8 @@ def look_at_folder(root: Path) -> FolderFacts:
     )
 
 
-def looked_at(data: Folder) -> list[SampleFiles]:
-    """Return some samples of a folder, evenly spaced."""
+def looked_at(data: FileDataset) -> list[SampleFiles]:
+    """Return some samples, evenly spaced."""
     return [data.samples[i] for i in evenly_spaced(len(data), LOOKED_AT)]
 
 
@@ -131,7 +130,7 @@ def look_at_recording(root: Path) -> FolderFacts:
         whole = Recording(root=root, **options)
     scale, guess = None, ""
     if whole.layouts <= {"folders", "colmap"}:  # maps of any program
-        scale, guess, _ = depth_facts([whole.samples[i] for i in evenly_spaced(len(whole), LOOKED_AT)])
+        scale, guess, _ = depth_facts(looked_at(whole))
     train, val = (Recording(root=root, split=split, depth_scale=scale, **options) for split in ("train", "val"))
     try:
         sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
@@ -162,8 +161,6 @@ def look_at_annotations(root: Path, kind: str) -> FolderFacts:
     whole = kind == "coco" and not split_folders(spec)
     train = open_dataset(spec if whole else {**spec, "split": "train"})
     fraction = val_fraction(train.names) if whole else 0.0
-    if whole and is_consecutive(train.names):
-        fraction = max(VAL_FRACTION, FEWEST / len(train))
     splits = [open_dataset({**spec, "split": split, **({"val_fraction": fraction} if whole else {})})
              for split in ("train", "val")]  # fmt: skip
     sampled = [train.read(i) for i in evenly_spaced(len(train), LOOKED_AT)]
@@ -184,7 +181,10 @@ def look_at_annotations(root: Path, kind: str) -> FolderFacts:
 
 
 def val_fraction(names: Sequence[str]) -> float:
-    """Return the smallest share from a tenth on that gives some validation images, by the hash that draws them."""
+    """Return the smallest share from a tenth on that gives some validation images: the end of a video, else those that
+    the hash of their names draws."""
+    if is_consecutive(names):
+        return max(VAL_FRACTION, FEWEST / len(names))
     shares = sorted(hash_fraction(name) for name in names)
     last = min(FEWEST, max(1, len(names) // 2)) - 1
     needed = np.ceil(100 * (shares[last] + 1e-9)) / 100
