@@ -136,17 +136,15 @@ class ClassScores(Scores):
         return {"per_class": per_class, "confusion": self.confusion.tolist()}
 
     def files(self) -> dict[str, str | bytes]:
-        confusion = confusion_csv(self.classes, self.classes, self.confusion.tolist())
-        return {"per_image.csv": self._csv(), "confusion.csv": confusion}
-
-    def _csv(self) -> str:
-        """Return one line per image, classes by name; the columns of a skipped one are empty."""
         names = {float(i): name for i, name in enumerate(self.classes)}
         columns = [name for name in COLUMNS if name in self.rows[0][1]]
         rows = [
             (name, row | {key: names.get(row[key], "") for key in ("label", "predicted")}) for name, row in self.rows
         ]
-        return rows_csv("name", columns, rows, self.skipped)
+        return {
+            "per_image.csv": rows_csv("name", columns, rows, self.skipped),
+            "confusion.csv": confusion_csv(self.classes, self.classes, self.confusion.tolist()),
+        }
 
 
 def _share(count: int, whole: int) -> float:

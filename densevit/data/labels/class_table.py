@@ -62,7 +62,7 @@ class ClassTable:
         self.places: Mapping[int, int] = {**{entry.id: position for position, entry in taken.items()}, **ignored}
         self._ids = np.full(max([*self.places, IGNORE]) + 2, UNKNOWN, np.int64)  # the last is of ids outside
         self._ids[list(self.places)] = list(self.places.values())
-        self._colours = _colours(source, entries, self.places)
+        self._colours = _colours(entries, self.places)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -149,7 +149,7 @@ def _refuse_twice(source: str, what: str, values: Sequence[object]) -> None:
 
 
 def _colours(
-    source: str, entries: Sequence[Entry], class_ids: Mapping[int, int]
+    entries: Sequence[Entry], class_ids: Mapping[int, int]
 ) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """Return the colours as sorted numbers, and the position of each."""
     positions: dict[int, int] = {}
@@ -177,7 +177,7 @@ class LabelError(DataError):
     """A label map that does not fit its classes.
 
     Attributes:
-        kind: BEYOND or UNFIT.
+        kind: ID_BEYOND_CLASSES or BAD_LABELS.
     """
 
     def __init__(self, message: str, kind: str = ID_BEYOND_CLASSES) -> None:

@@ -92,9 +92,9 @@ def prefetch_iterator(items: Iterator[Item], ahead: int) -> Generator[Item, None
             thread.join(timeout=0.05)
 
 
-def prefetch_samples(dataset: Dataset, ahead: int = 4, threads: int = 2) -> Iterator[Sample]:
+def prefetch_samples(dataset: Dataset) -> Iterator[Sample]:
     """Yield every sample once, in order; decoding releases the interpreter's lock, so threads are enough."""
-    samples = prefetch(dataset.read, range(len(dataset)), threads=threads, ahead=ahead)
+    samples = prefetch(dataset.read, range(len(dataset)), threads=2, ahead=4)
     for index, sample in enumerate(samples):
         poll(f"stopped after {index} of {len(dataset)} images; nothing is written.")
         yield sample
