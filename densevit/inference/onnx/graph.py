@@ -80,6 +80,7 @@ def save_graph(
                 assert sizes_program is not None
                 compute_sizes(program.model, sizes_program.model)
             name_dimensions(program.model, any_batch, sizes)
+            make_reproducible(program.model)
             program.model.producer_name, program.model.producer_version = "densevit", __version__
             program.model.doc_string = text
             program.model.metadata_props.update(metadata or {})
@@ -112,6 +113,15 @@ def name_dimensions(model: "onnx_ir.Model", any_batch: bool, sizes: NetworkSizes
         if value.shape is not None:
             for i, side in enumerate(value.shape):
                 value.shape[i] = named.get(str(side), side)
+
+
+def make_reproducible(model: "onnx_ir.Model") -> None:
+    """Sort the weights, whose order depends on the process, and drop notes of the tracer, which hold paths."""
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+    weights = sorted(model.graph.initializers.items())
+    model.graph.initializers.clear()
+    model.graph.initializers.update(weights)
 
 
 def first_cause(error: BaseException) -> str:
