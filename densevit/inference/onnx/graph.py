@@ -117,6 +117,7 @@ def name_dimensions(model: "onnx_ir.Model", any_batch: bool, sizes: NetworkSizes
 
 def make_reproducible(model: "onnx_ir.Model") -> None:
     """Sort the weights, whose order depends on the process, and drop notes of the tracer, which hold paths."""
+    model.graph.metadata_props.clear()
     for node in model.graph.all_nodes():
         node.metadata_props.clear()
     weights = sorted(model.graph.initializers.items())
