@@ -61,7 +61,7 @@ def metadata(card: ModelCard, options: OnnxExportOptions) -> dict[str, str]:
         **{name: str(value) for name, value in notes.items() if value},
         "licence": card.licence,
         "source": card.source,
-        "card": json.dumps(card.to_dict()),
+        "card": json.dumps({**card.to_dict(), "config": {}}),  # which holds paths of the machine that trained
     }
 
 
