@@ -104,7 +104,6 @@ def test_the_file_says_what_it_is(anyhow: Path) -> None:
     assert file.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
-@pytest.mark.slow
 def test_the_file_holds_no_paths_and_is_the_same_each_time(anyhow: Path) -> None:
     content = anyhow.read_bytes()
     assert str(Path(densevit.__file__).parent).encode() not in content and b"somebody" not in content
@@ -113,6 +112,7 @@ def test_the_file_holds_no_paths_and_is_the_same_each_time(anyhow: Path) -> None
     assert weights == sorted(weights) and not made.metadata_props  # or else their order depended on the process
 
 
+@pytest.mark.slow
 def test_ids_of_classes_a_mirror_and_a_window(tmp_path: Path) -> None:
     box = (8, 40, 0, 52)
     wanted = OnnxExportOptions(size=SIZE, heads=("labels", "depth"), argmax=True, flip=True, box=box, batch=2)
