@@ -183,11 +183,10 @@ def explain(
     """Return Pydantic's errors as messages, one line per key: where, what came, what would fit."""
     expected: dict[str, list[str]] = {}
     got: dict[str, str] = {}
-    for fault in (faults := list(faults)):
-        place = fault["loc"]
-        if fault["type"] == "too_short" and any(
-            other["loc"][: len(place)] == place != other["loc"] for other in faults
-        ):
+    faults = list(faults)
+    places = [fault["loc"] for fault in faults]
+    for fault, place in zip(faults, places, strict=True):
+        if fault["type"] == "too_short" and any(other[: len(place)] == place != other for other in places):
             continue  # pydantic counts the items that fit
         loc = _real(place, tree, absent=fault["type"] in MISSING)
         key = ".".join(map(str, [key_path, *loc] if key_path else loc))

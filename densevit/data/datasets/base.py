@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from traceback import walk_stack
 from types import FunctionType
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
@@ -37,7 +37,7 @@ from densevit.data.recordings.poses import read_words
 from densevit.data.transforms.affine import Transform
 from densevit.errors import ConfigError, DataError, located
 from densevit.model_card import Palette
-from densevit.ops.crops import crop
+from densevit.ops.crops import Pixels, crop
 from densevit.ops.geometry import field_of_view
 from densevit.ops.segments import Objects, Segments
 from densevit.registry import ComponentConfig, Registry, did_you_mean
@@ -49,8 +49,6 @@ def _near_below_far(ends: tuple[float, float]) -> tuple[float, float]:
         raise ValueError("input should be two numbers of metres, 0 <= near < far")
     return ends
 
-
-Pixels = TypeVar("Pixels", bound=np.ndarray)
 
 Classes = tuple[Int64[np.ndarray, "h w"] | None, Segments | None]
 """What a data set has of an image's classes: their ids, and the segments."""

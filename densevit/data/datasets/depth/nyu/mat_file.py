@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -23,7 +23,7 @@ from densevit.data.index.paths import MissingItem, Subset, record_missing
 from densevit.data.index.published_splits import read_published
 from densevit.data.io import matlab
 from densevit.errors import DataError
-from densevit.ops.crops import NYU_PROJECTED, NYU_SIZE, NYU_WITHOUT_BORDER, crop
+from densevit.ops.crops import NYU_PROJECTED, NYU_SIZE, NYU_WITHOUT_BORDER, Pixels, crop
 from densevit.ops.geometry import pinhole
 from densevit.structures import Box, Sample
 
@@ -168,8 +168,6 @@ def _read_labels(file: h5py.File, path: Path, classes: Sequence[str], label_map:
 
 Border = Literal["keep", "black", "mask", "crop"]
 """black: the image outside NYU_PROJECTED; mask: depth outside NYU_WITHOUT_BORDER is not valid; crop: to that window."""
-
-Pixels = TypeVar("Pixels", bound=np.ndarray)
 
 # From the data set's toolbox (camera_params.m).
 INTRINSICS = pinhole(518.8579, 519.4696, 325.5824, 253.7362)
