@@ -25,7 +25,7 @@ class Shell:
             ended: object = main([str(word) for word in words])
         except SystemExit as ending:  # of the parser
             ended = ending.code
-        assert ended == code, self.capsys.readouterr().err
+        assert ended == code, self.capsys.readouterr()
         printed = Printed(*self.capsys.readouterr())
         assert "Traceback" not in printed.err
         return printed
