@@ -19,13 +19,13 @@ import torch
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
 from densevit.config.schema import Data, Model, Run, Task
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.objective import TrainingSetup
 from densevit.engine.trainer import Trainer
 from densevit.objectives import Supervised
 from densevit.structures import Batch
 from densevit.tasks.depth import DepthTask
 from densevit.utils.device import choose_device
+from densevit.utils.process_group import ProcessGroup
 from densevit.weights import checkpoint
 
 SIDE, RUN = 224, 1000  # pixels; steps of the run that the share is told for
@@ -62,7 +62,7 @@ def trainer_of(args: argparse.Namespace, folder: Path) -> Trainer:
     spec = parse_model({"encoder": encoder, "decoder": {"type": "dpt"}, "heads": heads}, "benchmark")
     model = build_model(spec)
     card = build_card(model, spec)
-    world = DistributedContext(choose_device(args.device))
+    world = ProcessGroup(choose_device(args.device))
     setup = TrainingSetup(run, model, {"depth": Squared()}, {}, card, data={}, build_encoder=unused)
     return Trainer(Supervised(setup), world, predict=unused, best=Squared.best)
 

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from densevit.builder import plan as planning
 from densevit.builder import training
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.train_state import seed_everything
 from densevit.engine.trainer import Trainer
 from densevit.structures import Batch
+from densevit.utils.process_group import ProcessGroup
 from densevit.weights import checkpoint
 
-WORLD = DistributedContext(torch.device("cpu"))
+WORLD = ProcessGroup(torch.device("cpu"))
 
 
 def opened(config: Path, *words: str) -> tuple[Trainer, Iterator[Batch]]:

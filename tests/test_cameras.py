@@ -25,7 +25,6 @@ from densevit.builder.training import build_trainer
 from densevit.cli.main import main
 from densevit.data.datasets.base import open_dataset
 from densevit.data.io.exif import exif_focal
-from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Lens
 from densevit.inference.image_input import ImageInput
@@ -35,6 +34,7 @@ from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.normals import normals_of_map
 from densevit.preprocess_config import PreprocessConfig
 from densevit.structures import Batch
+from densevit.utils.process_group import ProcessGroup
 
 KEYS = {"canonical": "model.camera=canonical", "rays": "model.conditioning={rays: {}}"}
 
@@ -163,7 +163,7 @@ def test_tiles_have_their_part_of_the_camera(run: Path, monkeypatch: pytest.Monk
 
 def test_training_teaches_a_canonical_head_depth_over_the_focal_length(data: Path) -> None:
     plan = load_plan(data / "small.yaml", ["model.camera=canonical", "model.canonical_focal=100"]).open()
-    trainer = build_trainer(plan, DistributedContext())
+    trainer = build_trainer(plan, ProcessGroup())
     k = torch.tensor([[[50.0, 0, 31], [0, 50, 23], [0, 0, 1]], [[200.0, 0, 31], [0, 200, 23], [0, 0, 1]]])
     depth, valid = torch.full((2, 1, 48, 64), 2.0), torch.ones(2, 1, 48, 64, dtype=torch.bool)
     batch = Batch(
@@ -195,7 +195,7 @@ def test_a_new_run_inherits_the_camera_of_the_checkpoint_it_starts_from(run: Pat
     assert plan.model.spec().get("conditioning") == card.model.get("conditioning")
     assert plan.model.camera == card.model.get("camera", "none")
     before = densevit.load(run).model.state_dict()
-    for key, tensor in build_trainer(plan, DistributedContext()).model.state_dict().items():
+    for key, tensor in build_trainer(plan, ProcessGroup()).model.state_dict().items():
         assert torch.equal(tensor, before[key]), key
 
 

@@ -160,11 +160,11 @@ def pseudo_label(
     from densevit import api
     from densevit.api.checkpoint import as_names
     from densevit.api.prediction import PATIENCE, camera_of, device_for, existing_rule
-    from densevit.engine.distributed import process_group
     from densevit.inference.predict.cameras import plan_cameras, resolve_cameras, with_exif
     from densevit.inference.predict.inputs import find_items, paths_of
     from densevit.inference.predict.pseudo_labels import WRITERS, LabelPlan, write_pseudo_labels
     from densevit.utils.process import interruptible
+    from densevit.utils.process_group import process_group
 
     existing = existing_rule(overwrite=overwrite, resume=resume)
     items = find_items(paths_of(inputs), [writer.suffix for writer in WRITERS.values()], Path(output)).items

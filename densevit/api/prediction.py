@@ -16,7 +16,6 @@ from densevit import api
 from densevit.api.checkpoint import as_names, card_before_loading, make_lens, packaged_model
 from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.video import Span
-from densevit.engine import distributed
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens, check_camera
@@ -37,6 +36,7 @@ from densevit.registry import Registry, did_you_mean, schema
 from densevit.utils.docstrings import defaults
 from densevit.utils.network import is_address
 from densevit.utils.process import interruptible
+from densevit.utils.process_group import process_group
 
 PATIENCE = timedelta(days=7)  # what one process of several may wait for the slowest at the end
 
@@ -266,7 +266,7 @@ def run_export(
         build: the exporter, of images or of clips.
         options: of the exporter.
     """
-    with interruptible() as stop, distributed.process_group(device, patience=PATIENCE) as world:
+    with interruptible() as stop, process_group(device, patience=PATIENCE) as world:
         predictor = ready(str(world.device))
         plan = plan if isinstance(plan, ExportPlan) else plan(predictor.card)
         if isinstance(plan, OutputPlan) and (predictor.card.needs_camera or predictor.card.fov is not None):

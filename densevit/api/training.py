@@ -24,8 +24,7 @@ from densevit.config.parser import OBJECT, Draft
 from densevit.config.yaml_document import YamlDocument
 from densevit.data.labels.class_table import refuse_reordered
 from densevit.data.loading.feature_cache import FeatureCache
-from densevit.engine import distributed, run_folder, skipped_steps
-from densevit.engine.distributed import DistributedContext
+from densevit.engine import run_folder, skipped_steps
 from densevit.engine.logger import describe_run, format_scores, read_csv
 from densevit.engine.run_folder import Found
 from densevit.engine.skipped_steps import ReplayResult, replay
@@ -41,6 +40,7 @@ from densevit.structures import Row
 from densevit.utils.device import choose_device
 from densevit.utils.lock import FolderLock
 from densevit.utils.process import poll
+from densevit.utils.process_group import ProcessGroup, process_group
 from densevit.weights import checkpoint
 
 MOST_IMAGES = 1024  # that `batch_size: auto` tries in a step
@@ -109,7 +109,7 @@ def run_training(draft: Draft, resume: str | None = None) -> Run:
     newest good checkpoint of the run, or a path."""
     poll(NOT_STARTED)
     plan = planning.resolve_plan(draft)
-    with distributed.process_group(plan.run.device) as world, run_folder.locked(plan.run.output, world) as lock:
+    with process_group(plan.run.device) as world, run_folder.locked(plan.run.output, world) as lock:
         resumed = run_folder.find_checkpoint(plan.run, resume, world)
         poll(NOT_STARTED)
         if draft.auto_batch_size:
@@ -129,7 +129,7 @@ def refuse_other_classes(plan: Plan, checkpoint_folder: Path) -> None:
             refuse_reordered(f"{checkpoint_folder}: head '{name}'", spec.classes, classes)
 
 
-def with_batch_size(plan: Plan, world: DistributedContext, resumed: Found | None) -> Plan:
+def with_batch_size(plan: Plan, world: ProcessGroup, resumed: Found | None) -> Plan:
     """Return a plan with the batch size of the run that it resumes, else with one that is measured. Raises ConfigError
     with several processes, or if not even the smallest batch fits."""
 
@@ -160,14 +160,14 @@ def with_batch_size(plan: Plan, world: DistributedContext, resumed: Found | None
     return sized(plan, size)
 
 
-def cached_features(plan: Plan, trainer: Trainer, world: DistributedContext) -> FeatureCache | None:
+def cached_features(plan: Plan, trainer: Trainer, world: ProcessGroup) -> FeatureCache | None:
     """Return the outputs of the frozen encoder where the config caches them; those that are missing are computed."""
     if plan.run.data.cache_features is None:
         return None
     return feature_cache(plan, trainer.model, world, training.workers(plan.run, world))
 
 
-def fit(plan: Plan, world: DistributedContext, resumed: Found | None, lock: FolderLock) -> Run:
+def fit(plan: Plan, world: ProcessGroup, resumed: Found | None, lock: FolderLock) -> Run:
     """Train a plan whose data sets are open, in a folder that is locked."""
     trainer = build_trainer(plan, world)
     if resumed is not None:
@@ -227,7 +227,7 @@ def overfit_one_batch(draft: Draft) -> str:
     """Train on the first batch only and write nothing; return the verdict. Raises Diverged if it is not learned."""
     poll(NOT_STARTED)
     plan = planning.resolve_plan(draft)
-    with distributed.process_group(plan.run.device) as world:
+    with process_group(plan.run.device) as world:
         plan = plan.open()
         plan = replace(plan, run=overfit_config(plan.run))
         trainer = build_trainer(plan, world)
@@ -235,7 +235,7 @@ def overfit_one_batch(draft: Draft) -> str:
         return overfit(trainer, training.train_batches(plan, world))
 
 
-def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
+def build_trainer(plan: Plan, world: ProcessGroup) -> Trainer:
     """Return the trainer, with the seeds set: one for the weights, then one for each process. Warns of what looks
     wrong."""
     seed_everything(plan.run.seed)
@@ -254,11 +254,11 @@ def replay_step(folder: Path, words: Sequence[str], rank: int, plugins: Sequence
     # Never the files that the folder names: it may come from somebody else.
     fixed.append(f"plugins=[{', '.join(map(str, plugin_files.load(plugins)))}]")
     plan = planning.load_plan(folder / checkpoint.CONFIG, [*fixed, *words]).open()
-    world = DistributedContext(choose_device(plan.run.device))
+    world = ProcessGroup(choose_device(plan.run.device))
     seed_everything(plan.run.seed)
     trainer = training.build_trainer(plan, world)
     features = cached_features(plan, trainer, world)
-    batches = training.train_batches(plan, DistributedContext(world.device, rank, processes), features)
+    batches = training.train_batches(plan, ProcessGroup(world.device, rank, processes), features)
     return summary(replay(trainer.state, trainer.forward_backward_step, batches, folder, rank))
 
 

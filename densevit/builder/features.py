@@ -28,7 +28,6 @@ from densevit.data.loading.feature_cache import (
 )
 from densevit.data.loading.sampler import SampleKey
 from densevit.data.loading.workers import Progress, run_jobs
-from densevit.engine.distributed import DistributedContext
 from densevit.errors import ConfigError, DataError
 from densevit.models.dense import DenseModel
 from densevit.structures import EncoderOutput
@@ -36,6 +35,7 @@ from densevit.utils import atomic_io
 from densevit.utils.device import autocast, resolve
 from densevit.utils.output import tqdm
 from densevit.utils.process import poll
+from densevit.utils.process_group import ProcessGroup
 from densevit.utils.state_dict import fingerprint
 
 DTYPES: dict[str, np.dtype[Any]] = {"fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
@@ -46,7 +46,7 @@ View = tuple[str, UInt8[np.ndarray, "h w 3"] | None]
 """Hash of an augmented image, and its pixels where the cache lacks it."""
 
 
-def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: int) -> FeatureCache:
+def feature_cache(plan: Plan, model: Any, world: ProcessGroup, workers: int) -> FeatureCache:
     """Return the outputs of the frozen encoder for all views of the training images, as `data.cache_features` says.
 
     Says first how many gigabytes they take. Raises ConfigError: a decoder runs blocks of the encoder itself. Raises
@@ -71,7 +71,7 @@ def feature_cache(plan: Plan, model: Any, world: DistributedContext, workers: in
     return cache
 
 
-def encoder_key(plan: Plan, model: DenseModel, options: CacheFeatures, world: DistributedContext) -> str:
+def encoder_key(plan: Plan, model: DenseModel, options: CacheFeatures, world: ProcessGroup) -> str:
     """Return a key of everything that an output depends on besides the image."""
     spec = {key: value for key, value in plan.model.encoder.spec().items() if key not in ("weights", "pretrained")}
     weights, precision = fingerprint(model.encoder.state_dict()), resolve(plan.run.precision, world.device)
@@ -92,7 +92,7 @@ def _fill(
     samples: AugmentedDataset,
     cache: FeatureCache,
     views: str,
-    world: DistributedContext,
+    world: ProcessGroup,
     workers: int,
 ) -> list[str]:
     """Encode this process's share of the views; return the hashes of all of its share."""
@@ -125,7 +125,7 @@ def _fill(
     return names
 
 
-def _check_room(cache: FeatureCache, missing: int, size: int, world: DistributedContext) -> None:
+def _check_room(cache: FeatureCache, missing: int, size: int, world: ProcessGroup) -> None:
     """Say how much will be written, and refuses where the disk cannot hold it."""
     if world.is_main:
         what = f"{missing:,} views, {size * missing / 1e9:.2f} GB in {cache.dtype}"

@@ -15,7 +15,7 @@ from densevit.data.loading.clips import Clips, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.workers import auto_workers
-from densevit.engine.distributed import DistributedContext
+from densevit.engine.distributed import check_processes
 from densevit.engine.objective import TrainingSetup, Validation
 from densevit.engine.optim import freeze
 from densevit.engine.trainer import Trainer
@@ -28,15 +28,16 @@ from densevit.models.encoders.base import ENCODERS, Encoder
 from densevit.registry import ComponentConfig
 from densevit.structures import Batch
 from densevit.utils.device import Precision, is_out_of_memory, resolve
+from densevit.utils.process_group import ProcessGroup
 
 
-def build_trainer(plan: Plan, world: DistributedContext) -> Trainer:
+def build_trainer(plan: Plan, world: ProcessGroup) -> Trainer:
     """Build model, tasks and trainer, with weights loaded from `model.init_from`. Raises ConfigError or CheckpointError
     if these are missing or do not fit."""
     run = plan.run
     objective: Any = plan.objective.component
     with plan.located():
-        world.check(run, resolve(run.precision, world.device))
+        check_processes(world, run, resolve(run.precision, world.device))
         size = run.batch_size // (run.grad_accum_steps * world.size)
         if size < (fewest := fewest_images(plan)):
             raise ConfigError(
@@ -99,7 +100,7 @@ def make_predict_fn(plan: Plan, card: ModelCard) -> Predict:
 
 
 def train_batches(
-    plan: Plan, world: DistributedContext, features: FeatureCache | None = None
+    plan: Plan, world: ProcessGroup, features: FeatureCache | None = None
 ) -> Callable[[int], TrainLoader]:
     """Return a function from the images already seen to the endless micro-batches from there on."""
     run = plan.run
@@ -119,7 +120,7 @@ def train_batches(
     )
 
 
-def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
+def val_batches(plan: Plan, world: ProcessGroup) -> Validation | None:
     if plan.val is None:
         return None
     size = max(1, min(8, plan.run.batch_size // (plan.run.grad_accum_steps * world.size)))
@@ -128,7 +129,7 @@ def val_batches(plan: Plan, world: DistributedContext) -> Validation | None:
     return EvalLoader(plan.val, batch_size=size, clips=clips, **loader_options(plan.run, world))
 
 
-def loader_options(run: Run, world: DistributedContext) -> dict[str, Any]:
+def loader_options(run: Run, world: ProcessGroup) -> dict[str, Any]:
     return {
         "rank": world.rank, "world_size": world.size, "workers": workers(run, world),
         "pin": world.device.type == "cuda", "timeout": run.data.timeout, "on_corrupt": run.data.on_corrupt,
@@ -136,5 +137,5 @@ def loader_options(run: Run, world: DistributedContext) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def workers(run: Run, world: DistributedContext) -> int:
+def workers(run: Run, world: ProcessGroup) -> int:
     return auto_workers(world.local_size) if run.data.workers == "auto" else run.data.workers

@@ -1,126 +1,62 @@
-"""Processes: torchrun's environment, the device of each, the few collectives that training needs, and fully sharded
-data parallel training (FSDP2), in which each process holds a shard of every tensor."""
+"""Training on several processes: whole models with averaged gradients (DDP), or fully sharded ones (FSDP2), of which
+each process holds a shard of every tensor."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from densevit.config.schema import Run
 from densevit.errors import ConfigError
-from densevit.utils.device import DTYPES, Precision, choose_device, device_of_process
+from densevit.utils.device import DTYPES, Precision
 from densevit.utils.process_group import ProcessGroup
 from densevit.weights.tensor_files import is_sharded
 
 M = TypeVar("M", bound=nn.Module)
 
-TIMEOUT = timedelta(minutes=10)  # of one collective of tensors
-PATIENCE = timedelta(hours=2)  # with what one process does alone, saving a large model for example
 
-
-@dataclass(frozen=True)
-class DistributedContext(ProcessGroup):
-    """This process among all of a run: its device and rank, and the collectives."""
-
-    local_size: int = 1  # processes on this machine, which share its cores
-
-    def check(self, run: Run, precision: Precision) -> None:
-        """Raise ConfigError: the processes of this context cannot train the run together."""
-        if run.parallel == "fsdp" and precision == "fp16":
-            raise ConfigError(
-                "parallel: fsdp cannot be combined with precision fp16, whose loss scale would differ; take bf16."
-            )
-        if run.cuda_graphs and self.device.type != "cuda":
-            raise ConfigError(
-                f"compile: {run.compile} records CUDA graphs, and the device is {self.device.type}; take compile: true."
-            )
-        if run.batch_size % (self.size * run.grad_accum_steps):
-            raise ConfigError(
-                f"batch_size: {run.batch_size} images cannot be divided evenly over {self.size} processes x "
-                f"{run.grad_accum_steps} micro-batches."
-            )
-
-    def all_reduce_flags(self, ok: bool, stop: bool = False) -> tuple[bool, bool]:
-        """Return whether all processes are ok, and whether any is to stop; the same on each."""
-        if self.size == 1:
-            return ok, stop
-        flags = torch.tensor([not ok, stop], dtype=torch.int32, device=self.device)
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
-        any_failed, any_stop = flags.tolist()
-        return not any_failed, bool(any_stop)
-
-    def all_reduce_max(self, values: Tensor) -> Tensor:
-        """Return the largest of all processes, element by element and in place; the host does not wait for it."""
-        if self.size > 1:
-            dist.all_reduce(values, op=dist.ReduceOp.MAX)
-        return values
-
-    def all_reduce_sum(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes, element by element and in place; the host does not wait for it."""
-        if self.size > 1:
-            dist.all_reduce(values)
-        return values
-
-    def all_reduce_mean(self, values: dict[str, float]) -> dict[str, float]:
-        """Return each value averaged over the processes; all must name the same."""
-        if self.size == 1:
-            return values
-        summed = torch.tensor(list(values.values()), dtype=torch.float64, device=self.device)
-        dist.all_reduce(summed)
-        return dict(zip(values, (summed / self.size).tolist(), strict=True))
-
-    def all_reduce_gradients(self, module: nn.Module) -> None:
-        """Average the gradients of a module that is not part of the parallel model."""
-        if self.size > 1:
-            for parameter in filter(lambda p: p.requires_grad, module.parameters()):
-                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                dist.all_reduce(gradient)
-                parameter.grad = gradient / self.size
-
-    def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Copy rank 0's values to every process, in place."""
-        if self.size > 1:
-            for tensor in tensors:
-                dist.broadcast(tensor, src=0)
-
-    def background(self) -> "DistributedContext":
-        """Return the same processes with a group of their own, for what a thread exchanges; all must call it
-        together."""
-        if self.size == 1:
-            return self
-        return replace(self, objects=cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=PATIENCE)))
-
-    def parallelize(self, model: nn.Module, run: Run, precision: Precision) -> nn.Module:
-        """Wrap the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
-        if self.size == 1:
-            return model
-        cuda = self.device.type == "cuda"
-        if cuda:
-            # BatchNorm over the images of all processes, as mmseg and DINOv2's probes have it; torch has none for CPUs.
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        if run.parallel == "fsdp":
-            # On a CPU, autocast leaves LayerNorm alone, which takes no numbers and weights of two types.
-            gathered = DTYPES[precision] if cuda else None
-            return shard(model, init_device_mesh(self.device.type, (self.size,)), gathered)
-        all_used = getattr(model, "uses_all_parameters", True)
-        return DistributedDataParallel(
-            model,
-            device_ids=[self.device.index] if cuda else None,
-            gradient_as_bucket_view=True,
-            find_unused_parameters=not all_used,
-            # All parameters take part in each step; a step of several backward passes is no fixed graph to torch.
-            static_graph=all_used and run.grad_accum_steps == 1 and not run.compile,
+def check_processes(world: ProcessGroup, run: Run, precision: Precision) -> None:
+    """Raise ConfigError: these processes cannot train the run together."""
+    if run.parallel == "fsdp" and precision == "fp16":
+        raise ConfigError(
+            "parallel: fsdp cannot be combined with precision fp16, whose loss scale would differ; take bf16."
         )
+    if run.cuda_graphs and world.device.type != "cuda":
+        raise ConfigError(
+            f"compile: {run.compile} records CUDA graphs, and the device is {world.device.type}; take compile: true."
+        )
+    if run.batch_size % (world.size * run.grad_accum_steps):
+        raise ConfigError(
+            f"batch_size: {run.batch_size} images cannot be divided evenly over {world.size} processes x "
+            f"{run.grad_accum_steps} micro-batches."
+        )
+
+
+def parallelize(model: nn.Module, world: ProcessGroup, run: Run, precision: Precision) -> nn.Module:
+    """Wrap the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
+    if world.size == 1:
+        return model
+    cuda = world.device.type == "cuda"
+    if cuda:
+        # BatchNorm over the images of all processes, as mmseg and DINOv2's probes have it; torch has none for CPUs.
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    if run.parallel == "fsdp":
+        # On a CPU, autocast leaves LayerNorm alone, which takes no numbers and weights of two types.
+        gathered = DTYPES[precision] if cuda else None
+        return shard(model, init_device_mesh(world.device.type, (world.size,)), gathered)
+    all_used = getattr(model, "uses_all_parameters", True)
+    return DistributedDataParallel(
+        model,
+        device_ids=[world.device.index] if cuda else None,
+        gradient_as_bucket_view=True,
+        find_unused_parameters=not all_used,
+        # All parameters take part in each step; a step of several backward passes is no fixed graph to torch.
+        static_graph=all_used and run.grad_accum_steps == 1 and not run.compile,
+    )
 
 
 @contextmanager
@@ -137,40 +73,6 @@ def no_sync(model: nn.Module) -> Iterator[None]:
     finally:
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(True)
-
-
-@contextmanager
-def process_group(device: str = "auto", patience: timedelta = PATIENCE) -> Iterator[DistributedContext]:
-    """Join the process group that torchrun describes; alone without torchrun. Raises ConfigError: no such device here,
-    or one GPU for several processes. `patience`: of the processes with what one of them does alone."""
-    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    # Named before anything touches a device: each process would otherwise take half a gigabyte of the first GPU.
-    local_device = choose_device(device_of_process(device, int(os.environ.get("LOCAL_RANK", 0)), local_size))
-    cuda = local_device.type == "cuda"
-    if cuda:
-        torch.cuda.set_device(local_device)
-    if size == 1:
-        yield DistributedContext(local_device)
-        return
-    store, _, _ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
-    if local_size == size:
-        # torchrun gives restarted processes the store of the dead ones, with their addresses in it (pytorch#135712).
-        # On one machine all know the number of the restart; for several see docs/scale.md.
-        store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
-    dist.init_process_group(
-        "nccl" if cuda else "gloo",
-        store=store,
-        rank=rank,
-        world_size=size,
-        timeout=TIMEOUT,
-        device_id=local_device if cuda else None,  # NCCL connects now, and reports its errors now
-    )
-    try:
-        objects = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=patience))
-        yield DistributedContext(local_device, rank, size, objects, local_size)
-    finally:
-        dist.destroy_process_group()
 
 
 def shard(model: M, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> M:

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.flop_counter import FlopCounterMode
 
 from densevit.config.schema import Run
-from densevit.engine.distributed import DistributedContext, transformer_blocks
+from densevit.engine.distributed import transformer_blocks
 from densevit.engine.objective import Batches
 from densevit.errors import ConfigError, Diverged
 from densevit.structures import Batch, Row
@@ -329,7 +329,7 @@ BEFORE, WARMUP, STEPS = 3, 2, 5
 
 
 @contextmanager
-def profiled(run: Run, world: DistributedContext, start: int) -> Iterator[Callable[[], object]]:
+def profiled(run: Run, world: ProcessGroup, start: int) -> Iterator[Callable[[], object]]:
     """Yield what is called after each step. The first process writes five steps, after five others, to
     `profile/from-step-6.json` in the run's folder. `start`: steps that were taken before."""
     if not world.is_main:

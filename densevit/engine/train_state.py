@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from densevit.engine.distributed import DistributedContext, distribute_like, full_state_dict, local
+from densevit.engine.distributed import distribute_like, full_state_dict, local
+from densevit.utils.process_group import ProcessGroup
 from densevit.utils.state_dict import load_strict
 
 
@@ -136,7 +137,7 @@ class TrainState:
         objective: nn.Module,
         scaler: torch.GradScaler,
         ema: EMA | None,
-        world: DistributedContext,
+        world: ProcessGroup,
         run_seed: int,
     ) -> None:
         self.model, self.optimizer, self.objective = model, optimizer, objective

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from densevit.engine.checkpointer import BestScore, Checkpointer
-from densevit.engine.distributed import DistributedContext, clip_grad_norm, no_sync
+from densevit.engine.distributed import clip_grad_norm, no_sync, parallelize
 from densevit.engine.logger import MetricLogger, format_scores, start_trackers
 from densevit.engine.monitors import (
     LossSpikeMonitor,
@@ -41,6 +41,7 @@ from densevit.structures import Batch
 from densevit.utils.device import BatchUpload, DeviceNumbers, Sizes, autocast, gpu_products, resolve
 from densevit.utils.output import tqdm
 from densevit.utils.process import frozen_garbage, interruptible
+from densevit.utils.process_group import ProcessGroup
 
 
 class Trainer:
@@ -62,7 +63,7 @@ class Trainer:
     def __init__(
         self,
         objective: TrainingObjective,
-        world: DistributedContext,
+        world: ProcessGroup,
         *,
         predict: Predict,
         best: BestScore,
@@ -80,7 +81,7 @@ class Trainer:
         for task in tasks.values():
             task.to(world.device)
         self.objective = objective.to(world.device)
-        self.parallel_model = world.parallelize(self.model, run, self.precision)
+        self.parallel_model = parallelize(self.model, world, run, self.precision)
         self.scheduled = [m for module in (model, objective) for m in module.modules() if isinstance(m, Scheduled)]
         self._set_training_mode()
         self.optimizer = build_optimizer(training_groups(model, objective, run), run.optim)

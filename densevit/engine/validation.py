@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import MetricLogger
 from densevit.engine.objective import Validation
 from densevit.engine.train_state import Scores, TrainState
@@ -17,6 +16,7 @@ from densevit.structures import Batch
 from densevit.tasks.base import Task
 from densevit.utils.device import Precision, autocast, gpu_products
 from densevit.utils.output import tqdm
+from densevit.utils.process_group import ProcessGroup
 
 Predict = Callable[[nn.Module, Batch, Precision], tuple[Batch, dict[str, Tensor]]]
 """Runs a model on the images of a batch as an evaluation does, in a precision; gives the batch with the ground truth
@@ -80,7 +80,7 @@ def validate(
     return gather_scores(tasks, rows, sources, world)
 
 
-def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, stop: Event) -> Iterator[Batch | None]:
+def synchronized_batches(batches: Iterable[Batch], world: ProcessGroup, stop: Event) -> Iterator[Batch | None]:
     """Yield the batches of this process, then None until every process has had its last. Raises _Stopped: on all
     processes at once."""
     iterator = iter(batches)
@@ -97,7 +97,7 @@ def synchronized_batches(batches: Iterable[Batch], world: DistributedContext, st
         getattr(iterator, "close", lambda: None)()  # ends the loader's workers now
 
 
-def dummy_forward(model: nn.Module, multiple: int, world: DistributedContext, precision: Precision) -> None:
+def dummy_forward(model: nn.Module, multiple: int, world: ProcessGroup, precision: Precision) -> None:
     """Run a forward pass of nothing: under FSDP every process must take part in each pass of the others."""
     if isinstance(model, FSDPModule):
         with autocast(precision, world.device):
@@ -108,7 +108,7 @@ def gather_scores(
     tasks: Mapping[str, Task],
     rows: Mapping[str, dict[int, Any]],
     sources: Mapping[int, str],
-    world: DistributedContext,
+    world: ProcessGroup,
 ) -> Scores:
     """Return the scores of the data set from the scores of images by index, which are spread over the processes.
 

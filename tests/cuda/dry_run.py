@@ -19,7 +19,6 @@ from densevit.builder import training
 from densevit.builder.plan import Plan
 from densevit.config.schema import Run
 from densevit.data.datasets.base import Dataset
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import MetricLogger
 from densevit.engine.run_folder import find_checkpoint
 from densevit.engine.trainer import Trainer
@@ -29,6 +28,7 @@ from densevit.losses.set_criterion import Pairs, Segments, SetCriterion
 from densevit.objectives.self_supervised import objective as self_supervised
 from densevit.structures import Batch, Sample
 from densevit.utils.device import upload
+from densevit.utils.process_group import ProcessGroup
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 CLASSES = {"ade20k": 150, "cityscapes": 19, "voc": 21, "mnist": 10, "digits": 10, "rooms": 18, "folder": 5, "coco": 133}
@@ -207,7 +207,7 @@ def dry_run(
         stack.enter_context(patch.object(self_supervised, "chosen_frames", lambda *args: None))
         for entry in without_numbers() if shapes_only else ():
             stack.enter_context(entry)
-        world = DistributedContext(fake_gpu.DEVICE)
+        world = ProcessGroup(fake_gpu.DEVICE)
         trainer = training.build_trainer(plan, world)
         batches, stop = Batches(plan, n, size), Event()
         trainer.train_step(batches, stop, wait=False)
@@ -251,7 +251,7 @@ def shapes_only_trainer(plan: Plan, stack: ExitStack) -> Trainer:
     stack.enter_context(patch.object(training, "dataset_fingerprint", lambda data: ""))
     for entry in without_numbers():
         stack.enter_context(entry)
-    return training.build_trainer(plan, DistributedContext(fake_gpu.DEVICE))
+    return training.build_trainer(plan, ProcessGroup(fake_gpu.DEVICE))
 
 
 def check_gradients(trainer: Trainer, precision: str) -> None:

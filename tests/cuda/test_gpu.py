@@ -103,10 +103,10 @@ def test_a_step_does_not_wait_for_the_gpu(config: Path, tmp_path: Path) -> None:
 
     from densevit.builder import plan as planning
     from densevit.builder import training
-    from densevit.engine.distributed import DistributedContext
+    from densevit.utils.process_group import ProcessGroup
 
     plan = planning.load_plan(config, ["device=cuda", "precision=bf16", "log_every=100", f"output={tmp_path}"]).open()
-    world = DistributedContext(torch.device("cuda:0"))
+    world = ProcessGroup(torch.device("cuda:0"))
     trainer = training.build_trainer(plan, world)
     batches, stop = training.train_batches(plan, world)(0), Event()
     for _ in range(3):

@@ -7,9 +7,11 @@ import pytest
 import torch
 from test_trainer import some_run
 
-from densevit.engine import distributed
+from densevit.engine.distributed import check_processes
 from densevit.errors import ConfigError
+from densevit.utils import process_group as processes
 from densevit.utils.device import device_of_process
+from densevit.utils.process_group import ProcessGroup, process_group
 
 
 def be_process(monkeypatch: pytest.MonkeyPatch, rank: int, count: int) -> None:
@@ -20,14 +22,14 @@ def be_process(monkeypatch: pytest.MonkeyPatch, rank: int, count: int) -> None:
 
 def test_restarted_processes_do_not_read_the_addresses_of_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     shared, seen = torch.distributed.HashStore(), []
-    monkeypatch.setattr(distributed, "rendezvous", lambda *args, **kwargs: iter([(shared, 0, 2)]))
-    monkeypatch.setattr(distributed.dist, "init_process_group", lambda *args, store, **kwargs: seen.append(store))
-    monkeypatch.setattr(distributed.dist, "new_group", lambda **kwargs: None)
-    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(processes, "rendezvous", lambda *args, **kwargs: iter([(shared, 0, 2)]))
+    monkeypatch.setattr(processes.dist, "init_process_group", lambda *args, store, **kwargs: seen.append(store))
+    monkeypatch.setattr(processes.dist, "new_group", lambda **kwargs: None)
+    monkeypatch.setattr(processes.dist, "destroy_process_group", lambda: None)
     for attempt in ("0", "1"):
         be_process(monkeypatch, 0, 2)
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
-        with distributed.process_group("cpu"):
+        with process_group("cpu"):
             seen[-1].set(f"address of attempt {attempt}", "127.0.0.1:1")
     first, second = seen
     assert first.check(["address of attempt 0"]) and second.check(["address of attempt 1"])
@@ -41,14 +43,12 @@ def test_a_process_among_several_touches_no_gpu_but_its_own(monkeypatch: pytest.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", touched.append)
     monkeypatch.setattr(torch, "empty", lambda *size, device: touched.append(device))
-    monkeypatch.setattr(
-        distributed, "rendezvous", lambda *args, **kwargs: iter([(torch.distributed.HashStore(), 3, 4)])
-    )
-    monkeypatch.setattr(distributed.dist, "init_process_group", lambda *args, **kwargs: groups.append(kwargs))
-    monkeypatch.setattr(distributed.dist, "new_group", lambda **kwargs: groups.append(kwargs))
-    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(processes, "rendezvous", lambda *args, **kwargs: iter([(torch.distributed.HashStore(), 3, 4)]))
+    monkeypatch.setattr(processes.dist, "init_process_group", lambda *args, **kwargs: groups.append(kwargs))
+    monkeypatch.setattr(processes.dist, "new_group", lambda **kwargs: groups.append(kwargs))
+    monkeypatch.setattr(processes.dist, "destroy_process_group", lambda: None)
     for device in ("auto", "cuda"):
-        with distributed.process_group(device) as world:
+        with process_group(device) as world:
             assert world.device == torch.device("cuda:3")
     assert set(touched) == {torch.device("cuda:3")}
     assert groups[0]["device_id"] == torch.device("cuda:3")
@@ -57,16 +57,16 @@ def test_a_process_among_several_touches_no_gpu_but_its_own(monkeypatch: pytest.
 
 
 def test_cuda_graphs_on_a_cpu_are_refused(tmp_path: Path) -> None:
-    run, world = some_run(tmp_path, compile="max-autotune"), distributed.DistributedContext(torch.device("cpu"))
+    run, world = some_run(tmp_path, compile="max-autotune"), ProcessGroup(torch.device("cpu"))
     with pytest.raises(ConfigError, match="compile: max-autotune records CUDA graphs, and the device is cpu; take"):
-        world.check(run, "fp32")
-    world.check(replace(run, compile="max-autotune-no-cudagraphs"), "fp32")
+        check_processes(world, run, "fp32")
+    check_processes(world, replace(run, compile="max-autotune-no-cudagraphs"), "fp32")
 
 
 def test_one_gpu_for_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     be_process(monkeypatch, 0, 2)
     refused = pytest.raises(ConfigError, match="'cuda:1' is one GPU, where the 2 processes.*CUDA_VISIBLE_DEVICES")
-    with refused, distributed.process_group("cuda:1"):
+    with refused, process_group("cuda:1"):
         pass
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from densevit.config.schema import Data, Model, Optim, Run, Schedule
 from densevit.engine import run_folder, train_state
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.logger import read_csv
 from densevit.engine.objective import TrainingSetup
 from densevit.engine.train_state import reseed, seed_everything
@@ -25,10 +24,11 @@ from densevit.model_card import HeadSpec, ModelCard
 from densevit.objectives import Supervised
 from densevit.structures import Batch
 from densevit.tasks.base import Task
+from densevit.utils.process_group import ProcessGroup
 from densevit.utils.state_dict import load_strict
 from densevit.weights import checkpoint
 
-CPU = DistributedContext(torch.device("cpu"))
+CPU = ProcessGroup(torch.device("cpu"))
 CARD = ModelCard(outputs={"depth": HeadSpec(kind="metric")}, multiple=1)
 
 
@@ -338,11 +338,11 @@ def test_validation_and_weights_to_use_are_those_of_the_average(tmp_path: Path) 
 
 
 def test_processes_validate_the_average_with_the_same_running_statistics(tmp_path: Path, monkeypatch) -> None:
-    def of_rank_0(world: DistributedContext, tensors: Iterable[Tensor]) -> None:
+    def of_rank_0(world: ProcessGroup, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             tensor.fill_(7)
 
-    monkeypatch.setattr(DistributedContext, "broadcast", of_rank_0)
+    monkeypatch.setattr(ProcessGroup, "broadcast", of_rank_0)
     trainer = some_trainer(some_run(tmp_path))
     trainer.fit(train, VAL)
     for state in (trainer.model.state_dict(), trainer.ema.state_dict()):

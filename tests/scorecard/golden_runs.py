@@ -22,9 +22,9 @@ import densevit  # noqa: E402
 from densevit.builder import plan as planning  # noqa: E402
 from densevit.builder import training  # noqa: E402
 from densevit.engine import run_folder  # noqa: E402
-from densevit.engine.distributed import DistributedContext  # noqa: E402
 from densevit.engine.logger import read_csv  # noqa: E402
 from densevit.engine.train_state import reseed, seed_everything  # noqa: E402
+from densevit.utils.process_group import ProcessGroup  # noqa: E402
 from densevit.weights import checkpoint  # noqa: E402
 
 GOLDEN = HERE / "golden"
@@ -88,7 +88,7 @@ def run(task: str, folder: Path) -> dict[str, Any]:
     with contextlib.chdir(folder):  # so that the paths in the checkpoint are those of any machine
         config = Path(f"{task}.yaml")
         config.write_text(CONFIGS[task].replace("ROOT", str(images(Path("data")))))
-        plan, world = planning.load_plan(config, [f"output={task}"]).open(), DistributedContext(torch.device("cpu"))
+        plan, world = planning.load_plan(config, [f"output={task}"]).open(), ProcessGroup(torch.device("cpu"))
         run_folder.find_checkpoint(plan.run, None, world)
         seed_everything(plan.run.seed)
         trainer = training.build_trainer(plan, world)

@@ -14,7 +14,6 @@ from densevit.data.datasets.base import Dataset
 from densevit.data.loading.collate import collate_by_size
 from densevit.data.loading.dataloader import OnError
 from densevit.data.sanity_checks import attempted
-from densevit.engine.distributed import DistributedContext
 from densevit.engine.train_state import Scores, TrainState
 from densevit.errors import DataError, Diverged
 from densevit.inference.forward import preprocess, resize_to_input
@@ -25,6 +24,7 @@ from densevit.ops.resize import unpadded_size
 from densevit.structures import Batch, EncoderOutput
 from densevit.tasks.base import Task, extras_of
 from densevit.utils.device import Precision, autocast
+from densevit.utils.process_group import ProcessGroup
 
 COLLAPSED = 0.01  # of the features' norm: what is left of their differences when all images look alike
 MOST_TOKENS = 2048  # whose spread is measured
@@ -97,7 +97,7 @@ class Probe:
         model: nn.Module,
         features: Sequence[tuple[Tensor, EncoderOutput]],
         precision: Precision,
-        world: DistributedContext,
+        world: ProcessGroup,
     ) -> None:
         self.modules.load_state_dict(self.start)
         self.modules.requires_grad_(True).train()
@@ -124,7 +124,7 @@ class Probe:
 
 
 @contextmanager
-def forked_random_state(world: DistributedContext) -> Iterator[None]:
+def forked_random_state(world: ProcessGroup) -> Iterator[None]:
     """Make random numbers inside the same each time; those of the training go on behind as if there were none."""
     devices: list[Any] = [world.device] if world.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
