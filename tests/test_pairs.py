@@ -26,7 +26,7 @@ import densevit
 from densevit.api import training as api_training
 from densevit.api.training import Run
 from densevit.config import parser
-from densevit.engine import distributed
+from densevit.engine import distributed, trainer
 from densevit.errors import DensevitError
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
@@ -138,7 +138,7 @@ def one_process(patch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """FSDP in a group of this process alone, whose numbers are those of no group; compilation without kernels."""
     used, compiled = set[str](), torch.compile
 
-    def parallelize(self: ProcessGroup, model: Any, run: Any, precision: str) -> Any:
+    def parallelize(model: Any, world: ProcessGroup, run: Any, precision: str) -> Any:
         if run.parallel != "fsdp":
             return model
         used.add("fsdp")
@@ -148,7 +148,7 @@ def one_process(patch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         used.add("compile")
         return compiled(*args, **options, backend="aot_eager")
 
-    patch.setattr(ProcessGroup, "parallelize", parallelize)
+    patch.setattr(trainer, "parallelize", parallelize)
     patch.setattr(torch, "compile", compile_cheaply)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
