@@ -152,7 +152,7 @@ def training(path: Path, network: Any, criterion: Any) -> None:
     for module in (set_criterion, point_sampling):
         module.random_points = lambda n, p, device: places[:, :p].expand(n, -1, -1)
     loss = set_criterion.SetCriterion(points=400, oversample=1.25)
-    ours = loss(masks[-1], set_criterion.Segments(ids, of_segments), outputs[0])
+    ours = loss(masks[-1], set_criterion.BatchSegments(ids, of_segments), outputs[0])
     torch.rand = lambda *size, **_: places[:, : size[1]].repeat(size[0], 1, 1)
     every = {}
     for i, (mask, kinds) in enumerate(zip(masks, classes, strict=True)):

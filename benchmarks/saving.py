@@ -18,7 +18,7 @@ import torch
 
 from densevit.builder.checkpoint import parse_model
 from densevit.builder.model import build_card, build_model
-from densevit.config.schema import Data, Model, Run, Task
+from densevit.config.schema import Data, Model, Task, TrainConfig
 from densevit.engine.objective import TrainingSetup
 from densevit.engine.trainer import Trainer
 from densevit.objectives import Supervised
@@ -53,7 +53,7 @@ def main() -> None:
 def trainer_of(args: argparse.Namespace, folder: Path) -> Trainer:
     encoder = {"type": "vit", "size": args.size, "image_size": SIDE}
     heads = {"depth": {"type": "metric"}}
-    run = Run(
+    run = TrainConfig(
         model=Model(encoder=encoder, decoder={"type": "dpt"}, heads=heads),
         tasks={"depth": Task(losses=[{"type": "silog"}])},
         data=Data(train={"type": "none"}),

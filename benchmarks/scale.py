@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from densevit.builder import plan as planning
 from densevit.builder.model import build_model
 from densevit.builder.plan import Plan
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.validation import ModelSpec
 from densevit.errors import DensevitError
 from densevit.models.dense import DenseModel
@@ -193,7 +193,7 @@ def network(spec: ModelSpec, size: tuple[int, int]) -> tuple[DenseModel, float, 
         return model, *flops(model, torch.empty(2, 3, *size))  # of two: batch norm needs as many
 
 
-def image_size(run: Run) -> tuple[int, int]:
+def image_size(run: TrainConfig) -> tuple[int, int]:
     """What the last transform with a size leaves of an image; 480 x 640 where none says."""
     given = [spec["size"] for spec in run.data.transforms if isinstance(spec.get("size"), list | tuple)]
     h, w = given[-1] if given else (480, 640)

@@ -99,7 +99,7 @@ def test_the_average_teaches_on_the_weak_views_put_together_as_the_images_are(fo
     trainer, batch = trainer_and_batch(folder)
     teacher = trainer.objective.teacher
     trainer.model.train()
-    found, rows = teacher(batch, trainer.objective.runtime), teacher.rows(batch)
+    found, rows = teacher(batch, trainer.objective.context), teacher.rows(batch)
     assert trainer.model.training and all(module.training for module in trainer.model.modules())
     with trainer.ema.applied(), torch.no_grad():
         trainer.model.eval()
@@ -118,7 +118,7 @@ def test_the_average_sees_each_image_of_a_cutmix_with_its_own_camera(
     known = replace(batch, intrinsics=cameras, pasted_intrinsics=2 * cameras)
     predict = teacher._predict
     monkeypatch.setattr(teacher, "_predict", lambda image, *rest: (seen.append(rest[0]), predict(image, *rest))[1])
-    teacher(known, trainer.objective.runtime)
+    teacher(known, trainer.objective.context)
     assert [INPUT_KINDS["camera"].of_batch(one)[:, 0].tolist() for one in seen] == [[1] * len(rows), [2] * len(rows)]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from densevit import api
 from densevit.api.checkpoint import as_names, card_before_loading, make_lens, packaged_model
 from densevit.data.index.matching import IMAGE_SUFFIXES
-from densevit.data.io.video import Span
+from densevit.data.io.video import TimeSpan
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens, check_camera
@@ -326,7 +326,7 @@ def plan_clips(
         problems.append(f"--fps: {fps:g} frames per second make no video.")
     if problems:
         raise ConfigError(*problems)
-    span = Span(start or 0.0, end, every or 1)
+    span = TimeSpan(start or 0.0, end, every or 1)
     steady = {"future": 6 if lookahead is None else lookahead, "fuse": fuse is not False} if stabilize else None
     clip_formats: dict[str, ClipFormat] = {}
     writers: dict[str, MapWriter] = {}

@@ -10,7 +10,7 @@ from densevit.api.predict import predict
 from densevit.api.prediction import Formats
 from densevit.app.inputs import GivenClip, GivenImage, given_lens
 from densevit.app.models import AppModel, ViewOptions
-from densevit.data.io.video import Span, open_video
+from densevit.data.io.video import TimeSpan, open_video
 from densevit.errors import DataError, DensevitError, PartialError
 from densevit.inference.camera import Lens, assumed_fov, focal_of_matrix
 from densevit.inference.image_input import ImageInput
@@ -109,7 +109,7 @@ def affordable_end(model: AppModel, given: GivenClip, options: ViewOptions, seco
     """Return the second of the clip up to which its frames take no more than `seconds`; None if that is all of it.
     Raises DataError: it cannot be read, or holds no frame."""
     source = open_video(given.path)
-    first = next(source.frames(Span()), None)
+    first = next(source.frames(TimeSpan()), None)
     if first is None:
         raise DataError(f"{given.path.name} holds no frame. Choose another clip.")
     camera = None

@@ -12,7 +12,7 @@ from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.io.exif import exif_focal
 from densevit.data.io.images import HEAD, Raster, detect_format
 from densevit.data.io.readers import Rgb, read_image
-from densevit.data.io.video import VIDEO_SUFFIXES, Span, open_video
+from densevit.data.io.video import VIDEO_SUFFIXES, TimeSpan, open_video
 from densevit.errors import DataError
 from densevit.inference.camera import Lens, assumed_fov
 from densevit.inference.predictor import Predictor
@@ -91,7 +91,7 @@ def open_clip(path: Path, folder: Path) -> GivenClip:
     if path.suffix.lower() not in VIDEO_SUFFIXES:
         path = Path(shutil.copy(path, folder / f"{path.stem}.mp4"))  # players and readers go by the content
     source = open_video(path)
-    next(source.frames(Span()), None)
+    next(source.frames(TimeSpan()), None)
     return GivenClip(path)
 
 

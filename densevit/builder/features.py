@@ -27,7 +27,7 @@ from densevit.data.loading.feature_cache import (
     shapes_of,
 )
 from densevit.data.loading.sampler import SampleKey
-from densevit.data.loading.workers import Progress, run_jobs
+from densevit.data.loading.workers import WorkerProgress, run_jobs
 from densevit.errors import ConfigError, DataError
 from densevit.models.dense import DenseModel
 from densevit.structures import EncoderOutput
@@ -171,7 +171,7 @@ def _read(
 
 
 def _views(
-    samples: AugmentedDataset, cached: Collection[str], skip: bool, progress: Progress, keys: Sequence[SampleKey]
+    samples: AugmentedDataset, cached: Collection[str], skip: bool, progress: WorkerProgress, keys: Sequence[SampleKey]
 ) -> list[View]:
     """Return, in a worker, the hashes of views, and the pixels of what the cache lacks."""
     views: list[View] = []

@@ -17,7 +17,7 @@ from densevit.builder.checkpoint import InitCheckpoint
 from densevit.builder.model import as_component, build_card
 from densevit.config import parser, plugins
 from densevit.config.parser import OBJECT, Draft
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.validation import ComponentChecker, ModelSpec, TaskSpec
 from densevit.data.datasets.base import Dataset
 from densevit.data.datasets.mix import Mix
@@ -56,7 +56,7 @@ class Plan:
         opened: the data sets by the same names; empty until `open()`.
     """
 
-    run: Run
+    run: TrainConfig
     model: ModelSpec
     tasks: Mapping[str, TaskSpec]
     transforms: Sequence[ComponentSpec[Transform]]
@@ -124,7 +124,7 @@ class Plan:
                 raise
             raise DataError(self.locate(f"{key}: {error}")) from error
 
-    def resolved(self, length: int, step: int = 0, samples: int = 0) -> Run:
+    def resolved(self, length: int, step: int = 0, samples: int = 0) -> TrainConfig:
         """Return the run with every default spelled out, for `length` training samples. Epochs count what was trained
         before `step`, maybe in steps of another size."""
         run = self.run

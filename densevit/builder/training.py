@@ -9,7 +9,7 @@ from torch import Tensor
 from densevit.builder.model import build_encoder, build_model
 from densevit.builder.plan import Plan, training_card
 from densevit.builder.tasks import best_score, build_task, depth_tasks
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.data.datasets.base import check_source_names, dataset_fingerprint
 from densevit.data.loading.clips import Clips, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
@@ -129,7 +129,7 @@ def val_batches(plan: Plan, world: ProcessGroup) -> Validation | None:
     return EvalLoader(plan.val, batch_size=size, clips=clips, **loader_options(plan.run, world))
 
 
-def loader_options(run: Run, world: ProcessGroup) -> dict[str, Any]:
+def loader_options(run: TrainConfig, world: ProcessGroup) -> dict[str, Any]:
     return {
         "rank": world.rank, "world_size": world.size, "workers": workers(run, world),
         "pin": world.device.type == "cuda", "timeout": run.data.timeout, "on_corrupt": run.data.on_corrupt,
@@ -137,5 +137,5 @@ def loader_options(run: Run, world: ProcessGroup) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def workers(run: Run, world: ProcessGroup) -> int:
+def workers(run: TrainConfig, world: ProcessGroup) -> int:
     return auto_workers(world.local_size) if run.data.workers == "auto" else run.data.workers

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.registry import ComponentConfig, Registries, Registry, schema
 from densevit.utils.docstrings import SECTION, arguments, entries, prose
 
@@ -41,7 +41,7 @@ PLACES = {
     ("Data", "train"): "data_set",
     ("Data", "val"): "data_set",
     ("Data", "probe"): "data_set",
-    ("Run", "objective"): "objective",
+    ("TrainConfig", "objective"): "objective",
     ("Data", "transforms"): "transform",
     ("Source", "data"): "data_set",
     ("Source", "transforms"): "transform",
@@ -52,7 +52,7 @@ PLACES = {
 
 def to_json_schema(registries: Registries) -> Tree:
     """Return the JSON Schema of a config that chooses from these registries."""
-    tree = TypeAdapter(Run).json_schema()
+    tree = TypeAdapter(TrainConfig).json_schema()
     nodes: Tree = tree["$defs"]
     for registry in _all_registries(registries):
         nodes |= _definitions(registry)
@@ -64,7 +64,7 @@ def to_json_schema(registries: Registries) -> Tree:
         "AlignFeatures": nodes["objective.supervised"]["properties"]["align_features"]["anyOf"][0],
     }
     for (node, field), kind in PLACES.items():
-        options = (tree if node == "Run" else owners[node])["properties"]
+        options = (tree if node == "TrainConfig" else owners[node])["properties"]
         options[field] = _with_component(options[field], kind)
     of_model = nodes["Model"]["properties"]
     of_model["conditioning"] |= {"properties": {}, "additionalProperties": False}

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from densevit.config.schema import DATASET_OPTIONS, SHARED_DATA_OPTIONS, Run
+from densevit.config.schema import DATASET_OPTIONS, SHARED_DATA_OPTIONS, TrainConfig
 from densevit.config.yaml_document import YamlDocument
 from densevit.errors import ConfigError
 from densevit.registry import UNKNOWN, check_bool_as_number, explain
@@ -25,7 +25,7 @@ from densevit.registry import UNKNOWN, check_bool_as_number, explain
 class Draft:
     """A config as read; the options of its components are checked by `validation.ComponentChecker`."""
 
-    run: Run  # all that is known and fits
+    run: TrainConfig  # all that is known and fits
     document: YamlDocument
     problems: list[str]  # an error for everything else, to be reported along with those of the components
     folder: Path  # of the file; relative plugins lie there
@@ -70,7 +70,7 @@ class Draft:
         return self.document.locate(problem)
 
 
-def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocument]:
+def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig, YamlDocument]:
     """Read a config and check its own tree. Raises ConfigError: every error at once."""
     document = YamlDocument.read(find_config(path))
     for item in overrides:
@@ -81,7 +81,7 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Run, YamlDocu
     return run, document
 
 
-def _parse(document: YamlDocument) -> tuple[Run, list[str], bool]:
+def _parse(document: YamlDocument) -> tuple[TrainConfig, list[str], bool]:
     """Run, problems; and whether all values fit."""
     _settle_length(document)
     _settle_batch_size(document)
@@ -164,27 +164,27 @@ def without(tree: dict[str, Any], key_paths: Sequence[Sequence[Any]]) -> dict[st
     return left
 
 
-def dump(run: Run) -> str:
+def dump(run: TrainConfig) -> str:
     """Return the run as YAML that `read` accepts."""
     return yaml.safe_dump(to_dict(run), sort_keys=False)
 
 
-def to_dict(run: Run) -> dict[str, Any]:
+def to_dict(run: TrainConfig) -> dict[str, Any]:
     return dict(_adapter().dump_python(run, mode="json"))
 
 
-_adapter = cache(partial(TypeAdapter, Run))
+_adapter = cache(partial(TypeAdapter, TrainConfig))
 
 
 def keys_at(loc: Sequence[Any]) -> list[str]:
     """Return the keys that may stand at a place of the tree, then the full paths of all keys."""
-    schema: Any = Run
+    schema: Any = TrainConfig
     for name in loc:
         schema = _below(schema, str(name))
     names = [f.name for f in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
     here = [".".join(map(str, [*loc, name])) for name in names]
     here += [f"data.train.{option}" for option in DATASET_OPTIONS if [*loc] == ["data"]]
-    return here + _paths(Run, "")
+    return here + _paths(TrainConfig, "")
 
 
 def _below(schema: Any, name: str) -> Any:

@@ -191,7 +191,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class TrainConfig:
     """Everything a training run depends on, apart from the code and the files it reads."""
 
     # Of all sections, too. The text below a field is the description of its key.

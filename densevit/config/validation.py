@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from densevit.config.json_schema import load_shipped_schema
 from densevit.config.parser import OBJECT, Draft
-from densevit.config.schema import Data, Model, Run, Task
+from densevit.config.schema import Data, Model, Task, TrainConfig
 from densevit.errors import ConfigError
 from densevit.preprocess_config import PreprocessConfig
 from densevit.registry import ComponentConfig, ComponentSpec, Registries, Registry, did_you_mean
@@ -135,7 +135,9 @@ class ComponentChecker:
             if options is not None
         }
 
-    def resolved_conditioning(self, run: Run, stored: Mapping[str, ComponentConfig]) -> dict[str, ComponentSpec[Any]]:
+    def resolved_conditioning(
+        self, run: TrainConfig, stored: Mapping[str, ComponentConfig]
+    ) -> dict[str, ComponentSpec[Any]]:
         """Return the conditionings of the config, and those of the checkpoint that the model starts from."""
         configs: dict[str, ComponentConfig | None] = {}
         for name, options in {**stored, **run.model.conditioning}.items():
@@ -193,7 +195,7 @@ class ComponentChecker:
             hint = did_you_mean(name, self.registries.protocols)
             self.problems.append(f"{key_path}: no protocol '{name}'.{hint}")
 
-    def objective(self, run: Run) -> ComponentSpec[Any]:
+    def objective(self, run: TrainConfig) -> ComponentSpec[Any]:
         checked = self._check(self.registries.objectives, {"type": "supervised", **run.objective}, "objective")
         if aligned := checked.options.get("align_features"):
             key_path = "objective.align_features.encoder"

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.data.datasets.base import Dataset, MixtureSource, evenly_spaced, resolve_root
 from densevit.data.loading.augmented import transforms_by_source, with_sample_name
 from densevit.data.loading.dataloader import OnError
@@ -322,7 +322,7 @@ def _unit(middle: float, low: float, high: float) -> str:
     return f" The values look like {UNITS[factor]}: is depth_scale {factor:g} times what it was set to?"
 
 
-def output_problems(run: Run) -> list[str]:
+def output_problems(run: TrainConfig) -> list[str]:
     """Return a problem if the run would write into the folder of a data set itself."""
     specs = [spec for spec in (run.data.train, run.data.val, run.data.probe) if spec]
     specs += [source.get("data") or {} for spec in specs for source in spec.get("sources", ())]

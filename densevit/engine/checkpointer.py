@@ -17,7 +17,7 @@ from torch import Tensor
 
 import densevit
 from densevit.config import parser
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.yaml_document import YamlDocument, flat
 from densevit.engine.distributed import local
 from densevit.engine.train_state import TrainState
@@ -29,7 +29,7 @@ from densevit.utils.state_dict import check_finite
 from densevit.weights import checkpoint, tensor_files
 from densevit.weights.checkpoint import Manifest
 from densevit.weights.migrations import migrate_config
-from densevit.weights.tensor_files import Part
+from densevit.weights.tensor_files import TensorPart
 
 BestScore = tuple[str, Literal["min", "max"]]
 """The score that picks the best checkpoint, and its direction."""
@@ -62,7 +62,7 @@ class Checkpointer:
     before_save: Callable[[], object] = staticmethod(lambda: None)
     settle: Callable[[], object] = staticmethod(lambda: None)
 
-    def __init__(self, state: TrainState, run: Run, card: ModelCard, data: str, best: BestScore) -> None:
+    def __init__(self, state: TrainState, run: TrainConfig, card: ModelCard, data: str, best: BestScore) -> None:
         self.state, self.run, self.card, self.data = state, run, card, data
         self.folder = CheckpointFolder(run.output / "checkpoints", best, run.keep_last)
         self.saved_at = 0
@@ -106,7 +106,7 @@ class Checkpointer:
         if writing is not None:
             writing.result()
 
-    def _save_shards(self, state: Mapping[str, Any], local: Mapping[str, Part], manifest: Manifest) -> None:
+    def _save_shards(self, state: Mapping[str, Any], local: Mapping[str, TensorPart], manifest: Manifest) -> None:
         """Every process writes its tensors, rank 0 the rest; the folder has its name once all are there."""
         world, path = self.background, self.folder.path(manifest.step)
         assert world is not None
@@ -175,7 +175,7 @@ class Checkpointer:
             tqdm.write(f"step {step} is saved; once the error below is fixed, --resume continues from it.")
 
 
-def changed(folder: Path, run: Run) -> list[str]:
+def changed(folder: Path, run: TrainConfig) -> list[str]:
     """Return the options that differ between a run and the one that saved this checkpoint: `key was this, is that`."""
     saved = migrate_config(YamlDocument.read(folder / checkpoint.CONFIG).tree)
     before, now = flat(saved), flat(parser.to_dict(run))

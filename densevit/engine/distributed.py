@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.errors import ConfigError
 from densevit.utils.device import DTYPES, Precision
 from densevit.utils.process_group import ProcessGroup
@@ -19,7 +19,7 @@ from densevit.weights.tensor_files import is_sharded
 M = TypeVar("M", bound=nn.Module)
 
 
-def check_processes(world: ProcessGroup, run: Run, precision: Precision) -> None:
+def check_processes(world: ProcessGroup, run: TrainConfig, precision: Precision) -> None:
     """Raise ConfigError: these processes cannot train the run together."""
     if run.parallel == "fsdp" and precision == "fp16":
         raise ConfigError(
@@ -36,7 +36,7 @@ def check_processes(world: ProcessGroup, run: Run, precision: Precision) -> None
         )
 
 
-def parallelize(model: nn.Module, world: ProcessGroup, run: Run, precision: Precision) -> nn.Module:
+def parallelize(model: nn.Module, world: ProcessGroup, run: TrainConfig, precision: Precision) -> nn.Module:
     """Wrap the model so that gradients are averaged over all processes; under `fsdp` its weights are sharded."""
     if world.size == 1:
         return model

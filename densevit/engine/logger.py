@@ -22,7 +22,7 @@ from jaxtyping import UInt8
 from torch.utils.tensorboard import SummaryWriter
 
 from densevit.config import parser
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.yaml_document import flat
 from densevit.engine.monitors import format_speed
 from densevit.engine.train_state import TrainState
@@ -197,7 +197,7 @@ class Trackers:
                 log.warning("tracker %s could not %s (%s); the run continues without it.", name, what, reason)
 
 
-def start_trackers(run: Run, folder: Path | None) -> Trackers | None:
+def start_trackers(run: TrainConfig, folder: Path | None) -> Trackers | None:
     """Return the trackers of a run, started; None where there are none, and on the processes that write nothing."""
     if folder is None or not run.trackers:
         return None
@@ -310,7 +310,7 @@ def format_scores(scores: Mapping[str, float]) -> str:
     return "\n".join(["", *(line for lines in tables.values() for line in lines)])
 
 
-def describe_run(run: Run, state: TrainState, precision: str, train_images: int, val_images: int) -> str:
+def describe_run(run: TrainConfig, state: TrainState, precision: str, train_images: int, val_images: int) -> str:
     """Return what is about to run, and where to look at it."""
     world, parameters = state.world, list(state.model.parameters())
     total, trainable = sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)

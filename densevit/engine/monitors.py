@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.flop_counter import FlopCounterMode
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.engine.distributed import transformer_blocks
 from densevit.engine.objective import Batches
 from densevit.errors import ConfigError, Diverged
@@ -148,7 +148,7 @@ SPARE = 0.9  # share of the memory that tensors can fill before fragments of it 
 
 
 @contextmanager
-def explain_step_errors(run: Run, world: ProcessGroup) -> Iterator[None]:
+def explain_step_errors(run: TrainConfig, world: ProcessGroup) -> Iterator[None]:
     """Raise ConfigError: the step inside does not fit into memory, or has too few images for batch norm; which options
     to change, and to what."""
     cuda = world.device.type == "cuda"
@@ -176,7 +176,7 @@ def explain_step_errors(run: Run, world: ProcessGroup) -> Iterator[None]:
         ) from error
 
 
-def memory_advice(run: Run, processes: int, *, total: int, fixed: int, used: int) -> str:
+def memory_advice(run: TrainConfig, processes: int, *, total: int, fixed: int, used: int) -> str:
     """Return what to change so that a step fits.
 
     Args:
@@ -246,7 +246,7 @@ def peak_flops(device_name: str, precision: Precision) -> float | None:
 
 
 @dataclass
-class Interval:
+class TimedSteps:
     """Some steps, and their seconds with those of them in which the host waited for data."""
 
     steps: int = 0
@@ -264,11 +264,11 @@ class Throughput:
     the operations of the first, which is not compiled, are counted, with those that `grad_checkpointing` repeats.
     """
 
-    def __init__(self, run: Run, device: torch.device, precision: Precision, batches: Batches) -> None:
+    def __init__(self, run: TrainConfig, device: torch.device, precision: Precision, batches: Batches) -> None:
         self.images, self.device, self.batches = run.batch_size, device, batches
         self.peak = peak_flops(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
         self.flops, self.waited, self.warming_up = 0, 0.0, True
-        self.recent, self.whole = Interval(), Interval()
+        self.recent, self.whole = TimedSteps(), TimedSteps()
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -286,7 +286,7 @@ class Throughput:
     def step(self) -> Iterator[None]:
         """Time a step; validation and saving lie outside."""
         if self.warming_up and self.whole.steps == WARMUP:
-            self.recent, self.whole, self.warming_up = Interval(), Interval(), False
+            self.recent, self.whole, self.warming_up = TimedSteps(), TimedSteps(), False
         counts = self.peak and not self.flops
         waited, began = self.waited, time.perf_counter()
         with FlopCounterMode(display=False) if counts else nullcontext() as counter:
@@ -299,14 +299,14 @@ class Throughput:
 
     def row(self) -> dict[str, float]:
         """Return columns of `train.csv` for the steps since the last call."""
-        recent, self.recent = self.recent, Interval()
+        recent, self.recent = self.recent, TimedSteps()
         return self._values(recent)
 
     def summary(self) -> str:
         """Return the speed of the whole run as a line."""
         return f"speed       {format_speed(self._values(self.whole))}"
 
-    def _values(self, part: Interval) -> dict[str, float]:
+    def _values(self, part: TimedSteps) -> dict[str, float]:
         seconds = max(part.seconds, 1e-9)
         values = {"images_per_s": self.images * part.steps / seconds, "data_wait": part.waited / seconds}
         if self.peak:
@@ -329,7 +329,7 @@ BEFORE, WARMUP, STEPS = 3, 2, 5
 
 
 @contextmanager
-def profiled(run: Run, world: ProcessGroup, start: int) -> Iterator[Callable[[], object]]:
+def profiled(run: TrainConfig, world: ProcessGroup, start: int) -> Iterator[Callable[[], object]]:
     """Yield what is called after each step. The first process writes five steps, after five others, to
     `profile/from-step-6.json` in the run's folder. `start`: steps that were taken before."""
     if not world.is_main:

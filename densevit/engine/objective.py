@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.validation import TaskSpec
 from densevit.engine.train_state import Scores, TrainState
 from densevit.errors import ConfigError
@@ -68,7 +68,7 @@ class TrainingSetup:
         build_encoder: the config of an encoder and its key -> the encoder, with its weights loaded.
     """
 
-    run: Run
+    run: TrainConfig
     model: nn.Module
     tasks: Mapping[str, Task]
     task_specs: Mapping[str, TaskSpec]
@@ -78,7 +78,7 @@ class TrainingSetup:
 
 
 @dataclass(frozen=True)
-class Runtime:
+class TrainerContext:
     """What the trainer lends to its objective.
 
     Attributes:
@@ -110,7 +110,7 @@ class TrainingObjective(nn.Module, ABC):
     validates_start: bool = False
     scores: ClassVar[Mapping[str, Literal["min", "max"]]] = {}
     trains: ClassVar[Literal["model", "encoder"]] = "model"
-    runtime: Runtime
+    context: TrainerContext
 
     def __init__(self, setup: TrainingSetup) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class TrainingObjective(nn.Module, ABC):
         return cls(setup, **options)
 
     @classmethod
-    def incompatible(cls, run: Run) -> Iterator[str]:
+    def incompatible(cls, run: TrainConfig) -> Iterator[str]:
         """Yield what in a run is incompatible with this objective; by default what only others read."""
         if not run.model.heads:
             yield "model.heads: there is none, and nothing to learn."
@@ -136,7 +136,7 @@ class TrainingObjective(nn.Module, ABC):
         return 1
 
     @classmethod
-    def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
+    def check_data(cls, run: TrainConfig, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
         """Check a run and its open data sets before the model is built; by default, that none needs a teacher. Raises
         ConfigError: the objective cannot learn from them."""
         for i, source in enumerate(data["train"].sources):
@@ -151,9 +151,9 @@ class TrainingObjective(nn.Module, ABC):
         """The network that is trained, averaged and saved."""
         return self.setup.model
 
-    def attach(self, runtime: Runtime) -> None:
+    def attach(self, context: TrainerContext) -> None:
         """Take what the trainer lends; called once, before the first step."""
-        self.runtime = runtime
+        self.context = context
 
     def look_ahead(self, batches: Iterable[Batch], step: int) -> None:
         """See all micro-batches of this process's next step; random states and running statistics are set back."""
@@ -164,7 +164,7 @@ class TrainingObjective(nn.Module, ABC):
 
     def predict(self, batch: Batch) -> dict[str, Tensor]:
         """Run the model in training on the images of a batch and all further inputs that it takes."""
-        return self.runtime.forward(batch.image, **model_inputs(self.model, batch))
+        return self.context.forward(batch.image, **model_inputs(self.model, batch))
 
     def before_validation(self) -> Scores:
         """Prepare the model for a validation; all processes call it together. Return further scores."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.config.schema import Model, Optim, Run, Schedule
+from densevit.config.schema import Model, Optim, Schedule, TrainConfig
 from densevit.errors import ConfigError
 from densevit.registry import did_you_mean
 from densevit.weights.tensor_files import is_sharded
@@ -55,7 +55,7 @@ class LayeredEncoder(Protocol):
     def eval(self) -> object: ...
 
 
-def training_groups(model: nn.Module, objective: nn.Module, run: Run) -> list[dict[str, Any]]:
+def training_groups(model: nn.Module, objective: nn.Module, run: TrainConfig) -> list[dict[str, Any]]:
     """Return the groups of a model, then those of what is trained beside it."""
     assert isinstance(model.encoder, LayeredEncoder)
     split = run.schedule.encoder_warmup is not None

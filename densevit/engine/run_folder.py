@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from densevit.config import parser
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.errors import CheckpointError, ConfigError, StorageError
 from densevit.utils import atomic_io
 from densevit.utils.lock import FolderLock
@@ -33,7 +33,7 @@ def locked(output: Path, world: ProcessGroup) -> Iterator[FolderLock]:
             lock.release()
 
 
-def find_checkpoint(run: Run, resume: str | None, world: ProcessGroup) -> Found | None:
+def find_checkpoint(run: TrainConfig, resume: str | None, world: ProcessGroup) -> Found | None:
     """Find the checkpoint to resume from. `resume`: None to start anew, `auto` for the newest good checkpoint of the
     run, or a path. Raises ConfigError if the folder holds a run that was not asked to go on, or one further than the
     named checkpoint. Raises CheckpointError if the named checkpoint is missing or damaged, and no other is taken
@@ -75,7 +75,7 @@ def restore_links(folder: Path) -> None:
             path.symlink_to(step.name, target_is_directory=True)
 
 
-def write_config(run: Run, world: ProcessGroup) -> None:
+def write_config(run: TrainConfig, world: ProcessGroup) -> None:
     """Write `config.yaml`; after a checkpoint to resume from is loaded, whose config may stand there."""
     world.on_main(lambda: atomic_io.write_text(run.output / checkpoint.CONFIG, parser.dump(run)))
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from densevit.config import parser
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.engine.distributed import full_state_dict
 from densevit.engine.objective import Batches
 from densevit.engine.train_state import TrainState, load_weights, set_random_state
@@ -95,7 +95,7 @@ class SkippedStepRecorder:
         data: the fingerprint of the training data.
     """
 
-    def __init__(self, state: TrainState, run: Run, card: ModelCard, data: str) -> None:
+    def __init__(self, state: TrainState, run: TrainConfig, card: ModelCard, data: str) -> None:
         self.state, self.run, self.card, self.data = state, run, card, data
         self.count = 0
 

@@ -23,7 +23,7 @@ from densevit.engine.monitors import (
     first_names,
     profiled,
 )
-from densevit.engine.objective import Batches, CountsDraws, Runtime, Scheduled, TrainingObjective, Validation
+from densevit.engine.objective import Batches, CountsDraws, Scheduled, TrainerContext, TrainingObjective, Validation
 from densevit.engine.optim import (
     build_optimizer,
     clipping_groups,
@@ -99,7 +99,7 @@ class Trainer:
         self.sizes = Sizes()
         self.latest: tuple[Scores, bool] = ({}, False)
         self.checkpointer.settle = self.settle
-        objective.attach(Runtime(self.forward, self.state, self.precision))
+        objective.attach(TrainerContext(self.forward, self.state, self.precision))
 
     def fit(self, train: Callable[[int], Batches], val: Validation | None) -> Scores:
         """Train from the step of `state` to the last; return the scores of the last validation. Raises Preempted when a

@@ -10,7 +10,7 @@ from statistics import fmean
 from threading import Event
 from time import perf_counter
 
-from densevit.config.schema import Run, Schedule
+from densevit.config.schema import Schedule, TrainConfig
 from densevit.engine.checkpointer import BestScore
 from densevit.engine.logger import read_csv
 from densevit.engine.objective import Batches
@@ -69,7 +69,7 @@ LEARNED = 0.7  # fraction of its first absolute value by which the loss, which m
 LAST = 10  # steps whose mean is the last loss
 
 
-def overfit_config(run: Run) -> Run:
+def overfit_config(run: TrainConfig) -> TrainConfig:
     """Return the run with a constant learning rate, for at most `STEPS` steps."""
     steps = min(run.steps or STEPS, STEPS)
     return replace(run, steps=steps, schedule=Schedule(type="constant", warmup=0.0))

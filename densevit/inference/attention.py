@@ -32,7 +32,7 @@ from densevit.utils.atomic_io import make_folder, write_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention:
+class AttentionMaps:
     """Attention of one query to the patches; what class and register tokens receive is missing from their sums."""
 
     image: UInt8[np.ndarray, "h w 3"]
@@ -77,7 +77,7 @@ class RolloutAccumulator:
 
 
 @torch.inference_mode()
-def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, float] | None = None) -> Attention:
+def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, float] | None = None) -> AttentionMaps:
     """Run one image through the encoder, in fp32, preprocessed as its card says.
 
     Layers after the last of the encoder's `out_indices` do not exist in a model and so are not shown. Raises
@@ -105,7 +105,7 @@ def compute_attention(predictor: Predictor, image: ImageLike, at: tuple[float, f
             accumulator.add(weights)
     else:
         visit_attention_weights(encoder.vit, x, accumulator.add)
-    return Attention(
+    return AttentionMaps(
         image=as_bytes(seen),
         query=query,
         weights=torch.stack(accumulator.weights).cpu().numpy(),
@@ -159,7 +159,7 @@ class NamedMap(NamedTuple):
     map: Float32[np.ndarray, "gh gw"]
 
 
-def write_attention_page(folder: Path, attention: Attention, *, title: str) -> list[Path]:
+def write_attention_page(folder: Path, attention: AttentionMaps, *, title: str) -> list[Path]:
     """Write the page, the network's input image, and a PNG of every map, making the folder. Raises StorageError if the
     folder cannot be made or written to. Returns their paths, the page first."""
     make_folder(folder)
@@ -179,7 +179,7 @@ def write_attention_page(folder: Path, attention: Attention, *, title: str) -> l
     return [page, *(folder / f"{name}.png" for name in images)]
 
 
-def named_maps(attention: Attention, layer: int) -> Iterator[NamedMap]:
+def named_maps(attention: AttentionMaps, layer: int) -> Iterator[NamedMap]:
     """Yield the mean of a layer's heads, its rollout, then each head."""
     stem = f"layer{layer:02d}"
     yield NamedMap(f"{stem}_mean", "mean of heads", attention.mean()[layer])
@@ -188,7 +188,9 @@ def named_maps(attention: Attention, layer: int) -> Iterator[NamedMap]:
         yield NamedMap(f"{stem}_head{head:02d}", f"head {head}", weights)
 
 
-def overlay(attention: Attention, map_: Float32[np.ndarray, "gh gw"], side: int) -> UInt8[np.ndarray, "height width 3"]:
+def overlay(
+    attention: AttentionMaps, map_: Float32[np.ndarray, "gh gw"], side: int
+) -> UInt8[np.ndarray, "height width 3"]:
     """Return the image in grey under the map's colours, each square one patch; the map's largest value is the
     brightest."""
     return blend(scale_to(attention.image, side), scale_to(patch_shares(attention, map_), side))
@@ -196,7 +198,7 @@ def overlay(attention: Attention, map_: Float32[np.ndarray, "gh gw"], side: int)
 
 def overlay_on(
     image: UInt8[np.ndarray, "height width 3"],
-    attention: Attention,
+    attention: AttentionMaps,
     map_: Float32[np.ndarray, "gh gw"],
     side: int,
     config: PreprocessConfig,
@@ -208,7 +210,7 @@ def overlay_on(
     return blend(shown, cv2.resize(of_image, shown.shape[1::-1], interpolation=cv2.INTER_NEAREST))
 
 
-def patch_shares(attention: Attention, map_: Float32[np.ndarray, "gh gw"]) -> Float32[np.ndarray, "h w"]:
+def patch_shares(attention: AttentionMaps, map_: Float32[np.ndarray, "gh gw"]) -> Float32[np.ndarray, "h w"]:
     """Return the map as a share of its largest value, by pixel of the network's input."""
     top, left, h, w = attention.window
     patches = map_.repeat(attention.patch_size, 0).repeat(attention.patch_size, 1)[top : top + h, left : left + w]
@@ -230,7 +232,7 @@ def scale_to(pixels: np.ndarray, side: int) -> np.ndarray:
     return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA))
 
 
-def description(attention: Attention) -> str:
+def description(attention: AttentionMaps) -> str:
     layers, heads, gh, gw = attention.weights.shape
     h, w = attention.image.shape[:2]
     return (
@@ -241,11 +243,11 @@ def description(attention: Attention) -> str:
     )
 
 
-def heading(attention: Attention, layer: int) -> str:
+def heading(attention: AttentionMaps, layer: int) -> str:
     return f"layer {layer}, {float(attention.mean()[layer].sum()):.0%} of its attention on patches"
 
 
-def figures(attention: Attention, layer: int) -> list[tuple[str, str]]:
+def figures(attention: AttentionMaps, layer: int) -> list[tuple[str, str]]:
     """Return the caption and image address of each map of a layer."""
     return [
         (f"{m.caption}, to {m.map.max():.4f}", jpeg(overlay(attention, m.map, SMALL)))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from densevit.errors import CheckpointError, ConfigError, DataError, first_line
 from densevit.inference.onnx.constant_folding import trace
-from densevit.inference.onnx.export import Pipeline, check_options, example_inputs, on_cpu
+from densevit.inference.onnx.export import ExportedPipeline, check_options, example_inputs, on_cpu
 from densevit.inference.onnx.graph import NamedOutputs, export_context, first_cause, quiet, traceable
 from densevit.inference.onnx.metadata import ExportedModel, OnnxExportOptions, check_path, metadata
 from densevit.inference.onnx.verify import TOLERANCE, check_errors, errors_against_torch, torch_predictor
@@ -47,7 +47,7 @@ def export_pt2(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpor
     model = on_cpu(model)
     assert options.size is not None and options.batch is not None, "the size and the number of images are fixed"
     examples = example_inputs(card, options, options.batch, options.size)
-    pipeline = NamedOutputs(Pipeline(model, card, options), list(card.outputs), list(examples)[1:])
+    pipeline = NamedOutputs(ExportedPipeline(model, card, options), list(card.outputs), list(examples)[1:])
     about = metadata(card, options)
     specs = {name: TensorSpec(str(x.dtype).removeprefix("torch."), tuple(x.shape)) for name, x in examples.items()}
     recorded = {**about, "inputs": specs, "outputs": list(card.outputs), "torch": torch.__version__}

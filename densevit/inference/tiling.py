@@ -42,7 +42,7 @@ class Tiling:
         if not isinstance(self.overlap, Real) or not 0 < self.overlap <= 0.5:
             raise ConfigError(f"tile_overlap: a share over 0 and up to 0.5, got {self.overlap!r}.")
 
-    def spans(self, length: int) -> list["Span"]:
+    def spans(self, length: int) -> list["TileSpan"]:
         """Return the tiles along one axis, evenly spread from end to end."""
         side = min(self.side, length)
         shared = max(1, round(side * self.overlap))
@@ -53,18 +53,18 @@ class Tiling:
         for start, shape in zip(starts, shapes, strict=True):
             total[start : start + side] += shape
         return [
-            Span(start, start + side, shape / total[start : start + side])
+            TileSpan(start, start + side, shape / total[start : start + side])
             for start, shape in zip(starts, shapes, strict=True)
         ]
 
-    def tiles(self, h: int, w: int) -> Iterator[tuple["Span", "Span"]]:
+    def tiles(self, h: int, w: int) -> Iterator[tuple["TileSpan", "TileSpan"]]:
         """Return the rows and columns of each tile, row by row."""
         columns = self.spans(w)
         return ((row, column) for row in self.spans(h) for column in columns)
 
 
 @dataclass(frozen=True, eq=False)
-class Span:
+class TileSpan:
     """One tile along one axis."""
 
     start: int  # its first pixel
@@ -158,7 +158,7 @@ def downscale(image: Rgb, side: int) -> Rgb:
 
 
 def upsample_tile(
-    small: Float32[np.ndarray, "_ _"], size: tuple[int, int], rows: Span, columns: Span
+    small: Float32[np.ndarray, "_ _"], size: tuple[int, int], rows: TileSpan, columns: TileSpan
 ) -> Float32[np.ndarray, "_ _"]:
     """Return the part of a map that a tile covers, as if the map had been resized (bilinear) to `size`."""
     y, x = (small.shape[axis] / size[axis] for axis in (0, 1))

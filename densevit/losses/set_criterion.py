@@ -35,7 +35,7 @@ SEGMENT_LOSSES = Registry[LabelLoss]("segment loss")
 
 
 @dataclass(frozen=True)
-class Segments:
+class BatchSegments:
     """The segments of images: a class and a mask each. Those of a semantic map are its classes."""
 
     ids: Int64[Tensor, "b h w"]  # VOID where unknown
@@ -47,22 +47,22 @@ class Segments:
         seen.scatter_(1, self.ids.flatten(1) - BACKGROUND, value=True)
         return seen[:, -BACKGROUND:] & (self.classes >= 0)
 
-    def padded(self, size: tuple[int, int]) -> "Segments":
+    def padded(self, size: tuple[int, int]) -> "BatchSegments":
         """Return those of the centre-padded image that the masks cover; the padding is unknown."""
         h, w = self.ids.shape[-2:]
         down, right = size[0] - h, size[1] - w
         sides = (right // 2, right - right // 2, down // 2, down - down // 2)
-        return Segments(F.pad(self.ids, sides, value=VOID), self.classes)
+        return BatchSegments(F.pad(self.ids, sides, value=VOID), self.classes)
 
 
-def class_segments(labels: Labels, classes: int) -> Segments:
+def class_segments(labels: Labels, classes: int) -> BatchSegments:
     """Return the classes of a semantic map as segments."""
     ids = torch.where(labels == IGNORE, VOID, labels)
-    return Segments(ids, torch.arange(classes, device=labels.device).expand(len(labels), -1))
+    return BatchSegments(ids, torch.arange(classes, device=labels.device).expand(len(labels), -1))
 
 
 @dataclass(frozen=True)
-class Pairs:
+class MatchedPairs:
     """Which query of which layer stands for which segment of which image."""
 
     image: Int64[Tensor, " n"]
@@ -108,12 +108,12 @@ class SetCriterion(LabelLoss):
         self.no_object, self.points, self.oversample, self.importance = no_object, points, oversample, importance
         self.pool = pool
 
-    def forward(self, logits: Logits, labels: Labels | Segments, extras: Mapping[str, Tensor]) -> Scalar:
+    def forward(self, logits: Logits, labels: Labels | BatchSegments, extras: Mapping[str, Tensor]) -> Scalar:
         """Raise ConfigError if the decoder has no queries."""
         if any(name not in extras for name in EXTRAS):
             raise ConfigError("losses: 'set_criterion' needs a decoder with queries; 'eomt' has them.")
         masks, classes = extras["masks"], extras["classes"]
-        truth = labels if isinstance(labels, Segments) else class_segments(labels, classes.shape[-1] - 1)
+        truth = labels if isinstance(labels, BatchSegments) else class_segments(labels, classes.shape[-1] - 1)
         truth = truth.padded((int(extras["covers"][0]), int(extras["covers"][1])))
         pairs = self.match(masks.detach(), classes.detach(), truth)
         by_class, by_mask, by_dice = self.weights
@@ -123,7 +123,7 @@ class SetCriterion(LabelLoss):
         means = self.mean(torch.stack(sums), occurring, 1)
         return by_class * self.class_loss(classes.float(), truth, pairs) + by_mask * means[0] + by_dice * means[1]
 
-    def mask_losses(self, masks: Masks, ids: Int64[Tensor, "b h w"], pairs: Pairs) -> tuple[Scalar, Scalar]:
+    def mask_losses(self, masks: Masks, ids: Int64[Tensor, "b h w"], pairs: MatchedPairs) -> tuple[Scalar, Scalar]:
         """Return the cross entropy and dice at points, summed over layers and the segments that occur."""
         matched = masks[pairs.image, pairs.layer, pairs.query].float()
         with torch.no_grad():
@@ -138,7 +138,7 @@ class SetCriterion(LabelLoss):
         dice = 1 - (2 * (probs * target).sum(1) + 1) / (probs.sum(1) + (target * labelled).sum(1) + 1)
         return bce.sum(), dice.sum()
 
-    def class_loss(self, classes: Classes, truth: Segments, pairs: Pairs) -> Scalar:
+    def class_loss(self, classes: Classes, truth: BatchSegments, pairs: MatchedPairs) -> Scalar:
         """Return the weighted cross entropy, averaged over the queries of the images with a known pixel, summed over
         layers."""
         no_object = classes.shape[-1] - 1
@@ -154,7 +154,7 @@ class SetCriterion(LabelLoss):
         return mean_over_step(total, count, least) if self.pool == "batch" else total / count.clamp_min(least)
 
     @torch.no_grad()
-    def match(self, masks: Masks, classes: Classes, truth: Segments) -> Pairs:
+    def match(self, masks: Masks, classes: Classes, truth: BatchSegments) -> MatchedPairs:
         """Return the bipartite matching of least cost, for each image and layer by itself, on the CPU.
 
         One copy comes from the device and one goes there. Which segments occur is in it, so on a GPU the costs of all
@@ -186,7 +186,7 @@ class SetCriterion(LabelLoss):
                 image_layer = torch.tensor([[image], [layer]]).expand(-1, len(rows))
                 pairs.append(torch.stack([*image_layer, queries, ids[rows]]))
         joined = torch.cat(pairs, dim=1) if pairs else torch.empty(4, 0, dtype=torch.int64)
-        return Pairs(*upload(joined, device))
+        return MatchedPairs(*upload(joined, device))
 
     def costs(
         self,

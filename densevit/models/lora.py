@@ -14,7 +14,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.errors import ConfigError
 from densevit.ops.matrices import merge_lora
 
@@ -45,7 +45,7 @@ class Lora:
     layers: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
 
     @staticmethod
-    def incompatible(run: Run) -> Iterator[str]:
+    def incompatible(run: TrainConfig) -> Iterator[str]:
         """Yield what in a run is incompatible with low-rank updates."""
         if run.model.freeze_encoder:
             yield "model.freeze_encoder: model.encoder.lora freezes the encoder itself, and trains its updates."

@@ -14,18 +14,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import MixtureSource
 from densevit.data.sanity_checks import found_truths, has_cameras
-from densevit.engine.objective import AllReduceMean, Runtime, model_inputs
+from densevit.engine.objective import AllReduceMean, TrainerContext, model_inputs
 from densevit.errors import ConfigError
 from densevit.structures import Batch
 from densevit.tasks.base import Extras, Task, task_class
 from densevit.utils.device import autocast
 
 
-def misplaced(sources: Sequence[MixtureSource], run: Run) -> Iterator[str]:
+def misplaced(sources: Sequence[MixtureSource], run: TrainConfig) -> Iterator[str]:
     """Yield what keeps sources with `consistency` from being learned from."""
     for i, source in enumerate(sources):
         if source.strong is None:
@@ -71,25 +71,25 @@ class ConsistencyTeacher:
         return [row for row, source in enumerate(batch.sources) if source in self.sources]
 
     @torch.no_grad()
-    def __call__(self, batch: Batch, runtime: Runtime) -> dict[str, Tensor]:
+    def __call__(self, batch: Batch, context: TrainerContext) -> dict[str, Tensor]:
         """Return the predictions for `rows(batch)` by head, of CutMix those of both images put together as the images
         are; empty where there are no such images."""
         selected = batch.take(rows) if (rows := self.rows(batch)) else None
         if selected is None or selected.weak is None:
             return {}
-        with evaluating(runtime.state.model), autocast(runtime.precision, batch.image.device):
-            predictions = self._predict(selected.weak, replace(selected, pasted=None), runtime)
+        with evaluating(context.state.model), autocast(context.precision, batch.image.device):
+            predictions = self._predict(selected.weak, replace(selected, pasted=None), context)
             mixed = [] if selected.pasted is None else selected.pasted.flatten(1).any(1).nonzero().flatten().tolist()
             if mixed and selected.pasted is not None and selected.weak_pasted is not None:
                 inside = selected.pasted[mixed][:, None]
                 other = selected.take(mixed)
                 other = replace(other, intrinsics=other.pasted_intrinsics, pasted=None)
-                for head, y in self._predict(selected.weak_pasted[mixed], other, runtime).items():
+                for head, y in self._predict(selected.weak_pasted[mixed], other, context).items():
                     predictions[head][mixed] = torch.where(inside, y, predictions[head][mixed])
         return predictions
 
-    def _predict(self, image: Tensor, batch: Batch, runtime: Runtime) -> dict[str, Tensor]:
-        model, ema = runtime.state.model, runtime.state.ema
+    def _predict(self, image: Tensor, batch: Batch, context: TrainerContext) -> dict[str, Tensor]:
+        model, ema = context.state.model, context.state.ema
         assert ema is not None
         image = image.contiguous(memory_format=torch.channels_last)
         inputs = model_inputs(model, replace(batch, features=None))  # cached ones are those of the strong view
@@ -121,7 +121,7 @@ class SourcePolicy:
 
 
 def source_policies(
-    run: Run, tasks: Mapping[str, TaskSpec], sources: Sequence[MixtureSource], *, needs_truth: bool = True
+    run: TrainConfig, tasks: Mapping[str, TaskSpec], sources: Sequence[MixtureSource], *, needs_truth: bool = True
 ) -> dict[str, list[SourcePolicy]]:
     """Return the sources of a mixture that teach each task, by the ground truth that its losses learn from. Raises
     ConfigError: every mistake at once: where `needs_truth`, a source whose ground truth fits no task, or a task that no

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.validation import TaskSpec
 from densevit.data.datasets.base import check_source_names
-from densevit.engine.objective import OBJECTIVES, AllReduceMean, Runtime, TrainingObjective, TrainingSetup
+from densevit.engine.objective import OBJECTIVES, AllReduceMean, TrainerContext, TrainingObjective, TrainingSetup
 from densevit.losses.reduction import StepTotals
 from densevit.model_card import HeadSpec
 from densevit.objectives.feature_alignment import AlignFeatures, FeatureAlignment
@@ -116,7 +116,7 @@ class Supervised(TrainingObjective):
             self.alignment = FeatureAlignment(setup.model.get_submodule("encoder"), frozen, align_features)
 
     @classmethod
-    def incompatible(cls, run: Run) -> Iterator[str]:
+    def incompatible(cls, run: TrainConfig) -> Iterator[str]:
         yield from super().incompatible(run)
         parts = {name.partition(".")[0] for name in run.model.trainable or ("encoder",)}
         frozen = run.model.freeze_encoder or "encoder" not in parts
@@ -126,21 +126,21 @@ class Supervised(TrainingObjective):
             yield "objective.loss_weighting: there is only one task, and nothing to balance it with."
 
     @classmethod
-    def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
+    def check_data(cls, run: TrainConfig, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
         sources = data["train"].sources
         if aligned := run.objective.get("align_features"):
             check_source_names("objective.align_features", aligned.get("sources", ()), sources)
         if sources:
             source_policies(run, tasks, sources, needs_truth=cls.needs_truth)
 
-    def attach(self, runtime: Runtime) -> None:
-        super().attach(runtime)
-        world = runtime.state.world
+    def attach(self, context: TrainerContext) -> None:
+        super().attach(context)
+        world = context.state.world
         split = (self.setup.run.grad_accum_steps, world.size) if self.pooled else (1, 1)
         self.totals = StepTotals(*split, world.all_reduce_sum)
         self.loss_weighting.attach(self.setup.run.grad_accum_steps * world.size, world.all_reduce_sum)
         if self.alignment is not None:
-            self.alignment.frozen.to(runtime.state.world.device)
+            self.alignment.frozen.to(context.state.world.device)
 
     def on_train_step(self, progress: float) -> None:
         if self.router is not None:
@@ -158,7 +158,7 @@ class Supervised(TrainingObjective):
                         task.losses(y, batch, step, extras_of(name, predictions) or {"auxiliary": y})
 
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        pseudo_labels = {} if self.teacher is None else self.teacher(batch, self.runtime)
+        pseudo_labels = {} if self.teacher is None else self.teacher(batch, self.context)
         return self.weighted_losses(self.predict(batch), batch, step, pseudo_labels)
 
     def weighted_losses(
@@ -171,7 +171,7 @@ class Supervised(TrainingObjective):
             }
         weighted: dict[str, Tensor] = self.loss_weighting(losses)
         if self.alignment is not None:
-            weighted["align_features"] = self.alignment.loss(batch, self.runtime.precision)
+            weighted["align_features"] = self.alignment.loss(batch, self.context.precision)
         return weighted
 
     def _task_losses(

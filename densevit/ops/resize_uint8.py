@@ -129,23 +129,23 @@ def shifted_product(x: Tensor, weight: Tensor) -> Tensor:
     return ((high * x + ((weight - 64 * high) * x / 64).floor()) / 1024).floor()
 
 
-class Neighbour(NamedTuple):
+class NearestPixel(NamedTuple):
     """One old pixel for each new one, and its weight."""
 
     pixel: Int64[Tensor, " after"]
     weight: Float[Tensor, " after"]
 
 
-def neighbours(before: int, after: int) -> tuple[Neighbour, Neighbour]:
+def neighbours(before: int, after: int) -> tuple[NearestPixel, NearestPixel]:
     """Return the pixels on both sides of each new one; at the border both are the same, and share the weight."""
     scale = 1 / ratio(after, before)  # in the order in which OpenCV divides
     at = ((torch.arange(after, dtype=torch.float64) + 0.5) * scale - 0.5).float()
     first, t = at.floor(), at - at.floor()
     near, far = ((first + i).clamp(0, before - 1).long() for i in (0, 1))
-    return Neighbour(near, ((1 - t) * LINEAR_UNIT).round()), Neighbour(far, (t * LINEAR_UNIT).round())
+    return NearestPixel(near, ((1 - t) * LINEAR_UNIT).round()), NearestPixel(far, (t * LINEAR_UNIT).round())
 
 
-def select(x: Tensor, dim: int, near: Neighbour) -> Tensor:
+def select(x: Tensor, dim: int, near: NearestPixel) -> Tensor:
     return x.index_select(dim, near.pixel.to(x.device))
 
 

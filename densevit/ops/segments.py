@@ -252,7 +252,7 @@ def _numbered(codes: Integer[np.ndarray, "h w"]) -> tuple[Int64[np.ndarray, " n"
     return occurring, table[codes]
 
 
-class Measured(NamedTuple):
+class ObjectDepth(NamedTuple):
     """Of one object in metres; None where it is unknown."""
 
     depth: float | None = None  # median along the optical axis
@@ -267,7 +267,7 @@ def measure(
     depth: Float[np.ndarray, "h w"],
     widths: Float[np.ndarray, "h w"] | None = None,
     matrix: Matrix | None = None,
-) -> Measured:
+) -> ObjectDepth:
     """Measure an object.
 
     Args:
@@ -277,15 +277,15 @@ def measure(
     """
     valid = mask & np.isfinite(depth) & (depth > 0)
     if not valid.any():
-        return Measured()
+        return ObjectDepth()
     metres = float(np.median(depth[valid]))
     spread = None if widths is None else float(np.median(widths[valid]))
     low, high = (None, None) if spread is None else (metres * np.exp(-spread), metres * np.exp(spread))
     if matrix is None:
-        return Measured(metres, low, high)
+        return ObjectDepth(metres, low, high)
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     height, width = (x[-1] - x[0] + 1 for x in (rows, columns))
-    return Measured(metres, low, high, float(width * metres / matrix[0, 0]), float(height * metres / matrix[1, 1]))
+    return ObjectDepth(metres, low, high, float(width * metres / matrix[0, 0]), float(height * metres / matrix[1, 1]))
 
 
 LEAST_SCORE = 0.5  # of instances that are drawn

@@ -43,7 +43,7 @@ Values = Float64[np.ndarray, " n"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredImage:
     """The predictions and the measured depth of some pixels of one image."""
 
     name: str
@@ -75,7 +75,7 @@ class CalibrationResult:
         return "\n".join([*lines, f"{self.images} images; {self.selected.describe()}"])
 
 
-def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured]:
+def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[MeasuredImage]:
     """Yield the predictions at measured pixels within the data set's range, `PIXELS` of each image."""
     for item in prefetch_samples(data):
         if item.depth is None or item.valid is None or item.depth_kind != "metric" or not item.valid.any():
@@ -85,7 +85,7 @@ def measure(predictor: Predictor, data: Dataset, head: str) -> Iterator[Measured
         pixels = np.random.default_rng(0).permutation(pixels)[:PIXELS]
         if len(pixels):
             depth, truth = (values.ravel()[pixels].astype(np.float64) for values in (prediction, item.depth))
-            yield Measured(item.name, depth, truth)
+            yield MeasuredImage(item.name, depth, truth)
 
 
 def counted(prediction: np.ndarray, item: Sample, depth_range: tuple[float, float]) -> Bool[np.ndarray, "h w"]:
@@ -96,7 +96,7 @@ def counted(prediction: np.ndarray, item: Sample, depth_range: tuple[float, floa
     return np.asarray(within & np.isfinite(prediction) & (prediction > 0))
 
 
-def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Measured]:
+def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[MeasuredImage]:
     """Yield the predictions at the points of a CSV: columns image (relative to its folder), u, v, depth. Raises
     DataError: an image or a point that cannot be."""
     images = dict.fromkeys(str(cells.get("image") or "").strip() for _, cells in read_table(path))
@@ -109,10 +109,10 @@ def measure_points(predictor: Predictor, path: Path, head: str) -> Iterator[Meas
         depth = sample(predictor(image, head=head), points)
         usable = np.isfinite(depth) & (depth > 0)
         if usable.any():
-            yield Measured(name, depth[usable], points.depth[usable])
+            yield MeasuredImage(name, depth[usable], points.depth[usable])
 
 
-def choose_calibration(images: Sequence[Measured]) -> CalibrationResult:
+def choose_calibration(images: Sequence[MeasuredImage]) -> CalibrationResult:
     """Fit every form without some of the images and score it on them; raise DataError if there are too few."""
     if len(images) < FEWEST:
         raise DataError(f"calibrate: {len(images)} images have measured depth; cross-validation needs {FEWEST}.")
@@ -146,7 +146,7 @@ def blocks_of(names: Sequence[str]) -> list[list[int]]:
 
 
 def held_out_scores(
-    images: Sequence[Measured], blocks: Sequence[Sequence[int]], form: str
+    images: Sequence[MeasuredImage], blocks: Sequence[Sequence[int]], form: str
 ) -> Float64[np.ndarray, "images metrics"] | None:
     """Return `METRICS` of each image under a correction that was fitted without its block; None if one would turn near
     and far around."""
@@ -164,7 +164,7 @@ def held_out_scores(
     return scores
 
 
-def corrected(form: str, images: Sequence[Measured]) -> Callable[[Values], Values] | None:
+def corrected(form: str, images: Sequence[MeasuredImage]) -> Callable[[Values], Values] | None:
     if form == "identity":
         return lambda depth: depth
     depths, truth = stacked(images)
@@ -175,7 +175,7 @@ def corrected(form: str, images: Sequence[Measured]) -> Callable[[Values], Value
     return None if calibration.a <= 0 else lambda depth: calibrate(torch.from_numpy(depth), calibration).numpy()
 
 
-def stacked(images: Sequence[Measured]) -> tuple[Values, Values]:
+def stacked(images: Sequence[MeasuredImage]) -> tuple[Values, Values]:
     """Return `PIXELS` of each image, evenly spaced, so that all images weigh the same: fewer are repeated."""
     sampled = [(image, np.arange(PIXELS) * len(image.depth) // PIXELS) for image in images]
     return (

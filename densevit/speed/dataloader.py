@@ -22,7 +22,7 @@ from densevit.data.loading.collate import collate
 from densevit.data.loading.dataloader import TrainLoader
 from densevit.data.loading.prefetch import ordered_parallel_map
 from densevit.data.transforms.affine import TRANSFORMS
-from densevit.data.transforms.geometric import Pipeline, compose
+from densevit.data.transforms.geometric import Compose, compose
 from densevit.evaluation.depth.published_protocols import PROTOCOLS
 from densevit.evaluation.depth.scores import evaluate_indexed
 from densevit.registry import ComponentConfig
@@ -58,7 +58,7 @@ GPU_STEPS = {
 }
 
 
-class Pairs(FileDataset):
+class DepthPairs(FileDataset):
     """JPEG images and 16-bit PNG depth in millimetres."""
 
     depth_scale = 1000.0
@@ -69,9 +69,9 @@ class Pairs(FileDataset):
         super().__init__(samples, "full", "the benchmark's pairs")
 
 
-def make_pairs(root: Path, count: int) -> Pairs:
+def make_pairs(root: Path, count: int) -> DepthPairs:
     write_images(root, count, depth=True)
-    return Pairs(root, count)
+    return DepthPairs(root, count)
 
 
 def write_images(root: Path, count: int, *, depth: bool) -> None:
@@ -87,7 +87,7 @@ def write_images(root: Path, count: int, *, depth: bool) -> None:
             cv2.imwrite(str(root / f"{name}.png"), np.clip(metres, 0, 65535).astype(np.uint16))
 
 
-def pipeline(name: str) -> Pipeline:
+def pipeline(name: str) -> Compose:
     return compose([TRANSFORMS.check(spec, name).build() for spec in PIPELINES[name]])
 
 
@@ -118,7 +118,7 @@ def cores_of_a_gpu(rate: float) -> Iterator[Row]:
         yield Row("loader", recipe, "cores for an H200", Spread.of([needed / rate]), "cores", note=note)
 
 
-def stages(pairs: Pairs) -> dict[str, tuple[Work, int]]:
+def stages(pairs: DepthPairs) -> dict[str, tuple[Work, int]]:
     """Return each stage, and how many samples one call of it makes."""
     samples = [pairs.read(i) for i in range(16)]
     jpegs, pngs = (cycle(sorted(pairs.root.glob(f"*.{suffix}"))) for suffix in ("jpg", "png"))
@@ -142,7 +142,7 @@ def milliseconds(work: Work, count: int) -> Spread:
     return Spread.of(times[3:])
 
 
-def throughput(pairs: Pairs, workers: int, samples: int) -> float:
+def throughput(pairs: DepthPairs, workers: int, samples: int) -> float:
     """Sample a second, without the start of the workers."""
     loader = TrainLoader(pairs, pipeline(STANDARD), seed=0, batch_size=BATCH, workers=workers)
     with closing(loader):

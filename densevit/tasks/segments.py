@@ -10,9 +10,8 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from densevit.losses.point_sampling import VOID
-from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, Segments
-from densevit.ops.segments import SegmentPrediction, draw_segments, segments_of
-from densevit.ops.segments import Segments as LabelledSegments
+from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, BatchSegments
+from densevit.ops.segments import SegmentPrediction, Segments, draw_segments, segments_of
 from densevit.structures import Batch
 from densevit.tasks.base import NO_EXTRAS, TASKS, Extras, Task
 
@@ -45,18 +44,18 @@ class PanopticTask(Task):
     def losses(self, prediction: Tensor, batch: Batch, step: int, extras: Extras = NO_EXTRAS) -> dict[str, Tensor]:
         return self.weighted_losses(step, prediction, self.ground_truth(batch), extras)
 
-    def ground_truth(self, batch: Batch) -> Segments:
+    def ground_truth(self, batch: Batch) -> BatchSegments:
         """Return the segments that count: no crowds, and of instances only things."""
         if batch.segments is None or batch.segment_classes is None or batch.segment_crowd is None:
             none = torch.full_like(batch.image[:, 0], VOID, dtype=torch.int64)
-            return Segments(none, none.new_zeros(len(none), 0))
+            return BatchSegments(none, none.new_zeros(len(none), 0))
         classes, segments = batch.segment_classes, batch.segments
         is_target = self.is_target(classes)
         numbers = torch.arange(classes.shape[1], device=classes.device).expand_as(classes)
         numbers = numbers.where(is_target, self.outside).where(~batch.segment_crowd, VOID)
         numbers = F.pad(F.pad(numbers, (1, 0), value=self.outside), (1, 0), value=VOID)
         ids = numbers.gather(1, segments.flatten(1) + 1).view_as(segments)
-        return Segments(ids, classes.where(is_target & ~batch.segment_crowd, -1))
+        return BatchSegments(ids, classes.where(is_target & ~batch.segment_crowd, -1))
 
     def is_target(self, classes: Tensor) -> Tensor:
         """Return which segments of these classes the head shall predict."""
@@ -79,7 +78,7 @@ class PanopticTask(Task):
             truth = image
             if batch.segments is not None and batch.segment_classes is not None:
                 ids, classes = (x[i].cpu().numpy() for x in (batch.segments, batch.segment_classes))
-                labelled = LabelledSegments(ids.clip(0).astype(np.int32), classes, np.zeros(len(classes), np.bool_))
+                labelled = Segments(ids.clip(0).astype(np.int32), classes, np.zeros(len(classes), np.bool_))
                 truth = draw_segments(image, labelled.as_prediction(self.output.things), self.output)
             rows.append(np.concatenate([image, truth, draw_segments(image, predicted, self.output)], axis=1))
         return np.concatenate(rows)

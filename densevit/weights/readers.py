@@ -228,7 +228,7 @@ def check_width(raw: RawCheckpoint, head: int, tensors: Mapping[str, Tensor]) ->
 NUMBERS = re.compile(r"[biufc?]\d*|[SU]\d+")
 
 
-class Kind:
+class NumberType:
     """Replaces `numpy.dtype`, for numbers and texts only, not for objects."""
 
     def __init__(self, code: str, *_: Any) -> None:
@@ -251,7 +251,7 @@ class Array:
         self.values = kind.read(content).reshape(shape, order="F" if by_columns else "C")
 
 
-def scalar(kind: Kind, content: bytes) -> Any:
+def scalar(kind: NumberType, content: bytes) -> Any:
     return kind.read(content)[0].item()
 
 
@@ -263,7 +263,7 @@ CORES = ("numpy.core", "numpy._core")  # before and since NumPy 2
 PATHS = ("pathlib", "pathlib._local")
 STAND_INS: list[Any] = [
     argparse.Namespace,
-    (Kind, "numpy.dtype"),
+    (NumberType, "numpy.dtype"),
     (Array, "numpy.ndarray"),
     *((scalar, f"{core}.multiarray.scalar") for core in CORES),
     *((array, f"{core}.multiarray._reconstruct") for core in CORES),

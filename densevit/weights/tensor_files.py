@@ -58,7 +58,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """A part of a tensor, on the CPU, and where it begins in the tensor."""
 
     values: Tensor
@@ -77,10 +77,10 @@ def mapped(tree: Any, function: Callable[[str, Tensor], Any], path: str = "") ->
     return tree
 
 
-def stage(tree: Any, *, whole: bool) -> tuple[Any, dict[str, Part]]:
+def stage(tree: Any, *, whole: bool) -> tuple[Any, dict[str, TensorPart]]:
     """Copy what this process holds of the tensors to the CPU: the tree with shapes in their place, and the parts.
     `whole`: take tensors that are not sharded, too; for one of the processes, since all have the same ones."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, TensorPart] = {}
 
     def take(path: str, tensor: Tensor) -> Tensor:
         local, offsets = tensor.detach(), (0,) * tensor.ndim
@@ -90,13 +90,15 @@ def stage(tree: Any, *, whole: bool) -> tuple[Any, dict[str, Part]]:
         if not tensor.ndim:
             return local.to("cpu", copy=True)
         if local.numel() and (whole or is_sharded(tensor)):
-            parts[path] = Part(local.to("cpu", copy=True), offsets)
+            parts[path] = TensorPart(local.to("cpu", copy=True), offsets)
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
     return mapped(tree, take), parts
 
 
-def write_shard(folder: Path, rank: int, parts: Mapping[str, Part], metadata: Mapping[str, str]) -> dict[str, str]:
+def write_shard(
+    folder: Path, rank: int, parts: Mapping[str, TensorPart], metadata: Mapping[str, str]
+) -> dict[str, str]:
     """Write the parts of one process, and read them back; return the file's sha256 by its name, empty without parts.
     Raises CheckpointError if what came back from the disk is not what was written. Raises StorageError if the disk is
     full or read-only."""

@@ -17,14 +17,14 @@ from torch import Tensor
 from densevit.builder import plan as planning
 from densevit.builder import training
 from densevit.builder.plan import Plan
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.data.datasets.base import Dataset
 from densevit.engine.logger import MetricLogger
 from densevit.engine.run_folder import find_checkpoint
 from densevit.engine.trainer import Trainer
 from densevit.inference.image_input import ImageInput
 from densevit.inference.predictor import Predictor
-from densevit.losses.set_criterion import Pairs, Segments, SetCriterion
+from densevit.losses.set_criterion import BatchSegments, MatchedPairs, SetCriterion
 from densevit.objectives.self_supervised import objective as self_supervised
 from densevit.structures import Batch, Sample
 from densevit.utils.device import upload
@@ -61,7 +61,7 @@ def plan_of(config: str | Path, *overrides: str) -> Plan:
     return replace(opened, run=opened.resolved(1000))
 
 
-def image_size(run: Run) -> tuple[int, int]:
+def image_size(run: TrainConfig) -> tuple[int, int]:
     given = [spec["size"] for spec in run.data.transforms if isinstance(spec.get("size"), list | tuple)]
     side = run.model.encoder.get("image_size") if run.model.encoder else None
     h, w = given[-1] if given else (side, side) if isinstance(side, int) else side or (480, 640)
@@ -161,12 +161,12 @@ class Found:
 CLASSES_AN_IMAGE = 10  # of those that a set criterion would find, where there are no numbers to find any
 
 
-def some_pairs(criterion: SetCriterion, masks: Tensor, classes: Tensor, truth: Segments) -> Pairs:
+def some_pairs(criterion: SetCriterion, masks: Tensor, classes: Tensor, truth: BatchSegments) -> MatchedPairs:
     """A matching as large as usual."""
     b, layers = masks.shape[:2]
     grid = torch.meshgrid(*(torch.arange(n) for n in (b, layers, CLASSES_AN_IMAGE)), indexing="ij")
     image, layer, label = (part.flatten() for part in grid)
-    return Pairs(*upload(torch.stack([image, layer, label, label]), truth.ids.device))
+    return MatchedPairs(*upload(torch.stack([image, layer, label, label]), truth.ids.device))
 
 
 def without_numbers() -> Iterator[Any]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from densevit.config.schema import Data, Model, Run
+from densevit.config.schema import Data, Model, TrainConfig
 from densevit.engine.monitors import LossSpikeMonitor, OutputSaturationMonitor, explain_step_errors, memory_advice
 from densevit.errors import ConfigError
 from densevit.utils.process_group import ProcessGroup
@@ -43,7 +43,7 @@ def test_a_head_at_one_end_of_its_range_is_told_once_and_one_that_uses_its_range
 
 
 GB = 2**30
-RUN = Run(model=Model(encoder={}, decoder={}, heads={}), data=Data(train={}), batch_size=32)
+RUN = TrainConfig(model=Model(encoder={}, decoder={}, heads={}), data=Data(train={}), batch_size=32)
 
 
 def test_out_of_memory_says_what_to_change_and_by_how_much() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from densevit.config.schema import Data, Model, Optim, Run, Schedule
+from densevit.config.schema import Data, Model, Optim, Schedule, TrainConfig
 from densevit.engine import run_folder, train_state
 from densevit.engine.logger import read_csv
 from densevit.engine.objective import TrainingSetup
@@ -104,8 +104,8 @@ def train(start: int) -> Iterator[Batch]:
         start += 2
 
 
-def some_run(output: Path, **changes) -> Run:
-    base = Run(
+def some_run(output: Path, **changes) -> TrainConfig:
+    base = TrainConfig(
         model=Model(encoder={}, decoder={}, heads={}),
         data=Data(train={}),
         optim=Optim(lr=1e-2),
@@ -123,14 +123,14 @@ def some_run(output: Path, **changes) -> Run:
     return replace(base, **changes)
 
 
-def some_trainer(run: Run, task: ToyTask | None = None) -> Trainer:
+def some_trainer(run: TrainConfig, task: ToyTask | None = None) -> Trainer:
     seed_everything(run.seed)
     trainer = toy_trainer(run, Toy(), task or ToyTask())
     reseed(run.seed, 0)
     return trainer
 
 
-def toy_trainer(run: Run, model: nn.Module, task: ToyTask) -> Trainer:
+def toy_trainer(run: TrainConfig, model: nn.Module, task: ToyTask) -> Trainer:
     setup = TrainingSetup(
         run, model, {"depth": task}, {}, CARD, data={}, build_encoder=lambda config, where: nn.Identity()
     )
@@ -172,7 +172,7 @@ def interrupted_at(step: int, output: Path, **changes) -> None:
         trainer.fit(until, VAL)
 
 
-def resumed(run: Run) -> Trainer:
+def resumed(run: TrainConfig) -> Trainer:
     found = run_folder.find_checkpoint(run, "auto", CPU)
     assert found is not None
     trainer = some_trainer(run)

@@ -14,7 +14,7 @@ from densevit.errors import ConfigError
 from densevit.losses import point_sampling, set_criterion
 from densevit.losses.point_sampling import VOID
 from densevit.losses.segmentation import LABEL_LOSSES, LabelLoss
-from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, Segments, SetCriterion, class_segments
+from densevit.losses.set_criterion import BACKGROUND, SEGMENT_LOSSES, BatchSegments, SetCriterion, class_segments
 from densevit.structures import IGNORE
 
 H, W = 12, 16
@@ -87,7 +87,7 @@ def test_with_segments_it_is_the_loss_of_eomt(fixed_points: Tensor, monkeypatch:
     for layer in range(2):
         found = criterion(extras["masks"][:, layer], extras["classes"][:, layer], masks, labels)
         expected = expected + 2 * found["loss_cross_entropy"] + 5 * found["loss_mask"] + 5 * found["loss_dice"]
-    segments = Segments(ids, classes)
+    segments = BatchSegments(ids, classes)
     ours = SetCriterion(points=40, oversample=1.25)(torch.zeros(2, 4, H, W), segments, extras)
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
     for name in ("masks", "classes"):
@@ -101,7 +101,7 @@ def test_segments_that_are_classes_are_the_semantic_loss_and_absent_ones_change_
     numbers = torch.tensor([3, 0, 2, 1])  # the segment of each class
     ids = torch.where(labels == IGNORE, VOID, numbers[labels.clamp_max(3)])
     classes = torch.tensor([[1, 3, 2, 0, 2, -1]] * 2)  # the fifth occurs nowhere
-    found = SetCriterion(points=40)(torch.zeros(2, 4, H, W), Segments(ids, classes), extras)
+    found = SetCriterion(points=40)(torch.zeros(2, 4, H, W), BatchSegments(ids, classes), extras)
     torch.testing.assert_close(found, loss_of(extras, labels, points=40))
 
 
@@ -112,7 +112,7 @@ def test_masks_are_kept_off_the_background_but_not_off_void() -> None:
     extras = {"masks": masks, "classes": torch.zeros(1, 1, 1, 3), "covers": torch.tensor([H, W])}
 
     def gradient(ids: Tensor) -> Tensor:
-        truth = Segments(ids, torch.zeros(1, 1, dtype=torch.int64))
+        truth = BatchSegments(ids, torch.zeros(1, 1, dtype=torch.int64))
         loss = SetCriterion(class_weight=0)(torch.zeros(1, 2, H, W), truth, extras)
         return torch.autograd.grad(loss, masks)[0][0, 0, 0, :, W // 4 + 1 :]
 
@@ -125,7 +125,7 @@ def test_the_queries_of_an_image_without_objects_learn_so_and_those_of_an_unknow
     outside: int, weight: float
 ) -> None:
     extras = answers(b=1)
-    truth = Segments(torch.full((1, H, W), outside), torch.full((1, 1), -1))
+    truth = BatchSegments(torch.full((1, H, W), outside), torch.full((1, 1), -1))
     found = SetCriterion()(torch.zeros(1, 4, H, W), truth, extras)
     no_object = -extras["classes"].log_softmax(-1)[..., -1].mean((0, 2)).sum()
     torch.testing.assert_close(found, weight * no_object)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from densevit.ops.segments import Measured, measure, merge_panoptic, select_instances
+from densevit.ops.segments import ObjectDepth, measure, merge_panoptic, select_instances
 
 NONE = 3  # classes: 0 a thing, 1 and 2 stuff
 
@@ -78,7 +78,7 @@ def test_an_object_has_the_median_of_its_depth_and_the_size_of_its_box_there() -
 
 
 def test_an_object_without_depth_has_no_metres() -> None:
-    assert measure(np.ones((2, 2), np.bool_), np.zeros((2, 2)), None, CAMERA) == Measured()
+    assert measure(np.ones((2, 2), np.bool_), np.zeros((2, 2)), None, CAMERA) == ObjectDepth()
 
 
 def test_around_a_window_of_the_image_there_is_void_and_inside_what_the_window_gives() -> None:

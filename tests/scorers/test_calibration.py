@@ -24,7 +24,7 @@ from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.calibration import calibrate, error_scale, fit_calibration, laplace_interval
 from densevit.preprocess_config import PreprocessConfig
 from densevit.scorers.calibration import (
-    Measured,
+    MeasuredImage,
     calibrated_card,
     choose_calibration,
     fit_intervals,
@@ -33,12 +33,12 @@ from densevit.scorers.calibration import (
 )
 
 
-def measured(wrong: object, count: int = 12, noise: float = 0.02) -> list[Measured]:
+def measured(wrong: object, count: int = 12, noise: float = 0.02) -> list[MeasuredImage]:
     draw = np.random.default_rng(0)
     images = []
     for i in range(count):
         truth = draw.uniform(1, 8, 200)
-        images.append(Measured(f"{i:02d}", wrong(truth) * np.exp(draw.normal(0, noise, 200)), truth))  # type: ignore[operator]
+        images.append(MeasuredImage(f"{i:02d}", wrong(truth) * np.exp(draw.normal(0, noise, 200)), truth))  # type: ignore[operator]
     return images
 
 
@@ -106,10 +106,10 @@ class Overflowing(torch.nn.Module):
         return {"depth": depth, "depth/uncertainty": torch.full_like(depth, 0.1)}
 
 
-def draws(predict: Callable[[np.random.Generator, np.ndarray], np.ndarray], count: int = 24) -> list[Measured]:
+def draws(predict: Callable[[np.random.Generator, np.ndarray], np.ndarray], count: int = 24) -> list[MeasuredImage]:
     draw = np.random.default_rng(1)
     truths = [draw.uniform(1, 8) * draw.uniform(0.7, 1.4, 200) for _ in range(count)]
-    return [Measured(f"{i:02d}", predict(draw, truth), truth) for i, truth in enumerate(truths)]
+    return [MeasuredImage(f"{i:02d}", predict(draw, truth), truth) for i, truth in enumerate(truths)]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_alike_frames_with_nothing_to_correct_are_rarely_corrected() -> None:
         for block in range(12):
             wrong = np.exp(draw.normal(0, 0.2))
             truths = [draw.uniform(1, 8, 100) for _ in range(8)]
-            images += [Measured(f"{block:02d}-{i}", truth * wrong, truth) for i, truth in enumerate(truths)]
+            images += [MeasuredImage(f"{block:02d}-{i}", truth * wrong, truth) for i, truth in enumerate(truths)]
         accepted += choose_calibration(images).selected.form != "identity"
     assert accepted <= 6
 
@@ -160,7 +160,7 @@ def test_an_image_with_many_points_weighs_as_much_as_one_with_few(form: str) -> 
     draw = np.random.default_rng(0)
     factors = {2: [1.2] * 6, 800: [2.0] * 4}
     images = [(factor, draw.uniform(1, 8, count)) for count, each in factors.items() for factor in each]
-    fitted = fit_calibration(form, *stacked([Measured("", depth, factor * depth) for factor, depth in images]))
+    fitted = fit_calibration(form, *stacked([MeasuredImage("", depth, factor * depth) for factor, depth in images]))
     corrected = calibrate(torch.tensor([2.0, 5.0]), fitted)
     assert corrected.tolist() == pytest.approx([2.4, 6.0], rel=0.01)  # what 6 of 10 images ask for
 

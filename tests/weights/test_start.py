@@ -21,12 +21,12 @@ from densevit.builder import training
 from densevit.builder.checkpoint import InitCheckpoint, parse_model, restore, without_weights
 from densevit.cli.main import main
 from densevit.config import schema
-from densevit.engine.distributed import process_group
 from densevit.engine.trainer import Trainer
 from densevit.errors import CheckpointError, ConfigError
 from densevit.models.heads.base import HEADS
 from densevit.preprocess_config import PreprocessConfig
 from densevit.utils.network import PACKAGED, PUBLISHED
+from densevit.utils.process_group import process_group
 from densevit.weights import checkpoint, hub
 from densevit.weights.external import ConvertedCheckpoint
 from densevit.weights.finetune import filled, other_decoder, other_head

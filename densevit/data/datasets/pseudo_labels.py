@@ -23,7 +23,7 @@ from densevit.data.datasets.base import DATASETS, Dataset, TeacherInfo, folder_o
 from densevit.data.index.paths import check_inside, file_version, first_five
 from densevit.data.io.images import MAX_PIXELS
 from densevit.data.io.readers import read_image
-from densevit.data.io.tar import Member, list_members
+from densevit.data.io.tar import TarMember, list_members
 from densevit.errors import DataError
 from densevit.ops.align import disparity_as_depth
 from densevit.structures import IGNORE, DepthKind, Sample
@@ -44,7 +44,7 @@ class Maps:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class PseudoLabelManifest:
     """What reading needs of the manifest."""
 
     teacher: TeacherInfo
@@ -79,7 +79,7 @@ class PseudoLabels(Dataset):
         path = self.root / MANIFEST
         if not path.is_file():
             raise DataError(f"{path}: not found; `densevit pseudo-label` writes it.")
-        manifest = checked(Manifest, read_object(path), path)
+        manifest = checked(PseudoLabelManifest, read_object(path), path)
         self.version = file_version(path)
         self.maps, self.teachers, self.least = manifest.maps, (manifest.teacher,), min_confidence
         if depth := self.maps.get("depth"):
@@ -117,7 +117,7 @@ class PseudoLabels(Dataset):
             raise DataError(f"{path}: {len(twice):,} names come twice:{first_five(twice)}")
         return rows
 
-    def _from_folders(self, rows: list[tuple[str, str]]) -> dict[str, dict[str, Path | Member]]:
+    def _from_folders(self, rows: list[tuple[str, str]]) -> dict[str, dict[str, Path | TarMember]]:
         return {
             name: {
                 "image": (self.root / image).resolve(),
@@ -126,8 +126,8 @@ class PseudoLabels(Dataset):
             for name, image in rows
         }
 
-    def _from_shards(self, rows: list[tuple[str, str]]) -> dict[str, dict[str, Path | Member]]:
-        samples: dict[tuple[str, str], dict[str, Path | Member]] = {}
+    def _from_shards(self, rows: list[tuple[str, str]]) -> dict[str, dict[str, Path | TarMember]]:
+        samples: dict[tuple[str, str], dict[str, Path | TarMember]] = {}
         for shard in dict.fromkeys(shard for _, shard in rows):
             for member in list_members(self.root / shard):
                 folder, slash, file = member.name.rpartition("/")
@@ -196,7 +196,7 @@ class PseudoLabels(Dataset):
         return np.where(valid, stored, 0), valid
 
 
-def exist(files: Mapping[str, Path | Member]) -> bool:
+def exist(files: Mapping[str, Path | TarMember]) -> bool:
     with suppress(OSError):  # a name that is too long, say
         return all(file.is_file() for file in files.values() if isinstance(file, Path))
     return False

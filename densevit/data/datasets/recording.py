@@ -22,7 +22,7 @@ from densevit.data.index.paths import Listing, SampleFiles, Subset
 from densevit.data.io.readers import NOT_MEASURED
 from densevit.data.recordings.blocks import ValFraction, split_blocks
 from densevit.data.recordings.cameras import Camera, is_camera_object, read_camera
-from densevit.data.recordings.layouts import LAYOUTS, TRAJECTORIES, Layout, find_sequences
+from densevit.data.recordings.layouts import LAYOUTS, TRAJECTORIES, RecordingLayout, find_sequences
 from densevit.errors import DataError
 from densevit.ops.geometry import pinhole
 from densevit.utils.json_files import MALFORMED, read_json
@@ -140,7 +140,7 @@ class Recording(FileDataset):
 
 
 def recording_facts(
-    found: Sequence[tuple[Path, Layout]],
+    found: Sequence[tuple[Path, RecordingLayout]],
     samples: Sequence[SampleFiles],
     split: str,
     sources: Set[str],

@@ -24,7 +24,7 @@ from densevit.data.index import packed
 from densevit.data.index.paths import SampleFiles, Subset, confine, first_five, list_entry
 from densevit.data.io.readers import NOT_MEASURED, read_depth, read_image, read_labels
 from densevit.data.io.samples import make_sample
-from densevit.data.io.tar import Member, list_members
+from densevit.data.io.tar import TarMember, list_members
 from densevit.errors import DataError
 from densevit.structures import Sample
 
@@ -75,12 +75,12 @@ class WebDataset(Dataset):
         self.archives, (self.endings, self.places) = archives, stored
         self.names = packed.Texts(self.places["content"], self.places["ends"])
 
-    def members(self, index: int) -> dict[str, Member]:
+    def members(self, index: int) -> dict[str, TarMember]:
         """Return the files of a sample, by `image`, `depth` or `labels`."""
         name, members = self.names[index], {}
         for kind, endings in self.endings.items():
             archive, ending, offset, size = map(int, self.places[kind][index])
-            members[kind] = Member(self.archives[archive], f"{name}.{endings[ending]}", offset, size)
+            members[kind] = TarMember(self.archives[archive], f"{name}.{endings[ending]}", offset, size)
         return members
 
     def read(self, index: int) -> Sample:
@@ -160,9 +160,9 @@ def list_samples(archives: Sequence[Path], suffixes: Mapping[str, str], subset: 
     return {kind: list(some) for kind, some in endings.items()}, {**names.arrays(), **arrays}
 
 
-def group_by_sample(members: Iterable[Member]) -> dict[str, dict[str, Member]]:
+def group_by_sample(members: Iterable[TarMember]) -> dict[str, dict[str, TarMember]]:
     """Sample name -> what its file names end in -> the file. Raises DataError: a file comes in two spellings."""
-    samples: dict[str, dict[str, Member]] = {}
+    samples: dict[str, dict[str, TarMember]] = {}
     for member in members:
         folder, slash, file = member.name.rpartition("/")
         stem, _, ending = file.partition(".")

@@ -20,7 +20,7 @@ END = 2 * tarfile.BLOCKSIZE  # bytes of zeros end an archive (POSIX.1-1988, usta
 
 
 @dataclass(frozen=True)
-class Member:
+class TarMember:
     """A file in an archive, by the position of its bytes."""
 
     archive: Path
@@ -51,7 +51,7 @@ class Member:
         return bytes_as_path(self.read(), self.path)
 
 
-def list_members(archive: Path) -> list[Member]:
+def list_members(archive: Path) -> list[TarMember]:
     """Return the files of an archive, in its order; folders are passed over. Raises DataError: missing, compressed,
     damaged or cut short; a link or a device; a name that leads out or comes twice; more behind its end."""
     members, end = [], 0
@@ -91,7 +91,7 @@ def _check_end(archive: Path, file: io.BufferedReader, end: int) -> None:
             )
 
 
-def _member(archive: Path, info: tarfile.TarInfo) -> Member:
+def _member(archive: Path, info: tarfile.TarInfo) -> TarMember:
     name = info.name
     folders = name.split("/")
     if not folders[0] or ".." in folders or "\0" in name or "\\" in name:
@@ -99,7 +99,7 @@ def _member(archive: Path, info: tarfile.TarInfo) -> Member:
     if not info.isfile() or info.issparse():
         raise DataError(f"{archive}: {name!r} is no ordinary file (a link, a device); pack what it points to.")
     path = "/".join(folder for folder in folders if folder not in ("", "."))
-    return Member(archive, path, info.offset_data, info.size)
+    return TarMember(archive, path, info.offset_data, info.size)
 
 
 def _compressed(archive: Path) -> bool:

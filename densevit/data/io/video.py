@@ -50,7 +50,7 @@ class VideoFrame:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """The part of a video to read: from `start` to `end` seconds, both included, and of it every n-th frame.
 
     Raises:
@@ -80,11 +80,11 @@ class VideoSource(ABC):
         """Return the mean frames per second. Raises DataError if it cannot be opened, or holds no video."""
 
     @abstractmethod
-    def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
+    def frames(self, span: TimeSpan = TimeSpan(), *, skip: int = 0) -> Iterator[VideoFrame]:
         """Return the frames in order of time, decoded one by one. The first `skip` frames of the span are passed over;
         indices and times count them. Raises DataError if it cannot be opened, or holds no video."""
 
-    def length(self, span: Span = Span()) -> int | None:
+    def length(self, span: TimeSpan = TimeSpan()) -> int | None:
         """Return how many frames there should be, for a progress bar; None if unknown."""
         return None
 
@@ -100,7 +100,7 @@ class VideoFile(VideoSource):
     path: Path
     problems: list[str] = field(default_factory=list)
 
-    def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
+    def frames(self, span: TimeSpan = TimeSpan(), *, skip: int = 0) -> Iterator[VideoFrame]:
         self.problems.clear()
         av = require_av()
         with open_container(self.path) as container:
@@ -114,7 +114,7 @@ class VideoFile(VideoSource):
     def digest(self) -> str:
         return file_digest(self.path)
 
-    def length(self, span: Span = Span()) -> int | None:
+    def length(self, span: TimeSpan = TimeSpan()) -> int | None:
         try:
             with open_container(self.path) as container:
                 stream = first_video_stream(container, self.path)
@@ -177,7 +177,7 @@ class VideoFile(VideoSource):
         elif seen and not listed and promised and last + shown + MISSING < promised:
             self.problems.append(f"it ends after {last:.2f} s of the {promised:.2f} s that it should have")
 
-    def _select(self, decoded: Iterator[Any], stream: Any, span: Span, skip: int) -> Iterator[VideoFrame]:
+    def _select(self, decoded: Iterator[Any], stream: Any, span: TimeSpan, skip: int) -> Iterator[VideoFrame]:
         position, size = 0, None
         for number, frame in enumerate(decoded):
             time = seconds(frame, stream, number)
@@ -288,12 +288,12 @@ class FrameFolder(VideoSource):
         inside = [p for p in self.path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and not p.name.startswith(".")]
         return sorted(inside, key=natural_order)
 
-    def selected(self, span: Span) -> list[tuple[float, Path]]:
+    def selected(self, span: TimeSpan) -> list[tuple[float, Path]]:
         timed = [(number / self.rate_per_second, path) for number, path in enumerate(self.files())]
         end = float("inf") if span.end is None else span.end
         return [pair for pair in timed if span.start - 1e-6 <= pair[0] <= end + 1e-6][:: span.every]
 
-    def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
+    def frames(self, span: TimeSpan = TimeSpan(), *, skip: int = 0) -> Iterator[VideoFrame]:
         self.problems.clear()
         files, size = self.files(), None
         names = dict(zip(files, tell_apart([path.stem for path in files], [path.name for path in files]), strict=True))
@@ -309,7 +309,7 @@ class FrameFolder(VideoSource):
                 return
             yield VideoFrame(index, time, image, names[path])
 
-    def length(self, span: Span = Span()) -> int | None:
+    def length(self, span: TimeSpan = TimeSpan()) -> int | None:
         return len(self.selected(span))
 
     def digest(self) -> str:
@@ -330,7 +330,7 @@ class LiveCamera(VideoSource):
     def rate(self) -> float:
         return 30.0
 
-    def frames(self, span: Span = Span(), *, skip: int = 0) -> Iterator[VideoFrame]:
+    def frames(self, span: TimeSpan = TimeSpan(), *, skip: int = 0) -> Iterator[VideoFrame]:
         self.problems.clear()
         device = cv2.VideoCapture(self.number)
         if not device.isOpened():

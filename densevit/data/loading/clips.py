@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.validation import training_sources, training_transforms
 from densevit.data.datasets.base import Dataset, folder_of
 from densevit.data.io.video import natural_order
@@ -76,7 +76,7 @@ class Clips:
             raise DataError(f"sources {', '.join(empty)}: no video of {span} frames, which a clip spans.")
 
     @staticmethod
-    def incompatible(run: Run) -> Iterator[str]:
+    def incompatible(run: TrainConfig) -> Iterator[str]:
         """Yield what in a run is incompatible with its clips."""
         clip = run.data.clip
         if run.batch_size % (clip * run.grad_accum_steps):

@@ -15,7 +15,7 @@ from densevit.data.loading.clips import Clips, Stills
 from densevit.data.loading.collate import collate, collate_by_size
 from densevit.data.loading.feature_cache import FeatureCache
 from densevit.data.loading.sampler import DrawOrder, InfiniteBatchSampler, SampleKey, draw_order
-from densevit.data.loading.workers import Progress, run_jobs
+from densevit.data.loading.workers import WorkerProgress, run_jobs
 from densevit.data.transforms.affine import Transform
 from densevit.errors import ConfigError, DataError
 from densevit.structures import Batch, Sample
@@ -36,7 +36,7 @@ class _TrainingJob:
     tries: int
     features: FeatureCache | None
 
-    def __call__(self, progress: Progress, keys: list[SampleKey]) -> tuple[Batch, list[tuple[int, str]]]:
+    def __call__(self, progress: WorkerProgress, keys: list[SampleKey]) -> tuple[Batch, list[tuple[int, str]]]:
         skipped: list[tuple[int, str]] = []
         clips = keys[:: self.clips.length]  # the frames of a clip have one key
         samples, indices = zip(*(pair for key in clips for pair in self._read(progress, key, skipped)), strict=True)
@@ -45,7 +45,9 @@ class _TrainingJob:
             batch = replace(batch, features=self.features.read([s.image for s in samples], batch.names))
         return batch, skipped
 
-    def _read(self, progress: Progress, key: SampleKey, skipped: list[tuple[int, str]]) -> list[tuple[Sample, int]]:
+    def _read(
+        self, progress: WorkerProgress, key: SampleKey, skipped: list[tuple[int, str]]
+    ) -> list[tuple[Sample, int]]:
         """Return the frames of the clip of a key, with their indices.
 
         If one is unreadable and may be skipped, the next clip in the epoch's order.
@@ -222,7 +224,7 @@ def refuse_more_skipped(count: int, total: int, max_fraction: float, last: str) 
 
 
 def _evaluation_batches(
-    dataset: Dataset, clips: bool, skip: bool, progress: Progress, indices: Sequence[int]
+    dataset: Dataset, clips: bool, skip: bool, progress: WorkerProgress, indices: Sequence[int]
 ) -> tuple[list[Batch], list[str]]:
     """Read, in a worker, the samples of these indices as batches of one size each; return the errors of those that were
     skipped, too."""

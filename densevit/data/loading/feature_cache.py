@@ -20,7 +20,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.errors import DataError
 from densevit.structures import EncoderOutput
 from densevit.utils import atomic_io
@@ -52,7 +52,7 @@ class FeatureCache:
         self.reload()
 
     @staticmethod
-    def incompatible(run: Run) -> Iterator[str]:
+    def incompatible(run: TrainConfig) -> Iterator[str]:
         """Yield what in a run is incompatible with cached features."""
         if not run.model.freeze_encoder:
             yield "data.cache_features: the encoder must stay as it is; set model.freeze_encoder."

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 from densevit.data.datasets.base import Dataset
-from densevit.data.loading.workers import Progress, run_jobs
+from densevit.data.loading.workers import WorkerProgress, run_jobs
 from densevit.structures import Sample
 from densevit.utils.process import poll
 
@@ -138,7 +138,7 @@ def _in_processes(
             yield from results
 
 
-def _job(work: Work[Result], progress: Progress, indices: range) -> list[Result]:
+def _job(work: Work[Result], progress: WorkerProgress, indices: range) -> list[Result]:
     results = []
     for index in indices:
         with progress.reading(index):

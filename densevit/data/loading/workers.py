@@ -36,7 +36,7 @@ IDLE = -1
 START = "fork" if sys.platform == "linux" else None
 
 
-class Progress:
+class WorkerProgress:
     """The index of the sample that each worker reads, or IDLE; in shared memory."""
 
     def __init__(self, workers: int) -> None:
@@ -72,7 +72,7 @@ def num_cores() -> int:
 
 def run_jobs(
     jobs: Iterable[Job],
-    work: Callable[[Progress, Job], Result],
+    work: Callable[[WorkerProgress, Job], Result],
     *,
     workers: int,
     timeout: float,
@@ -88,7 +88,7 @@ def run_jobs(
         describe: names the sample of an index for an error.
         pin: tensors and batches of the results land in page-locked memory, for faster copies to a GPU.
     """
-    progress = Progress(workers)
+    progress = WorkerProgress(workers)
     if workers == 0:
         for job in jobs:
             result = work(progress, job)
@@ -118,7 +118,7 @@ class _Children(Generic[Result]):
     """The worker processes of one pass over the jobs."""
 
     def __init__(
-        self, loader: "DataLoader[Result | DensevitError]", progress: Progress, processes: list[BaseProcess]
+        self, loader: "DataLoader[Result | DensevitError]", progress: WorkerProgress, processes: list[BaseProcess]
     ) -> None:
         self.progress = progress
         self.processes = processes

@@ -28,7 +28,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Source:
+class DownloadSource:
     """Where a data set comes from."""
 
     page: str
@@ -37,9 +37,9 @@ class Source:
     parts: Mapping[str, Archive]  # of its archives, by a name; the first is what `download` takes by default
 
 
-SOURCES: Mapping[str, Source] = {
+SOURCES: Mapping[str, DownloadSource] = {
     # Checksums: the devkit's README.
-    "diode": Source(
+    "diode": DownloadSource(
         page="https://diode-dataset.org",
         terms="MIT",
         free=True,
@@ -53,7 +53,7 @@ SOURCES: Mapping[str, Source] = {
         },
     ),
     # Checksum: GluonCV's scripts/datasets/ade20k.py.
-    "ade20k": Source(
+    "ade20k": DownloadSource(
         page="https://groups.csail.mit.edu/vision/datasets/ADE20K",
         terms="images for research and teaching only, not commercial",
         free=False,
@@ -66,7 +66,7 @@ SOURCES: Mapping[str, Source] = {
         },
     ),
     # Checksums: torchvision's datasets/voc.py and sbd.py.
-    "voc": Source(
+    "voc": DownloadSource(
         page="http://host.robots.ox.ac.uk/pascal/VOC/voc2012",
         terms="images under Flickr's terms of use",
         free=False,
@@ -158,7 +158,7 @@ def download(
     return folder
 
 
-def _source(name: str, folder: Path) -> Source:
+def _source(name: str, folder: Path) -> DownloadSource:
     if name in SOURCES:
         return SOURCES[name]
     if name in BY_HAND:

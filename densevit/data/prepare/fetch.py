@@ -146,7 +146,7 @@ ARCHIVES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """A file of an archive."""
 
     name: str
@@ -182,21 +182,21 @@ def unpack(archive: Path, folder: Path) -> int:
     return count
 
 
-def _zip(path: Path) -> Iterator[Member]:
+def _zip(path: Path) -> Iterator[ArchiveMember]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if not info.is_dir():
-                yield Member(info.filename, info.file_size, partial(archive.open, info))
+                yield ArchiveMember(info.filename, info.file_size, partial(archive.open, info))
 
 
-def _tar(path: Path) -> Iterator[Member]:
+def _tar(path: Path) -> Iterator[ArchiveMember]:
     with tarfile.open(path) as archive:
         for info in archive:
             if info.isfile():
-                yield Member(info.name, info.size, partial(archive.extractfile, info))
+                yield ArchiveMember(info.name, info.size, partial(archive.extractfile, info))
 
 
-def _copy(member: Member, target: Path) -> None:
+def _copy(member: ArchiveMember, target: Path) -> None:
     source = member.open()
     assert source is not None  # as it is of links and folders
     with source:

@@ -324,7 +324,7 @@ def _inside(folder: Path, name: Any, source: Path) -> Path | None:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RecordingLayout:
     """How a recorder writes a sequence.
 
     Attributes:
@@ -343,18 +343,18 @@ class Layout:
 
 
 LAYOUTS = [
-    Layout("tum", (("rgb.txt",), ("depth.txt",)), read_tum, TUM_SCALE),
-    Layout("frames", (("frame-*.color.*",), ("frame-*.depth.png", "frame-*.pose.txt")), read_frames),
-    Layout("scannet", (("color",), ("depth",), ("pose",)), read_scannet),
-    Layout("arkit", (("frame_*.json",), ("depth_*.png", "frame_*.jpg")), read_arkit),
-    Layout("stray", (("odometry.csv",), ("camera_matrix.csv",)), read_stray),
-    Layout("nerf", (("transforms.json",),), read_nerf),
-    Layout("colmap", (IMAGE_FOLDERS, tuple(f"{m}/images.txt" for m in MODELS)), read_colmap_folder),
-    Layout("folders", (IMAGE_FOLDERS, (*TRAJECTORIES, "poses.csv", "poses")), read_folders),
+    RecordingLayout("tum", (("rgb.txt",), ("depth.txt",)), read_tum, TUM_SCALE),
+    RecordingLayout("frames", (("frame-*.color.*",), ("frame-*.depth.png", "frame-*.pose.txt")), read_frames),
+    RecordingLayout("scannet", (("color",), ("depth",), ("pose",)), read_scannet),
+    RecordingLayout("arkit", (("frame_*.json",), ("depth_*.png", "frame_*.jpg")), read_arkit),
+    RecordingLayout("stray", (("odometry.csv",), ("camera_matrix.csv",)), read_stray),
+    RecordingLayout("nerf", (("transforms.json",),), read_nerf),
+    RecordingLayout("colmap", (IMAGE_FOLDERS, tuple(f"{m}/images.txt" for m in MODELS)), read_colmap_folder),
+    RecordingLayout("folders", (IMAGE_FOLDERS, (*TRAJECTORIES, "poses.csv", "poses")), read_folders),
 ]
 
 
-def find_sequences(root: Path) -> list[tuple[Path, Layout]]:
+def find_sequences(root: Path) -> list[tuple[Path, RecordingLayout]]:
     """Return the sequences of a root, which is one itself or holds them at most two folders down."""
     for pattern in (".", "*", "*/*"):
         folders = [root] if pattern == "." else sorted((p for p in root.glob(pattern) if p.is_dir()), key=natural_order)

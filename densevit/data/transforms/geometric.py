@@ -33,7 +33,7 @@ TRIES = 10  # windows that a random crop draws for one with several classes
 
 
 class GeometricTransform(Transform):
-    """A transform that only moves pixels. `Pipeline` applies consecutive ones in one warp."""
+    """A transform that only moves pixels. `Compose` applies consecutive ones in one warp."""
 
     @abstractmethod
     def draw(self, size: Size, rng: np.random.Generator) -> AffineStep:
@@ -48,7 +48,7 @@ class GeometricTransform(Transform):
         return view.transform(self.draw_for(view, rng)).render()
 
 
-class Pipeline(Transform):
+class Compose(Transform):
     """Applies transforms in order (torchvision's Compose), and resamples once for consecutive geometric ones.
 
     Rotation, scale, crop and flip then cost one warp of the pixels that the crop keeps. The result is that of one
@@ -68,11 +68,11 @@ class Pipeline(Transform):
         return view.render()
 
 
-def compose(transforms: Sequence[Transform]) -> Pipeline:
+def compose(transforms: Sequence[Transform]) -> Compose:
     """Return all of them in order; a pipeline among them counts as its transforms, so that its last warp joins the
     next."""
-    steps = (step.transforms if isinstance(step, Pipeline) else (step,) for step in transforms)
-    return Pipeline([transform for step in steps for transform in step])
+    steps = (step.transforms if isinstance(step, Compose) else (step,) for step in transforms)
+    return Compose([transform for step in steps for transform in step])
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ class AutoRuntimeModule(ExternalRuntimeModule):
 WARM_UPS = 2  # passes before a recording, in which libraries choose their kernels and constants go up
 
 
-class Recording(NamedTuple):
+class RecordedGraph(NamedTuple):
     """A graph, and the memory that it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
@@ -218,7 +218,7 @@ class CudaGraphs(nn.Module):
         super().__init__()
         self.model = model
         self.input_names: tuple[str, ...] = getattr(model, "input_names", ())
-        self.recordings: dict[tuple[Any, ...], Recording] = {}
+        self.recordings: dict[tuple[Any, ...], RecordedGraph] = {}
         self.pool: Any = None
         self.lock = Lock()  # threads share the memory of a recording
 
@@ -244,7 +244,7 @@ class CudaGraphs(nn.Module):
     def compute(self, names: list[str], tensors: list[Tensor], size: Size | None) -> dict[str, Tensor]:
         return call_network(self.model, tensors[0], dict(zip(names, tensors[1:], strict=True)), size)
 
-    def record(self, names: list[str], tensors: list[Tensor], size: Size | None) -> Recording:
+    def record(self, names: list[str], tensors: list[Tensor], size: Size | None) -> RecordedGraph:
         with without_autocast_cache():
             stream, current = torch.cuda.Stream(), torch.cuda.current_stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(current)
@@ -259,7 +259,7 @@ class CudaGraphs(nn.Module):
             except RuntimeError as error:
                 raise ConfigError(f"runtime: cuda_graphs cannot record this network ({error}); take torch.") from error
         self.pool = graph.pool()  # for all graphs, which never run at the same time
-        return Recording(graph, tensors, outputs)
+        return RecordedGraph(graph, tensors, outputs)
 
 
 @contextmanager

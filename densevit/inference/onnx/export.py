@@ -47,7 +47,7 @@ from densevit.utils.packages import require_packages
 NEEDS = OnnxRuntime.needs
 
 
-class Pipeline(nn.Module):
+class ExportedPipeline(nn.Module):
     """Preprocessing, model and postprocessing for the heads of `card`; b k from a head for whole images."""
 
     camera: Tensor
@@ -135,7 +135,7 @@ def export_onnx(model: nn.Module, card: ModelCard, path: Path, options: OnnxExpo
     more = [*list(examples)[1:], *(() if sizes is None else sizes.names)]
     model = on_cpu(model)
     network = model if options.precision == "fp32" else as_half(model)
-    pipeline = NamedOutputs(Pipeline(network, card, options), list(card.outputs), more)
+    pipeline = NamedOutputs(ExportedPipeline(network, card, options), list(card.outputs), more)
     about = metadata(card, options)
     atomic_io.remove_stale_temporaries(path.parent)
     with atomic_io.temporary_folder(path) as folder:

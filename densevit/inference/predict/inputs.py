@@ -15,7 +15,7 @@ from densevit.data.index.matching import IMAGE_SUFFIXES
 from densevit.data.index.paths import walk
 from densevit.data.io.images import OTHER_IMAGE_SUFFIXES
 from densevit.data.io.readers import Rgb
-from densevit.data.io.tar import Member, list_members
+from densevit.data.io.tar import TarMember, list_members
 from densevit.data.io.video import CAMERA as CAMERA_INPUT
 from densevit.data.io.video import VIDEO_SUFFIXES, natural_order
 from densevit.data.recordings.distortion import PinholeView
@@ -37,7 +37,7 @@ class Item:
 
     source: Path  # absolute; of a file in an archive, the archive's path and then its own
     name: str  # of its outputs below the output folder, without format suffix; "/" between folders
-    member: Member | None = None  # where it lies in an archive
+    member: TarMember | None = None  # where it lies in an archive
     intrinsics: Intrinsics | Lens | None = None
     camera_source: str = ""  # where its camera was taken from
 
@@ -77,7 +77,7 @@ class Expanded:
     """The images that one input stands for."""
 
     root: Path  # names are relative to the deepest folder that holds every root
-    images: Sequence[Path | Member]
+    images: Sequence[Path | TarMember]
     unsupported: Counter[str] = field(default_factory=Counter)
 
 
@@ -110,9 +110,9 @@ def find_items(inputs: Sequence[str | os.PathLike[str]], suffixes: Sequence[str]
     return Selection(items, sum((f.unsupported for f in expanded), Counter()))
 
 
-def named_after(source: Path | Member) -> Path:
+def named_after(source: Path | TarMember) -> Path:
     """Return the path that a source's outputs are named for; an archive counts as a folder of its name."""
-    return source.archive.with_suffix("") / source.name if isinstance(source, Member) else source
+    return source.archive.with_suffix("") / source.name if isinstance(source, TarMember) else source
 
 
 def expand(text: str, output: Path) -> Expanded:
@@ -175,7 +175,7 @@ def images_among(paths: Iterable[Path], root: Path, output: Path, complaint: str
     return Expanded(root, images, unsupported)
 
 
-def images_of(path: Path) -> Sequence[Path | Member]:
+def images_of(path: Path) -> Sequence[Path | TarMember]:
     """Return a file, or the images in an archive. Raises DataError: a bad archive, or one without images."""
     if path.suffix.lower() not in ARCHIVE_SUFFIXES and not COMPRESSED.search(path.name):
         return [path]
@@ -187,14 +187,14 @@ def images_of(path: Path) -> Sequence[Path | Member]:
     return images
 
 
-def name_items(images: Sequence[tuple[Path | Member, str]], suffixes: Sequence[str]) -> list[Item]:
+def name_items(images: Sequence[tuple[Path | TarMember, str]], suffixes: Sequence[str]) -> list[Item]:
     """Drop image suffixes, except from names whose outputs would be the same file."""
     full = [name for _, name in images]
     names = [without_suffix(name) for name in full]
     while clashing := set(clashes(names, suffixes)) - {i for i, name in enumerate(names) if name == full[i]}:
         names = [full[i] if i in clashing else name for i, name in enumerate(names)]
     return [
-        Item(source.path, name, source) if isinstance(source, Member) else Item(source, name)
+        Item(source.path, name, source) if isinstance(source, TarMember) else Item(source, name)
         for (source, _), name in zip(images, names, strict=True)
     ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from densevit.data.index.paths import tell_apart
-from densevit.data.io.video import CAMERA, VIDEO_SUFFIXES, Span, VideoSource, open_video
+from densevit.data.io.video import CAMERA, VIDEO_SUFFIXES, TimeSpan, VideoSource, open_video
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import Intrinsics, Lens
 from densevit.inference.predict.inputs import is_video, videos_in
@@ -67,7 +67,7 @@ class ClipPlan(ExportPlan):
     writers: Mapping[str, MapWriter]  # formats of single frames, written into a folder of the clip's name
     clip_formats: Mapping[str, ClipFormat]  # formats of whole clips
     folder: Path
-    span: Span = Span()  # noqa: RUF009  frozen
+    span: TimeSpan = TimeSpan()  # noqa: RUF009  frozen
     stabilize: Mapping[str, Any] | None = None  # None, or the options of the stabiliser
     intrinsics: Intrinsics | Lens | None = None
 
@@ -145,7 +145,7 @@ class ClipPlan(ExportPlan):
 
 
 @dataclass
-class Progress:
+class ClipProgress:
     """How far a clip is written."""
 
     made_from: str = ""  # the settings and the clip, by their hashes
@@ -159,7 +159,7 @@ class Progress:
     focal: float | None = None  # of all frames, in pixels, where the model estimated it in the first
 
     @classmethod
-    def read(cls, path: Path, made_from: str) -> "Progress":
+    def read(cls, path: Path, made_from: str) -> "ClipProgress":
         """Return what is noted; nothing where it is damaged, or of another clip or model."""
         with suppress(OSError, *MALFORMED):
             noted = cls(**json.loads(path.read_text()))

@@ -27,7 +27,7 @@ from densevit.inference.camera import CameraNumbers, Lens, focal_numbers, focal_
 from densevit.inference.image_input import ImageInput, Maps
 from densevit.inference.predict.pipeline import Exporter
 from densevit.inference.predict.summary import Summary, hash_of
-from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, Progress
+from densevit.inference.video.clips import PROGRESS, TIMES, Clip, ClipPlan, ClipProgress
 from densevit.inference.video.formats import SUFFIX, ClipFacts, Depth16Segment, Ffv1, FloatSegment, coding_for
 from densevit.inference.video.predict import motion_windows, sees_motion
 from densevit.inference.video.stabilizer import Stabilizer
@@ -75,7 +75,7 @@ class ClipExport:
         self.work = self.plan.work(clip)
         self.stopped = False
         self.ledger, self.source = exporter.ledger, self.plan.digest(clip)
-        self.done = Progress.read(self.work / PROGRESS, hash_of([self.ledger.settings, self.source]))
+        self.done = ClipProgress.read(self.work / PROGRESS, hash_of([self.ledger.settings, self.source]))
         self.resumed, self.written = self.done.frames, len(self.done.times)
         self.boundary = self.resumed + SEGMENT
         self.live = isinstance(clip.source, LiveCamera)

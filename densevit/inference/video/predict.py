@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from densevit.data.io.readers import ImageLike, Rgb, stack
-from densevit.data.io.video import LiveCamera, Span, open_video
+from densevit.data.io.video import LiveCamera, TimeSpan, open_video
 from densevit.data.loading.prefetch import paired
 from densevit.errors import ConfigError, DataError
 from densevit.inference.camera import CameraNumbers, focal_numbers
@@ -125,7 +125,7 @@ def predict_video(
     source = open_video(path)
     ahead = 0 if isinstance(source, LiveCamera) else lookahead
     predict = partial(predict_frames, predictor, head=head, stabilize=stabilize, lookahead=ahead, fuse=fuse)
-    frames = source.frames(Span(start, end, every))
+    frames = source.frames(TimeSpan(start, end, every))
     for frame, depth in paired(frames, lambda each: predict(frame.image for frame in each)):
         yield VideoDepth(frame.index, frame.time, frame.image, depth)
 

@@ -24,7 +24,7 @@ from densevit.model_card import HeadSpec, Kind
 from densevit.ops.calibration import widths
 from densevit.ops.segments import (
     InstancePrediction,
-    Measured,
+    ObjectDepth,
     PanopticPrediction,
     captions,
     draw_segments,
@@ -256,7 +256,8 @@ def outline(mask: Bool[np.ndarray, "h w"]) -> np.ndarray:
     return np.concatenate([corners, np.repeat(corners[-1:], max(0, 3 - len(corners)), 0)])
 
 
-COLUMNS = ("image", "object", "class", "score", "area", "x", "y", "w", "h", *(f"{name}_m" for name in Measured._fields))
+METRES = tuple(f"{name}_m" for name in ObjectDepth._fields)
+COLUMNS = ("image", "object", "class", "score", "area", "x", "y", "w", "h", *METRES)
 
 
 @DEPTH_FORMATS.register("objects")
@@ -290,11 +291,11 @@ class ObjectTable(ObjectWriter):
         write_text(folder / "objects.csv", buffer.getvalue())
 
 
-def metres_of(frame: PredictedMap, mask: np.ndarray) -> Measured:
+def metres_of(frame: PredictedMap, mask: np.ndarray) -> ObjectDepth:
     """Measure an object by the depth head beside; nothing is known where there is none."""
     depth, metres = frame.depth, metres_beside(frame)
     if depth is None or metres is None:
-        return Measured()
+        return ObjectDepth()
     spread, camera = None, frame.camera
     if depth.spec.interval is not None and depth.uncertainty is not None:
         spread = widths(metres, depth.uncertainty, depth.spec.interval)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.model_card import ModelCard
 from densevit.model_inputs import ModelInputs
 from densevit.models.decoders.base import Decoder
@@ -49,12 +49,12 @@ class Conditioning(nn.Module, ABC):
         return (self.input,)
 
     @classmethod
-    def resolved(cls, options: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
+    def resolved(cls, options: Mapping[str, Any], run: TrainConfig) -> Mapping[str, Any]:
         """Return the options with those that follow from the run."""
         return options
 
     @classmethod
-    def incompatible(cls, run: Run) -> Iterator[str]:
+    def incompatible(cls, run: TrainConfig) -> Iterator[str]:
         """Yield what in a run is incompatible with it."""
         yield from ()
 

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.errors import ConfigError
 from densevit.model_inputs import InputKind, ModelInputs, register_input
 from densevit.models.conditioning.base import CONDITIONINGS, ConditionedParts, Conditioning, FirstPass
@@ -82,11 +82,11 @@ class Motion(Conditioning):
         self.blocks = nn.ModuleList(MotionBlock(width, heads) for width in channels)
 
     @classmethod
-    def resolved(cls, options: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
+    def resolved(cls, options: Mapping[str, Any], run: TrainConfig) -> Mapping[str, Any]:
         return {**options, "frames": options.get("frames") or run.data.clip}
 
     @classmethod
-    def incompatible(cls, run: Run) -> Iterator[str]:
+    def incompatible(cls, run: TrainConfig) -> Iterator[str]:
         if run.data.clip == 1:
             yield "learns from clips; set data.clip to their number of frames, or leave it out by `motion: null`."
         if run.parallel == "fsdp":

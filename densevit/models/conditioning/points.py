@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.config.validation import training_transforms
 from densevit.errors import ConfigError
 from densevit.model_card import HeadSpec
@@ -139,7 +139,7 @@ class Points(Conditioning):
         return (self.input,) if self.focal is None else (self.input, "camera")
 
     @classmethod
-    def incompatible(cls, run: Run) -> Iterator[str]:
+    def incompatible(cls, run: TrainConfig) -> Iterator[str]:
         if not any(transform.get("type") == DRAWS_POINTS for _, transform in training_transforms(run.data)):
             yield f"learns from points that a transform draws; add {{type: {DRAWS_POINTS}}} to data.transforms."
         if run.parallel == "fsdp":

@@ -25,7 +25,7 @@ from densevit.utils.json_files import read_object
 Rules = tuple[tuple[str, str], ...]
 
 
-class Layout(NamedTuple):
+class CheckpointLayout(NamedTuple):
     name: str
     marker: str  # the name by which it is recognised
     rules: Rules
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
 # Position numbers, masks of pre-training, and the [CLS] layer of BERT that no task uses.
 UNWANTED = ("embeddings.position_ids", "mask_token", "pooler.")
 
-HUGGING_FACE_CLIP = Layout(
+HUGGING_FACE_CLIP = CheckpointLayout(
     "Hugging Face CLIP",
     marker="embeddings.class_embedding",
     rules=(
@@ -67,7 +67,7 @@ HUGGING_FACE_CLIP = Layout(
 )
 
 # Files have the older names, with attention.attention and output.dense; models in memory the newer.
-HUGGING_FACE = Layout(
+HUGGING_FACE = CheckpointLayout(
     "Hugging Face ViT or DINOv2",
     marker="embeddings.patch_embeddings.projection.weight",
     rules=(
@@ -91,7 +91,7 @@ HUGGING_FACE = Layout(
     extra_rules=((r"^classifier\.", "head."),),
 )
 
-OPENAI_CLIP = Layout(
+OPENAI_CLIP = CheckpointLayout(
     "OpenAI CLIP",
     marker="class_embedding",
     rules=(
@@ -111,7 +111,7 @@ OPENAI_CLIP = Layout(
 )
 
 # timm's own names and a few of DINOv2. Its marker fits every plain ViT, so it comes last.
-TIMM = Layout(
+TIMM = CheckpointLayout(
     "timm or DINOv2",
     marker="patch_embed.proj.weight",
     rules=(

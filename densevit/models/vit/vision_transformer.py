@@ -18,21 +18,21 @@ from densevit.models.vit.embeddings import STEMS, Positions, Resampling, resampl
 from densevit.models.vit.init_weights import Init, initialise, rescale_by_depth
 
 
-class Size(NamedTuple):
+class ViTSize(NamedTuple):
     dim: int
     depth: int
     heads: int
 
 
 SIZES = {
-    "nano": Size(32, 2, 2),  # for tests and images of 8 pixels
-    "mini": Size(64, 4, 4),  # for digits of 28 pixels, with patches of 4
-    "tiny": Size(192, 12, 3),
-    "small": Size(384, 12, 6),
-    "base": Size(768, 12, 12),
-    "large": Size(1024, 24, 16),
-    "huge": Size(1280, 32, 16),
-    "giant": Size(1536, 40, 24),
+    "nano": ViTSize(32, 2, 2),  # for tests and images of 8 pixels
+    "mini": ViTSize(64, 4, 4),  # for digits of 28 pixels, with patches of 4
+    "tiny": ViTSize(192, 12, 3),
+    "small": ViTSize(384, 12, 6),
+    "base": ViTSize(768, 12, 12),
+    "large": ViTSize(1024, 24, 16),
+    "huge": ViTSize(1280, 32, 16),
+    "giant": ViTSize(1536, 40, 24),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.engine.objective import TrainingObjective, TrainingSetup
 from densevit.engine.train_state import Scores
 from densevit.errors import ConfigError
@@ -43,7 +43,7 @@ class PretrainingMethod(nn.Module, ABC):
     check_data, fewest_images = TrainingObjective.check_data, TrainingObjective.fewest_images
 
     @classmethod
-    def incompatible(cls, run: Run) -> Iterator[str]:
+    def incompatible(cls, run: TrainConfig) -> Iterator[str]:
         """Yield what in a run is incompatible with pre-training."""
         if run.data.val is None and run.model.heads:
             yield "data.val: missing; the probe is scored on its labelled images. Without any, set model.heads: {}."
@@ -119,10 +119,10 @@ class Pretraining(TrainingObjective):
             self.probe = Probe(model.probe(), setup.tasks, batches, setup.card, setup.run.probe, sources)
 
     def losses(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        return self.runtime.forward(batch.image)
+        return self.context.forward(batch.image)
 
     def before_validation(self) -> Scores:
-        return self.probe.fit(self.runtime.state, self.runtime.precision) if self.probe else {}
+        return self.probe.fit(self.context.state, self.context.precision) if self.probe else {}
 
 
 def average_into(target: nn.Module, source: nn.Module, momentum: float) -> None:

@@ -22,7 +22,7 @@ Motion = Float[Tensor, "pairs 4 4"]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class FramePairs:
     """Neighbouring frames of clips, each as target with the other as source: the later ones as sources, then the
     earlier ones in the same order.
 
@@ -34,7 +34,7 @@ class Pairs:
     sources: Int64[Tensor, " pairs"]
 
     @classmethod
-    def of(cls, count: int, clip_length: int, device: torch.device) -> "Pairs":
+    def of(cls, count: int, clip_length: int, device: torch.device) -> "FramePairs":
         frames = torch.arange(count, device=device).view(-1, clip_length)
         first, second = frames[:, :-1].flatten(), frames[:, 1:].flatten()
         return cls(torch.cat([first, second]), torch.cat([second, first]))

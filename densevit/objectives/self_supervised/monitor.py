@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane
+from densevit.objectives.self_supervised.geometry import FramePairs, Motion, Plane
 
 WARM_UP = 0.1  # of the run: depth is constant at its beginning
 LEAST_SPREAD = 0.02  # standard deviation of log depth within an image
@@ -33,7 +33,7 @@ class Monitor:
         motion: Motion,
         known: Bool[Tensor, "pairs 1 1 1"],
         moving: Bool[Tensor, "n h w"],
-        pairs: Pairs,
+        pairs: FramePairs,
     ) -> None:
         compared = pairs.by_target(known[:, 0].float(), len(depth), 0.0).amax(1)  # 0 for images of no known motion
         length = motion[:, :3, 3].norm(dim=1)

@@ -15,21 +15,21 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from densevit.config.schema import NonNegative, Run
+from densevit.config.schema import NonNegative, TrainConfig
 from densevit.config.validation import TaskSpec
 from densevit.data.loading.workers import auto_workers
-from densevit.engine.objective import OBJECTIVES, AllReduceMean, Runtime, TrainingSetup
+from densevit.engine.objective import OBJECTIVES, AllReduceMean, TrainerContext, TrainingSetup
 from densevit.engine.train_state import Scores
 from densevit.errors import ConfigError
 from densevit.inference.forward import forward
 from densevit.objectives.self_supervised.evaluation import HeldOutVideos, mean_over, trajectory_scores
-from densevit.objectives.self_supervised.geometry import Motion, Pairs, Plane, exactly, inverse, rigid, scaled
+from densevit.objectives.self_supervised.geometry import FramePairs, Motion, Plane, exactly, inverse, rigid, scaled
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.odometry import MeasuredMotion, baseline_lengths
 from densevit.objectives.self_supervised.pairs import PairMeasurements
 from densevit.objectives.self_supervised.parallax import check_video, chosen_frames
 from densevit.objectives.self_supervised.photometric import smoothness
-from densevit.objectives.self_supervised.views import ViewOptions, compare
+from densevit.objectives.self_supervised.views import PhotometricOptions, compare
 from densevit.objectives.sources import evaluating
 from densevit.objectives.supervised import Supervised
 from densevit.ops.camera import Camera, canonical_scale
@@ -95,13 +95,15 @@ class SelfSupervised(Supervised):
         self.ground_truth, self.pyramid = ground_truth, pyramid
         if not ground_truth:
             del self.taught[self.head]
-        self.options = ViewOptions(auto_mask, occlusion, brightness, weighted=geometry > 0, similarity=similarity)
+        self.options = PhotometricOptions(
+            auto_mask, occlusion, brightness, weighted=geometry > 0, similarity=similarity
+        )
         self.monitor = Monitor()
         self.strides = strides
         self.held_out: HeldOutVideos | None = None
 
     @classmethod
-    def incompatible(cls, run: Run) -> Iterator[str]:
+    def incompatible(cls, run: TrainConfig) -> Iterator[str]:
         yield from super().incompatible(run)
         if run.data.clip == 1:
             yield "data.clip: objective 'self_supervised' compares neighbouring frames; set it to 3, say."
@@ -118,14 +120,14 @@ class SelfSupervised(Supervised):
             yield "data.clip_stride: objective.strides chooses the distance of frames; set only one of the two."
 
     @classmethod
-    def check_data(cls, run: Run, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
+    def check_data(cls, run: TrainConfig, tasks: Mapping[str, TaskSpec], data: Mapping[str, Any]) -> None:
         super().check_data(run, tasks, data)
         check_video(run, data["train"], poses=run.objective["motion"] == "poses" or run.objective["velocity"])
 
-    def attach(self, runtime: Runtime) -> None:
+    def attach(self, context: TrainerContext) -> None:
         """Measure parallax and motion of the videos where they are needed. Raises DataError if there is none."""
-        super().attach(runtime)
-        run, world = self.setup.run, runtime.state.world
+        super().attach(context)
+        run, world = self.setup.run, context.state.world
         workers = auto_workers(world.local_size) if run.data.workers == "auto" else run.data.workers
         measurements = PairMeasurements(run.output, world, workers)
         val = self.setup.data.get("val")
@@ -159,7 +161,7 @@ class SelfSupervised(Supervised):
     def video_losses(self, prediction: Plane, batch: Batch) -> dict[str, Tensor]:
         """Return the weighted losses of neighbouring frames."""
         depth = self.depth(prediction.float(), batch)
-        pairs = Pairs.of(len(batch), batch.clip_length, depth.device)
+        pairs = FramePairs.of(len(batch), batch.clip_length, depth.device)
         motion, camera, known = self.motions(batch, pairs, depth)
         image, total, losses = batch.image, torch.zeros((), device=depth.device), {}
         for level in range(self.pyramid):
@@ -183,7 +185,7 @@ class SelfSupervised(Supervised):
         return prediction if focal is None else prediction * canonical_scale(Camera.of(batch), focal)
 
     def motions(
-        self, batch: Batch, pairs: Pairs, depth: Plane
+        self, batch: Batch, pairs: FramePairs, depth: Plane
     ) -> tuple[Motion, Float[Tensor, "n 3 3"], Bool[Tensor, "pairs 1 1 1"]]:
         """Return the motion of each pair, the camera of each image, and of which pairs both are known."""
         camera, has_camera = filled(batch.intrinsics, 3, batch)
@@ -206,9 +208,9 @@ class SelfSupervised(Supervised):
         poses; the trajectories are written to `trajectories/` in the folder of the run."""
         if self.held_out is None:
             return {}
-        state, world = self.runtime.state, self.runtime.state.world
+        state, world = self.context.state, self.context.state.world
         averaged = state.ema.applied() if state.ema else nullcontext()
-        with evaluating(state.model), evaluating(self), averaged, gpu_products(tf32=self.runtime.precision == "tf32"):
+        with evaluating(state.model), evaluating(self), averaged, gpu_products(tf32=self.context.precision == "tf32"):
             batches = self.held_out.batches(world.rank, world.size)
             scores = {"photometric": mean_over(batches, self._held_out_error, world.all_reduce_mean)}
             if self.measured:
@@ -220,7 +222,7 @@ class SelfSupervised(Supervised):
         """Return the photometric error of a clip at the network's size, without masks, over the pixels that a neighbour
         sees; NaN if there are none."""
         batch, depth = self._held_out_depth(batch)
-        pairs = Pairs.of(len(batch), batch.clip_length, depth.device)
+        pairs = FramePairs.of(len(batch), batch.clip_length, depth.device)
         motion, camera, known = self.motions(batch, pairs, depth)
         unmasked = replace(self.options, auto_mask=False, occlusion=False, weighted=False)
         views = compare(batch.image, depth, camera, motion, known, pairs, unmasked)
@@ -229,7 +231,7 @@ class SelfSupervised(Supervised):
     def _steps(self, batch: Batch) -> Motion:
         """Return the motion from each frame of a clip to the next; where it is not measured, none."""
         batch, depth = self._held_out_depth(batch)
-        pairs = Pairs.of(len(batch), batch.clip_length, depth.device)
+        pairs = FramePairs.of(len(batch), batch.clip_length, depth.device)
         motion, _, known = self.motions(batch, pairs, depth)
         motion = torch.where(known[..., 0], motion, torch.eye(4, device=depth.device))
         return motion[: len(motion) // 2]
@@ -237,9 +239,9 @@ class SelfSupervised(Supervised):
     def _held_out_depth(self, batch: Batch) -> tuple[Batch, Plane]:
         """Return a batch on the device, and its depth at the network's size."""
         model: Any = self.setup.model
-        card, batch = self.setup.card, model.for_validation(batch.to(self.runtime.state.world.device))
+        card, batch = self.setup.card, model.for_validation(batch.to(self.context.state.world.device))
         inputs = model.inputs_of(batch)
-        options: dict[str, Any] = {"precision": self.runtime.precision, "heads": card.outputs}
+        options: dict[str, Any] = {"precision": self.context.precision, "heads": card.outputs}
         prediction = forward(model, batch.image, card.resize, card.multiple, inputs, **options)[self.head]
         return batch, 1 / (LEAST_DISPARITY + prediction) if self.disparity else prediction
 
@@ -273,7 +275,7 @@ def filled(matrix: Tensor | None, side: int, batch: Batch) -> tuple[Tensor, Bool
 
 
 @exactly
-def poses_of(batch: Batch, pairs: Pairs) -> tuple[Motion, Bool[Tensor, " pairs"]]:
+def poses_of(batch: Batch, pairs: FramePairs) -> tuple[Motion, Bool[Tensor, " pairs"]]:
     """Return the motion of each pair by the data's poses, and of which it is known."""
     pose, known = filled(batch.pose, 4, batch)
     return inverse(pose[pairs.sources]) @ pose[pairs.targets], known[pairs.targets] & known[pairs.sources]

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from densevit.config.schema import Run
+from densevit.config.schema import TrainConfig
 from densevit.data.datasets.base import Dataset, evenly_spaced
 from densevit.data.loading.augmented import AugmentedDataset
 from densevit.data.loading.clips import Clips, videos
@@ -35,7 +35,7 @@ Places = Float64[np.ndarray, "n 2"]
 Rays = Float64[np.ndarray, "n 3"]
 
 
-def check_video(run: Run, data: Any, *, poses: bool) -> None:
+def check_video(run: TrainConfig, data: Any, *, poses: bool) -> None:
     """Check that the training data have cameras, poses if they are needed, and parallax.
 
     Raises:

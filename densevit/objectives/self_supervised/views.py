@@ -6,7 +6,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from densevit.objectives.self_supervised.geometry import Image, Motion, Pairs, Plane, inside, project, returns, sample
+from densevit.objectives.self_supervised.geometry import (
+    FramePairs,
+    Image,
+    Motion,
+    Plane,
+    inside,
+    project,
+    returns,
+    sample,
+)
 from densevit.objectives.self_supervised.photometric import (
     ERRORS,
     geometric_difference,
@@ -17,7 +26,7 @@ from densevit.objectives.self_supervised.photometric import (
 
 
 @dataclass(frozen=True)
-class ViewOptions:
+class PhotometricOptions:
     """Which pixels count, and how they are compared; see `SelfSupervised`.
 
     `weighted`: less where the depths of two views disagree (SC-Depth).
@@ -51,8 +60,8 @@ def compare(
     camera: Float[Tensor, "n 3 3"],
     motion: Motion,
     known: Bool[Tensor, "pairs 1 1 1"],
-    pairs: Pairs,
-    options: ViewOptions,
+    pairs: FramePairs,
+    options: PhotometricOptions,
 ) -> Views:
     """Compare each image of a batch with its neighbours.
 

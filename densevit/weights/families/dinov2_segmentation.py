@@ -19,18 +19,18 @@ MARKS = (HEAD + "bn.running_mean", HEAD + "conv_seg.weight")
 NAMES = KeyMapping(((f"{HEAD}bn.*", "decoder.norm.*"), (f"{HEAD}conv_seg.*", "heads.labels.logits.*")))
 
 
-class Kind(NamedTuple):
+class HeadKind(NamedTuple):
     name: str
     side: int  # of the image's shorter side and of the window that slides over it
     stride: int
 
 
-KINDS = {1: Kind("linear", 512, 341), 4: Kind("multi-scale", 640, 320)}
+KINDS = {1: HeadKind("linear", 512, 341), 4: HeadKind("multi-scale", 640, 320)}
 """By the number of blocks; sizes as in the configs beside the files."""
 DATA = {150: ("ADE20K", "ade20k"), 21: ("PASCAL VOC 2012", "voc")}
 
 
-def resize(kind: Kind) -> PreprocessConfig:
+def resize(kind: HeadKind) -> PreprocessConfig:
     """mmsegmentation resizes bytes; each window is padded, and its prediction resized to the unpadded window."""
     return PreprocessConfig(
         mode="lower_bound",

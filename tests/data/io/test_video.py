@@ -11,7 +11,7 @@ import pytest
 from films import FakeCamera, frame, write_film, write_frames
 
 from densevit.data.io.depth_video import Coding, DepthVideoWriter, join_depth_videos, read_depth_video
-from densevit.data.io.video import FrameFolder, LiveCamera, Span, VideoFile, natural_order, open_video, upright
+from densevit.data.io.video import FrameFolder, LiveCamera, TimeSpan, VideoFile, natural_order, open_video, upright
 from densevit.errors import ConfigError, DataError
 
 FRAMES = [frame(3 * i) for i in range(20)]
@@ -91,22 +91,22 @@ def test_frames_of_an_avi_that_are_stored_in_another_order_have_their_times(tmp_
     path = write_film(tmp_path / "a.avi", FRAMES, options={"x264-params": "bframes=2:b-adapt=0:keyint=8"})
     found = list(VideoFile(path).frames())
     np.testing.assert_allclose([f.time for f in found], np.arange(20) / 10, atol=1e-4)
-    part = list(VideoFile(path).frames(Span(0.9, 1.3)))
+    part = list(VideoFile(path).frames(TimeSpan(0.9, 1.3)))
     np.testing.assert_array_equal([f.image for f in part], [f.image for f in found[9:14]])
 
 
 @pytest.mark.parametrize(
     ("span", "expected"),
     [
-        (Span(start=0.5), range(5, 20)),
-        (Span(start=1.0, end=1.3), range(10, 14)),
-        (Span(every=7), (0, 7, 14)),
-        (Span(start=0.95, end=1.5, every=2), (10, 12, 14)),
+        (TimeSpan(start=0.5), range(5, 20)),
+        (TimeSpan(start=1.0, end=1.3), range(10, 14)),
+        (TimeSpan(every=7), (0, 7, 14)),
+        (TimeSpan(start=0.95, end=1.5, every=2), (10, 12, 14)),
     ],
 )
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_span_is_the_same_of_a_file_and_a_folder(
-    film: Path, tmp_path: Path, span: Span, expected: range, kind: str
+    film: Path, tmp_path: Path, span: TimeSpan, expected: range, kind: str
 ) -> None:
     source = VideoFile(film) if kind == "file" else FrameFolder(write_frames(tmp_path / "frames", FRAMES), 10)
     found = list(source.frames(span))
@@ -120,7 +120,7 @@ def test_a_span_is_the_same_of_a_file_and_a_folder(
 def test_a_span_that_is_none_is_refused() -> None:
     for wrong in ({"start": -1.0}, {"start": 2.0, "end": 1.0}, {"every": 0}):
         with pytest.raises(ConfigError, match="seconds are 0 <= start <= end"):
-            Span(**wrong)  # type: ignore[arg-type]
+            TimeSpan(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from densevit.config.schema import Data, Model, Run
+from densevit.config.schema import Data, Model, TrainConfig
 from densevit.data.datasets.base import DATASETS, Dataset, MixtureSource
 from densevit.data.loading.clips import Clips, videos, windows
 from densevit.data.loading.dataloader import EvalLoader, TrainLoader
@@ -147,7 +147,7 @@ def test_what_has_no_clips_is_refused_before_anything_is_read() -> None:
 @pytest.mark.parametrize(("cutmix", "problems"), [(0.5, 1), (0.0, 0)])
 def test_clips_of_a_source_with_cutmix_are_refused_by_its_key(cutmix: float, problems: int) -> None:
     train = {"type": "mix", "sources": [{"data": {"type": "nyu"}}, {"data": {"type": "nyu"}, "cutmix": cutmix}]}
-    found = list(Clips.incompatible(Run(model=Model(heads={}), data=Data(train=train, clip=2))))
+    found = list(Clips.incompatible(TrainConfig(model=Model(heads={}), data=Data(train=train, clip=2))))
     assert len(found) == problems
     assert all(text.startswith("data.train.sources.1.cutmix: pastes a still image") for text in found)
 
@@ -157,7 +157,7 @@ def test_a_crop_by_the_labels_of_each_frame_is_refused_for_clips() -> None:
     train = {"type": "mix", "sources": [{"data": {"type": "nyu"}, "transforms": [crop]}]}
     data = Data(train=train, clip=2, transforms=[{"type": "hflip"}, crop, {**crop, "max_share": 1.0}])
     train["sources"] += [0.5, {"transforms": "x"}, {"transforms": [0.5]}]  # for which others have an error each
-    assert [text.partition(":")[0] for text in Clips.incompatible(Run(model=Model(heads={}), data=data))] == [
+    assert [text.partition(":")[0] for text in Clips.incompatible(TrainConfig(model=Model(heads={}), data=data))] == [
         "data.transforms.1.max_share", "data.train.sources.0.transforms.0.max_share"
     ]  # fmt: skip
 

@@ -17,7 +17,7 @@ import pytest
 from densevit.data.datasets.base import DATASETS
 from densevit.data.prepare import download as module
 from densevit.data.prepare import fetch as fetching
-from densevit.data.prepare.download import BY_HAND, SOURCES, Archive, Source, download
+from densevit.data.prepare.download import BY_HAND, SOURCES, Archive, DownloadSource, download
 from densevit.data.prepare.fetch import fetch
 from densevit.errors import ConfigError, DataError, StorageError
 
@@ -178,8 +178,8 @@ def small_source(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     server.files["/val.tar.gz"] = packed.getvalue()
     archive = Archive(server.url("/val.tar.gz"), f"md5:{hashlib.md5(packed.getvalue()).hexdigest()}", 0)
     parts = {"val": archive, "train": Archive(server.url("/train.tar.gz"), "md5:0", 81)}
-    source = Source("https://page.org", "MIT", True, parts)
-    closed = Source("https://page.org", "research only", False, parts)
+    source = DownloadSource("https://page.org", "MIT", True, parts)
+    closed = DownloadSource("https://page.org", "research only", False, parts)
     monkeypatch.setattr(module, "SOURCES", {"diode": source, "ade20k": closed})
     return server
 

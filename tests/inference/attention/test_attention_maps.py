@@ -14,7 +14,7 @@ from toy_models import fp32, toy_network
 
 from densevit.errors import ConfigError, DataError
 from densevit.inference.attention import (
-    Attention,
+    AttentionMaps,
     compute_attention,
     named_maps,
     overlay,
@@ -150,13 +150,13 @@ def test_an_encoder_of_another_kind_is_refused() -> None:
         compute_attention(p, picture())
 
 
-def example() -> Attention:
+def example() -> AttentionMaps:
     weights = np.zeros((1, 2, 2, 2), np.float32)
     weights[0, 0, 0, 1] = 0.5  # head 0 looks at the upper right cell alone
     weights[0, 1] = 0.1
     image = np.full((24, 28, 3), 100, np.uint8)
     rollout = weights.mean(1)
-    return Attention(
+    return AttentionMaps(
         image=image, query="class token", weights=weights, rollout=rollout, patch_size=16, window=(4, 2, 24, 28)
     )
 

@@ -232,7 +232,7 @@ def test_uncertainty_that_is_exported_alone_is_of_the_calibrated_depth() -> None
     depth = replace(card.outputs["depth"], calibration=Calibration(form="affine", a=1.3, b=0.7))
     card = replace(card, outputs={**card.outputs, "depth": depth})
     heads, options = export.check_options(card, OnnxExportOptions(size=SIZE, heads=("depth/uncertainty",)))
-    found = export.Pipeline(model, heads, options)(torch.from_numpy(noise(1)))["depth/uncertainty"]
+    found = export.ExportedPipeline(model, heads, options)(torch.from_numpy(noise(1)))["depth/uncertainty"]
     expected = fp32((model, card)).start(noise(1)).read()["depth/uncertainty"]
     np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-5)
 

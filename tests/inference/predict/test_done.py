@@ -16,7 +16,7 @@ from PIL import Image
 from test_pipeline import contents, plan, predictor
 
 from densevit.data.datasets.base import open_dataset
-from densevit.data.io.video import Span
+from densevit.data.io.video import TimeSpan
 from densevit.errors import ConfigError, DataError, PartialError, Preempted
 from densevit.inference.predict.inputs import find_items
 from densevit.inference.predict.pipeline import ImageExporter
@@ -146,7 +146,7 @@ def export_clips(made: Predictor, clips: list[Path], out: Path, existing: Any, e
     formats = {"npz_clip": CLIP_FORMATS.check({"type": "npz_clip"}, "npz_clip").build()}
     writers = {"npy": DEPTH_FORMATS.check({"type": "npy"}, "npy").build()}
     found = find_clips(list(map(str, clips)), 10)
-    clip_plan = ClipPlan(found, writers, formats, out, Span(every=every))
+    clip_plan = ClipPlan(found, writers, formats, out, TimeSpan(every=every))
     ClipExporter(made, clip_plan, existing=existing, stop=asked).export()
 
 

@@ -21,7 +21,7 @@ from toy_models import fp32, toy_predictor
 
 from densevit.data.io.depth_video import read_depth_video
 from densevit.data.io.readers import read_depth
-from densevit.data.io.video import Span, VideoFile
+from densevit.data.io.video import TimeSpan, VideoFile
 from densevit.depth_corrections import Calibration
 from densevit.errors import ConfigError, DataError, PartialError, Preempted
 from densevit.inference.camera import Lens
@@ -135,7 +135,7 @@ def test_an_export_that_was_stopped_goes_on_to_the_same_bytes(
 
 def test_a_start_behind_the_end_of_a_film_is_told_from_a_film_that_cannot_be_read(film: Path, tmp_path: Path) -> None:
     with pytest.raises(PartialError) as caught:
-        export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=Span(start=100)))
+        export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=TimeSpan(start=100)))
     assert "film.mp4: ends before --start 100 s." in str(caught.value.summary)
 
 
@@ -144,8 +144,8 @@ def test_resuming_with_other_settings_is_refused_and_what_is_there_is_not_replac
     with pytest.raises(ConfigError, match=r"already there. --resume makes only what is missing"):
         export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip"))
     with pytest.raises(ConfigError, match="cannot resume with other settings .*span"):
-        export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=Span(every=2)), existing="resume")
-    export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=Span(every=2)), existing="overwrite")
+        export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=TimeSpan(every=2)), existing="resume")
+    export_clips(predictor(), plan(film, tmp_path / "out", "npz_clip", span=TimeSpan(every=2)), existing="overwrite")
     assert np.load(tmp_path / "out/film.depth.npz")["depth"].shape == (10, 48, 64)
 
 

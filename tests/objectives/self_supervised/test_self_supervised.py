@@ -23,7 +23,7 @@ from densevit.engine.trainer import Trainer
 from densevit.errors import ConfigError, DataError
 from densevit.model_card import ModelCard
 from densevit.objectives.self_supervised import evaluation
-from densevit.objectives.self_supervised.geometry import Pairs
+from densevit.objectives.self_supervised.geometry import FramePairs
 from densevit.objectives.self_supervised.monitor import Monitor
 from densevit.objectives.self_supervised.objective import SelfSupervised
 from densevit.ops.geometry import pinhole
@@ -287,7 +287,7 @@ def test_a_collapse_is_told_once_with_its_cause() -> None:
     far = torch.eye(4).repeat(2, 1, 1)
     far[:, 0, 3] = 5
     far[1, 0, 3] = 1000  # of a pair that is not known
-    known, pairs = torch.tensor([True, False]).view(2, 1, 1, 1), Pairs.of(2, 2, flat.device)
+    known, pairs = torch.tensor([True, False]).view(2, 1, 1, 1), FramePairs.of(2, 2, flat.device)
     monitor.see(flat, far, known, torch.stack([~still[0], still[1]]), pairs)
     assert monitor.values()["masked"] == 0  # an image of which no motion is known is not compared
     monitor.see(flat, far, known, still, pairs)

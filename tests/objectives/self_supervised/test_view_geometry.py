@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from densevit.objectives.self_supervised import geometry
-from densevit.objectives.self_supervised.geometry import Pairs
+from densevit.objectives.self_supervised.geometry import FramePairs
 from densevit.objectives.self_supervised.objective import poses_of
 from densevit.objectives.self_supervised.photometric import geometric_difference, photometric_error
 from densevit.ops.geometry import pinhole, scale
@@ -60,7 +60,7 @@ def test_under_mixed_precision_poses_and_projections_are_not_multiplied_in_tf32(
 
     pose, camera = moved(x=0.4).expand(2, 4, 4).float(), CAMERA.expand(2, 3, 3).float()
     batch = Batch(names=("a", "b"), indices=(0, 1), image=torch.zeros(2, 3, 11, 15), pose=pose)
-    pairs = Pairs.of(2, 2, torch.device("cpu"))
+    pairs = FramePairs.of(2, 2, torch.device("cpu"))
     with gpu_products(tf32=True), Products():
         motion, _ = poses_of(batch, pairs)
         geometry.project(torch.ones(2, 1, 11, 15), motion, camera, camera)
@@ -86,7 +86,7 @@ def test_a_resized_camera_is_that_of_the_transforms() -> None:
 
 
 def test_pairs_are_neighbours_of_one_clip_in_both_directions() -> None:
-    pairs = Pairs.of(6, 3, torch.device("cpu"))
+    pairs = FramePairs.of(6, 3, torch.device("cpu"))
     assert list(zip(pairs.targets.tolist(), pairs.sources.tolist(), strict=True)) == [
         (0, 1), (1, 2), (3, 4), (4, 5), (1, 0), (2, 1), (4, 3), (5, 4),
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def error(walk: dict[str, Tensor], factor: float, images: str = "image") -> floa
     Of points that both frames see at the same depth, to 1%, two pixels from all others: SSIM's windows and
     interpolation reach so far.
     """
-    pairs = Pairs.of(3, 3, torch.device("cpu"))
+    pairs = FramePairs.of(3, 3, torch.device("cpu"))
     motion = geometry.inverse(walk["pose"][pairs.sources]) @ walk["pose"][pairs.targets]
     cameras = walk["camera"][pairs.targets], walk["camera"][pairs.sources]
     true, z = geometry.project(walk["depth"][pairs.targets], motion, *cameras)
