@@ -82,7 +82,7 @@ ROOM_TYPES = {
 
 
 def furnish(rng: np.random.Generator, plan: FloorPlan, floor: FreeFloor, room_type: RoomType) -> Iterator[Placed]:
-    """Place the furniture of the room type as far as it fits, and marks its footprint as taken in `floor`."""
+    """Place the furniture of the room type as far as it fits, and mark its footprint as taken in `floor`."""
     for spec in room_type.furniture:
         for _ in range(rng.integers(spec.low, spec.high + 1)):
             model = models()[str(rng.choice(spec.names))]

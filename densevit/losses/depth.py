@@ -226,7 +226,7 @@ def gradient(
     eps: Eps = 0.0,
     pool: Pool = "image",
 ) -> Scalar:
-    """Multi-scale gradient of the log error ln((pred + eps) / (target + eps)) (MegaDepth, Li & Snavely 2018).
+    """Return the multi-scale gradient of ln((pred + eps) / (target + eps)) (MegaDepth, Li & Snavely 2018).
 
     Added to a loss of depth itself: dinov2 has 0.5 of it beside SigLoss, dinov2 and dinov3 with the default strides,
     differences between pixels two apart, and eps 1e-3.
@@ -241,9 +241,9 @@ def gradient(
 
 
 def roughness(errors: Depth, mask: Valid, *, strides: Sequence[int], reach: int, pool: Pool) -> Scalar:
-    """Sum over strides of the absolute differences of `errors` between pairs of measured pixels, per measured pixel.
-    `strides`: at stride s every s-th row and column is kept; `reach`: kept pixels from one end of a difference to the
-    other."""
+    """Return the sum over strides of the absolute differences of `errors` between pairs of measured pixels, per
+    measured pixel. `strides`: at stride s every s-th row and column is kept; `reach`: kept pixels from one end of a
+    difference to the other."""
     return torch.stack([_at_stride(errors[..., ::s, ::s], mask[..., ::s, ::s], reach, pool) for s in strides]).sum()
 
 

@@ -43,7 +43,7 @@ class FunctionLoss(NormalsLoss):
 
 @NORMAL_LOSSES.register_function("angular", FunctionLoss)
 def angular(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image") -> Scalar:
-    """Mean angle in radians, as atan2(|a x b|, a . b).
+    """Return the mean angle in radians, as atan2(|a x b|, a . b).
 
     acos(a . b) has an infinite gradient at 0 and 180 degrees, which is why others leave such pixels out.
     """
@@ -55,7 +55,7 @@ def angular(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image
 
 @NORMAL_LOSSES.register_function("l1", FunctionLoss)
 def l1(pred: Normals, target: Normals, valid: Valid, *, pool: Pool = "image") -> Scalar:
-    """Mean over pixels of the sum of the absolute differences of the components."""
+    """Return the mean over pixels of the sum of the absolute differences of the components."""
     pred, target, mask = unit_where_valid(pred, target, valid)
     return masked_mean(torch.where(mask, (pred - target).abs().sum(1, keepdim=True), 0.0), mask, pool)
 

@@ -47,7 +47,7 @@ class StepTotals:
 
     @contextmanager
     def micro_batch(self) -> Iterator[None]:
-        """Losses inside are those of one micro-batch; all of a step call for the same sums in the same order."""
+        """Compute the losses of one micro-batch inside; those of a step ask for the same sums in the same order."""
         self.position = 0
         token = _step.set(self if self.splits > 1 else None)
         try:

@@ -202,7 +202,9 @@ def dice(
     classes: Literal["present", "all"] = "present",
     pool: Pool = "batch",
 ) -> Scalar:
-    """Mean over classes of 1 - 2 |P T| / (|P| + |T|), soft Dice (Milletari et al. 2016); usually with cross entropy.
+    """Return the mean over classes of 1 - 2 |P T| / (|P| + |T|), soft Dice (Milletari et al. 2016).
+
+    It is usually combined with cross entropy.
 
     Args:
         exponent: exponent of the probabilities in the denominator; 2 in the paper.
@@ -229,7 +231,7 @@ def dice(
 
 @LABEL_LOSSES.register_function("lovasz", FunctionLoss)
 def lovasz(logits: Logits, labels: Labels, *, pool: Pool = "batch") -> Scalar:
-    """Lovasz-Softmax: the Lovasz extension of 1 - IoU, mean over the classes that occur (Berman et al. 2018).
+    """Return Lovasz-Softmax: the Lovasz extension of 1 - IoU, mean over the classes that occur (Berman et al. 2018).
 
     For the last part of a training, or with cross entropy. It sorts pixels, those of a micro-batch at once: with `pool`
     batch, too, it depends on how a step is split.

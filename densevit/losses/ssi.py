@@ -89,7 +89,7 @@ def ssi_gradient(
     per_clip: bool = False,
     clip_length: int = 1,
 ) -> Scalar:
-    """Multi-scale gradient of the aligned error, beside `ssi` (MiDaS: weight 0.5) with the same `space` and `align`.
+    """Return the multi-scale gradient of the aligned error, beside `ssi` with equal `space` and `align` (MiDaS: 0.5).
 
     Args:
         strides: the scales: every n-th row and column is kept.

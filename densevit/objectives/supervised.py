@@ -34,7 +34,7 @@ class LossWeighting(nn.Module):
         self.splits, self.all_reduce = splits, all_reduce
 
     def forward(self, terms: Mapping[str, Terms]) -> dict[str, Tensor]:
-        """{task: {name: loss}} becomes {name: loss}, with several tasks {task/name: loss}."""
+        """Turn {task: {name: loss}} into {name: loss}, with several tasks into {task/name: loss}."""
         if len(terms) == 1:
             return dict(next(iter(terms.values())))
         return {f"{task}/{name}": loss for task, losses in terms.items() for name, loss in losses.items()}

@@ -158,7 +158,7 @@ def resize_by_matrices(x: Float[Tensor, "b c _ _"], size: Size, interpolation: I
 
 
 def resize_either_way(x: Float[Tensor, "b c _ _"], size: Size, growing: Interpolation) -> Float[Tensor, "b c h w"]:
-    """Average areas, or interpolates where a side grows: in a graph for images of any size, which has both rules."""
+    """Average areas, or interpolate where a side grows: in a graph for images of any size, which has both rules."""
     grows = a_side_grows(x, size)
     rows, columns = (
         torch.where(grows, interpolation_weights(before, after, growing).to(x), area_weights(before, after, x))

@@ -67,7 +67,8 @@ def interval_text(interval: Interval | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """
+    """Return seconds as text.
+
     >>> duration(3723.4), duration(63.4), duration(0.0123)
     ('1 h 02 min', '1 min 03 s', '12.3 ms')
     """

@@ -180,7 +180,7 @@ def _evaluate_saved(
         return sample, maps.read(sample.name)
 
     def item(index: int) -> tuple[Any, ...]:
-        """Without the image: to decode that would take longer than to score."""
+        """Read all but the image: to decode that would take longer than to score."""
         name, scored = data.names[index], data.depth_kind(index) in scored_kinds(maps.kind)
         depth = data.depth_map(index) if scored else None
         intrinsics = data.read(index).intrinsics if {"points", "fov"} & {*metrics} else None

@@ -206,8 +206,8 @@ def depth_head(predictor: Predictor, head: str | None) -> str:
 
 
 def clips_of(data: Dataset) -> dict[str, list[int]]:
-    """Clip -> its frames, by scene and folder. Raises DataError: the frames of a scene do not follow each other in
-    time."""
+    """Map each clip to its frames, by scene and folder. Raises DataError: the frames of a scene do not follow
+    each other in time."""
     if getattr(data, "fps", 1) is None:
         raise DataError("these rooms are single views, not walks; make walks by prepare_rooms.py --fps 15.")
     clips = videos(data)

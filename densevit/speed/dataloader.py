@@ -75,7 +75,7 @@ def make_pairs(root: Path, count: int) -> DepthPairs:
 
 
 def write_images(root: Path, count: int, *, depth: bool) -> None:
-    """JPEG files, and with `depth` a PNG beside each."""
+    """Write JPEG files, and with `depth` a PNG beside each."""
     random = np.random.default_rng(0)
     for name in (f"{i:04d}" for i in range(count)):
         coarse = random.uniform(0, 1, (12, 16, 4)).astype(np.float32)

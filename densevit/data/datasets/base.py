@@ -257,10 +257,7 @@ class MixtureSource:
 
 
 def check_source_names(key_path: str, names: Sequence[str], sources: Sequence[MixtureSource]) -> None:
-    """
-    Raises:
-        ConfigError: `key_path` in the config names a source that is not in the mixture.
-    """
+    """Raise ConfigError: `key_path` in the config names a source that is not in the mixture."""
     known_names = [source.name for source in sources]
     for i, name in enumerate(names):
         if name not in known_names:

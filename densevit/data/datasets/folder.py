@@ -110,7 +110,7 @@ class Folder(FileDataset):
         subset: Subset = "full",
         allow_outside_root: bool = False,
     ) -> None:
-        """List the files and pairs them; nothing is decoded. Raises DataError if nothing is there, names are ambiguous
+        """List the files and pair them; nothing is decoded. Raises DataError if nothing is there, names are ambiguous
         or without partner; with the count and the first five.
 
         Args:
@@ -365,8 +365,8 @@ def _check_names(samples: Sequence[SampleFiles], what: str) -> None:
 
 
 def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[SampleFiles]:
-    """Sample with the intrinsics of a JSON file, where it is there; those of a manifest stay. Raises DataError if the
-    file is not of the form that `Folder` says."""
+    """Return the samples with the intrinsics of a JSON file, where it is there; those of a manifest stay. Raises
+    DataError if the file is not of the form that `Folder` says."""
     if not file.is_file():
         return samples
     tree = read_json(file) if file.suffix.lower() == ".json" else None

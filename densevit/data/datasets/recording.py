@@ -61,7 +61,7 @@ class Recording(FileDataset):
         require_depth: bool = True,
         subset: Subset = "full",
     ) -> None:
-        """List and pairs the frames; nothing is decoded.
+        """List and pair the frames; nothing is decoded.
 
         Args:
             sequences: folders of the root, in this order; none names all.

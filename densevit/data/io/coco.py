@@ -133,7 +133,7 @@ def _corners(outline: Any, size: Size, what: str) -> np.ndarray:
 
 
 def encode_mask(mask: Bool[np.ndarray, "h w"]) -> dict[str, Any]:
-    """Run lengths of a mask, compressed."""
+    """Return the run lengths of a mask, compressed."""
     edges = np.flatnonzero(np.diff(mask.T.ravel(), prepend=False))
     return {"size": list(mask.shape), "counts": encode_counts(np.diff([0, *edges, mask.size]).tolist())}
 
@@ -151,7 +151,7 @@ def encode_counts(runs: Sequence[int]) -> str:
 
 
 def decode_counts(text: str) -> list[int]:
-    """Run lengths from their compressed text."""
+    """Return run lengths from their compressed text."""
     runs: list[int] = []
     value = shift = 0
     for character in text:

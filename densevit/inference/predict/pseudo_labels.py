@@ -149,7 +149,7 @@ class ClassWriter(LabelWriter):
     suffix = SUFFIXES["labels"]
 
     def write_shared(self, folder: Path, spec: Any) -> None:
-        """The manifest has the classes."""
+        """Write nothing: the manifest has the classes."""
 
     def encode(self, frame: PredictedMap) -> bytes:
         finite = np.isfinite(frame.values).all(0)

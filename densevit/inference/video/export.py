@@ -145,7 +145,7 @@ class ClipExport:
                 (self.plan.folder / self.clip.name).rmdir()
 
     def predict_and_write(self) -> None:
-        """Everything up to the segments and the files of single frames."""
+        """Write the segments and the files of single frames."""
         make_folder(self.work)
         remove_stale_temporaries(self.work)
         if self.plan.writers:

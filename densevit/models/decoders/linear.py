@@ -57,7 +57,7 @@ class Linear(Decoder):
         return upsample(x, (x.shape[-2] * self.scale, x.shape[-1] * self.scale))
 
     def concat_levels(self, features: EncoderOutput) -> Float[Tensor, "b width gh gw"]:
-        """For each level its patches, then its class token, in DINOv2's order."""
+        """Return for each level its patches, then its class token, in DINOv2's order."""
         maps = resize_to_first(features.maps)
         if not self.class_token:
             return torch.cat(maps, dim=1)

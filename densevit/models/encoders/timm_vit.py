@@ -93,7 +93,7 @@ class TimmEncoder(TokenEncoder):
         return self.adapter.block_functions(self.vit, first, grid)
 
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """timm's `checkpoint_filter_fn`: original layouts (DINOv2, DINOv3, CLIP, ...) to timm's names and our grid."""
+        """Convert by timm's `checkpoint_filter_fn`: those of DINOv2, DINOv3, CLIP, ... to timm's names and our grid."""
         return self.adapter.convert(self.vit, state)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:

@@ -111,7 +111,7 @@ def find_cached(cfg: Any) -> Path | None:
 
 
 def convert(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """timm's `checkpoint_filter_fn`, which reads original files and interpolates position embeddings."""
+    """Convert by timm's `checkpoint_filter_fn`, which reads original files and interpolates position embeddings."""
     tensors = dict(sys.modules[type(model).__module__].checkpoint_filter_fn(dict(state), model))
     return {name: on_grid(model, tensor) if name == "pos_embed" else tensor for name, tensor in tensors.items()}
 

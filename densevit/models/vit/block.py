@@ -133,7 +133,7 @@ class Attention(nn.Module):
         return self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
 
     def project(self, x: Float[Tensor, "b n d"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each b heads n d/heads."""
+        """Return queries, keys and values, each b heads n d/heads."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return self.q_norm(q), self.k_norm(k), v
 

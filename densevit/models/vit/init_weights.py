@@ -70,7 +70,7 @@ def zero_bias(module: nn.Linear | nn.Conv2d) -> None:
 
 
 def truncated_normal(weight: torch.Tensor, std: float) -> None:
-    """Normal truncated at two standard deviations and scaled to `std`, as in JAX's initialisers."""
+    """Draw from a normal truncated at two standard deviations and scaled to `std`, as in JAX's initialisers."""
     nn.init.trunc_normal_(weight, std=(wide := std / 0.87962566103423978), a=-2 * wide, b=2 * wide)
 
 

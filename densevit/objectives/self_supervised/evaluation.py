@@ -60,7 +60,7 @@ class HeldOutVideos:
         self.clips = Clips(data, length, stride)
 
     def read(self, index: int, size: Size | None = None) -> Sample:
-        """`size`: of the network's input, by default the one for images of this size."""
+        """Read a frame at `size`, the network's input; by default the one for images of this size."""
         with with_sample_name(self.data, index):
             sample = self.data.read_annotated(index)
         h, w = sample.image.shape[:2]

@@ -31,7 +31,7 @@ DATA = {150: ("ADE20K", "ade20k"), 21: ("PASCAL VOC 2012", "voc")}
 
 
 def resize(kind: HeadKind) -> PreprocessConfig:
-    """mmsegmentation resizes bytes; each window is padded, and its prediction resized to the unpadded window."""
+    """Resize bytes as mmsegmentation does; each window is padded, and its prediction resized to the unpadded window."""
     return PreprocessConfig(
         mode="lower_bound",
         size=(kind.side, kind.side),

@@ -221,8 +221,8 @@ def path_in(image: Mapping[str, Any], path: Path) -> PurePosixPath:
 
 
 def find_annotations(root: Path) -> dict[str, Path]:
-    """Split -> the annotation file of a folder; `all` where there is one only. Raises DataError: none, or several of a
-    split."""
+    """Map each split to the annotation file of a folder; `all` where there is one only. Raises DataError: none, or
+    several of a split."""
     paths = annotation_files(root)
     if len(paths) == 1:
         return {"all": paths[0]}
