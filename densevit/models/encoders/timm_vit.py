@@ -93,7 +93,7 @@ class TimmEncoder(TokenEncoder):
         return self.adapter.block_functions(self.vit, first, grid)
 
     def convert(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Convert by timm's `checkpoint_filter_fn`: those of DINOv2, DINOv3, CLIP, ... to timm's names and our grid."""
+        """Convert original layouts (DINOv2, CLIP, ...) to timm's names and our grid, by its `checkpoint_filter_fn`."""
         return self.adapter.convert(self.vit, state)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
