@@ -85,7 +85,7 @@ def flip(path: Path, at: int) -> None:
 def test_recorded_sums_tell_every_flip_also_behind_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("DENSEVIT_CACHE", str(tmp_path / "cache"))
     root = small_folder(tmp_path / "data", count=10)
     check = ["check-data", str(root), "--data-options", "depth_scale=1000"]
     check += ["--checksums", str(tmp_path / "sums"), "--output", str(tmp_path)]

@@ -1,14 +1,13 @@
 """What is known of a dataset's files by their SHA-256: statistics of samples from earlier runs, and recorded checksums.
 
 Statistics are cached, so that a second run only hashes the files: one file per dataset and options, below
-`$XDG_CACHE_HOME/densevit/check-data` (`~/.cache/...`); never beside the data. Checksums are in the format that
+`check-data` in the user's cache (`user_cache`); never beside the data. Checksums are in the format that
 `sha256sum` writes and checks; only they reveal a flipped bit in the middle of a JPEG, which every decoder accepts.
 """
 
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from densevit.data.labels.class_table import ClassTable
 from densevit.data.validation.issues import Issue
 from densevit.data.validation.sample_stats import InspectedSample, SampleStats
 from densevit.errors import DataError, StorageError
-from densevit.utils.atomic_io import write_text
+from densevit.utils.atomic_io import user_cache, write_text
 from densevit.utils.json_files import read_object, read_text
 
 log = logging.getLogger(__name__)
@@ -70,11 +69,11 @@ class StatsCache:
             log.warning("%s: the results cannot be cached (%s).", self.path, error)
 
 
-def cache_path(spec: Mapping[str, Any]) -> Path:
-    """Return the cache file of a dataset with these options."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+def cache_path(spec: Mapping[str, Any]) -> Path | None:
+    """Return the cache file of a dataset with these options; None if the user's cache is off."""
+    folder = user_cache("check-data")
     key = json.dumps([SCHEMA, __version__, dict(spec)], sort_keys=True, default=str)
-    return base / "densevit/check-data" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+    return folder and folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
 
 
 def _read(path: Path) -> dict[str, Any]:

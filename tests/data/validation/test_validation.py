@@ -400,7 +400,7 @@ def command(shell: Shell, *words: object, code: int) -> str:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("DENSEVIT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

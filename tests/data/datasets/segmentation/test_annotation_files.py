@@ -494,7 +494,7 @@ def test_coco_files_of_tools_are_found_by_folder_and_drawn_by_fraction(tmp_path:
 def test_check_data_finds_coco_files_counts_small_objects_and_sees_corrected_annotations(
     tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("DENSEVIT_CACHE", str(tmp_path / "cache"))
     square = {"image_id": 139, "category_id": 18, "segmentation": [[10, 5, 14, 5, 14, 9, 10, 9]]}
     root = coco(
         tmp_path / "data", [square, square, square | {"segmentation": [[20, 5, 54, 5, 54, 39, 20, 39]]}], "a_val2017"
