@@ -21,6 +21,7 @@ from pydantic import Field
 
 from densevit.data.datasets.base import DATASETS, Dataset, TeacherInfo, folder_of, resolve_root
 from densevit.data.index.paths import check_inside, file_version, first_five
+from densevit.data.io.arrays import retried
 from densevit.data.io.images import MAX_PIXELS
 from densevit.data.io.readers import read_image
 from densevit.data.io.tar import TarMember, list_members
@@ -168,6 +169,7 @@ class PseudoLabels(Dataset):
                     sample["labels"] = labels
         return Sample(**sample)
 
+    @retried
     def _map(
         self, path: Path, kind: str, size: tuple[int, ...]
     ) -> tuple[Shaped[np.ndarray, "h w"], Bool[np.ndarray, "h w"], Float64[np.ndarray, "3 3"] | None]:

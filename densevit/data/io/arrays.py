@@ -6,8 +6,9 @@ Every reader takes a path and the most elements it may hold, and returns the arr
 import math
 import zipfile
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ParamSpec, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -23,13 +24,28 @@ EXR_CHANNELS = (KEY, "Z", "Depth.V", "Depth.Z", "View Layer.Depth.Z", "ViewLayer
 NPY_HEADERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 Array = Shaped[np.ndarray, "..."]
+P, Result = ParamSpec("P"), TypeVar("Result")
+
+
+def retried(read: Callable[P, Result]) -> Callable[P, Result]:
+    """Read once more after a SystemError: until Python 3.11.7 a thread that parses NumPy's header of a good file may
+    raise one when another does (github.com/python/cpython/issues/106905)."""
+
+    @wraps(read)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        try:
+            return read(*args, **kwargs)
+        except SystemError:
+            return read(*args, **kwargs)
+
+    return call
 
 
 def read_array(path: Path, kind: str, max_size: int) -> Array:
     """Read a file of one of the `READERS` formats. Raises DataError naming the file, when it is damaged, too large, or
     does not say which array is meant."""
     try:
-        return READERS[kind](path, max_size)
+        return retried(READERS[kind])(path, max_size)
     except DataError:
         raise
     except Exception as error:  # parsers over damaged bytes raise anything; the reason travels in the message

@@ -1,9 +1,13 @@
 """Decoding: formats, orientation, units, and what is refused."""
 
+import ast
 import struct
 import zlib
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import cv2
 import h5py
@@ -265,6 +269,17 @@ def test_an_archive_of_several_arrays_must_call_one_depth_and_hold_no_pickles(tm
     for name, told in (("bad.npz", "'depth'"), ("pickled.npz", "allow_pickle")):
         with pytest.raises(DataError, match=f"{name}.*{told}"):
             read_depth(tmp_path / name)
+
+
+@pytest.mark.parametrize("save", [np.save, np.savez])
+def test_a_header_that_python_fails_to_parse_beside_another_thread_is_parsed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[[Any, np.ndarray], None]
+) -> None:
+    """As Python 3.11.7 fails, once in some 500,000 headers: github.com/python/cpython/issues/106905."""
+    with open(tmp_path / "0", "wb") as file:
+        save(file, np.full((2, 3), 2.0))
+    monkeypatch.setattr(ast, "literal_eval", Mock(wraps=ast.literal_eval, side_effect=[SystemError, DEFAULT]))
+    assert read_depth(tmp_path / "0").min() == 2
 
 
 def test_an_array_larger_than_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:

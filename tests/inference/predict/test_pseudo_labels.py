@@ -1,5 +1,6 @@
 """`pseudo-label` and the data set that reads it: views of a teacher, folders and shards, resuming, licences."""
 
+import ast
 import errno
 import json
 import shutil
@@ -7,6 +8,7 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -159,6 +161,14 @@ def test_unsure_pixels_count_as_unknown(labelled: tuple[Path, Path]) -> None:
         return float((sample.labels != 255).mean())
 
     assert known(0) == 1 > known(0.5) >= known(0.9)
+
+
+def test_a_header_that_python_fails_to_parse_beside_another_thread_is_parsed_again(
+    labelled: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = Mock(wraps=ast.literal_eval, side_effect=[SystemError, *[DEFAULT] * 4])  # see read_depth's test
+    monkeypatch.setattr(ast, "literal_eval", parse)
+    assert open_dataset({"type": "pseudo_labels", "root": str(labelled[0])}).read(0).depth is not None
 
 
 def test_resuming_makes_what_is_missing_by_the_same_teacher_only(
