@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from densevit.config import parser, plugins
-from densevit.config.parser import SUFFIXES, describe_object, recipes
+from densevit.config.parser import OBJECT, SUFFIXES, describe_object, recipes
 from densevit.data.datasets.base import DATASETS, Dataset, open_dataset
 from densevit.data.datasets.named import SPLITS, named_spec, spec_to_score, split_folders
 from densevit.data.datasets.pairs import as_dataset
@@ -153,6 +153,8 @@ def validation_spec(
     recorded = (run.get("data") or {}).get("val")
     if not recorded:
         raise ConfigError(f"--data: {checkpoint} records no validation data; name a data set.")
+    if recorded["type"] == OBJECT:
+        raise ConfigError(f"--data: {checkpoint} was validated on a Python object ({recorded['name']}); give it as `data`.")
     tree = {**recorded, **(options or {})}
     if tree["type"] not in DATASETS.components and (files := run.get("plugins")):
         raise ConfigError(f"data: the run's own, '{tree['type']}', needs {' '.join(f'--plugins {f}' for f in files)}.")

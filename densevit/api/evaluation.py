@@ -48,7 +48,7 @@ from densevit.utils.output import say_written
 Scored = Evaluation | OrdinalScores
 
 OF_FILES = ("suffix", "manifest", "allow_outside_root")
-OF_SAVED_MAPS = (*OF_FILES, "gt_cache", "axes", "label_encoding", "scale")
+OF_SAVED_FILES = (*OF_FILES, "axes", "label_encoding", "scale")
 OF_MODELS = ("head", "flip", "points", "batch_size")
 DEPTH_CHECKS = 8  # images of data with classes that are looked at for depth
 NOT_RECORDED = ("output", "workers", "gt_cache")
@@ -184,10 +184,14 @@ def check_source(
     if options and path is None and predictions is None:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise ConfigError(f"{names}: options of a checkpoint's path, and this is none.")
-    saved = model is None or (path is None and not isinstance(model, Predictor))
-    others, owner = ({*OF_MODELS, *options}, "a MODEL") if saved else ({*OF_SAVED_MAPS}, "--predictions")
-    if wrong := [name for name in {**changed, **options} if name in others]:
-        raise ConfigError(*(f"--{name.replace('_', '-')} is an option of {owner} only." for name in wrong))
+    is_model = path is not None or isinstance(model, Predictor)
+    owners = dict.fromkeys((*OF_SAVED_FILES, "gt_cache", "prediction_type"), "--predictions") if is_model else {}
+    if not is_model:
+        owners = dict.fromkeys((*OF_MODELS, *options), "a MODEL")
+        if not isinstance(predictions, str | Path):
+            owners |= dict.fromkeys(OF_SAVED_FILES, "a folder of --predictions")
+    if wrong := [name for name in {**changed, **options} if name in owners]:
+        raise ConfigError(*(f"--{name.replace('_', '-')} is an option of {owners[name]} only." for name in wrong))
 
 
 def refuse_others(task: str | None, changed: Mapping[str, Any]) -> None:

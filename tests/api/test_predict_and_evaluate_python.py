@@ -255,6 +255,9 @@ def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
         ({"predictions": [], "data": 1, "protocol": "nyu_eigne"}, "nyu_eigen"),
         ({"predictions": [np.ones((60, 80))] * 6, "data": 1, "task": "classification"}, "predictions are maps"),
         ({"predictions": [], "data": 1, "metrics": "distanc"}, "no set of metrics 'distanc'"),
+        ({"predictions": [], "data": 1, "scale": 1000}, "--scale is an option of a folder of --predictions only"),
+        ({"model": np.mean, "data": 1, "label_encoding": "stored"}, "--label-encoding is an option of a folder"),
+        ({"model": "run", "data": 1, "prediction_type": "affine"}, "--prediction-type is an option of --predictions"),
     ],
 )
 def test_what_does_not_go_together_is_said(small_run: Path, options: dict[str, Any], message: str) -> None:

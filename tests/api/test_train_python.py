@@ -75,6 +75,8 @@ def test_files_in_pairs_are_read_by_their_scale(folder: Path, tmp_path: Path) ->
     assert data.names[:2] == ["000", "001"]
     run = densevit.train(folder / "small.yaml", data={"train": data, "val": data}, output=tmp_path, **SHORT)
     same_run(run, folder / "command")
+    with pytest.raises(ConfigError, match=r"validated on a Python object \(densevit.*Pairs\); give it as `data`"):
+        densevit.evaluate(run.best)
 
 
 @pytest.mark.slow
