@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from densevit.config import parser, plugins
-from densevit.config.parser import OBJECT, SUFFIXES, describe_object, recipes
+from densevit.config.parser import OBJECT, SUFFIXES, describe_object, find_recipe
 from densevit.data.datasets.base import DATASETS, Dataset, open_dataset
 from densevit.data.datasets.named import SPLITS, named_spec, spec_to_score, split_folders
 from densevit.data.datasets.pairs import as_dataset
@@ -96,9 +96,21 @@ def find_splits(
     name = data or target
     if name is None or None not in (data, target):
         raise ConfigError("give a config, a data set's name, a folder, or --data NAME.")
-    if target is not None and (Path(target).suffix in SUFFIXES or target in recipes()):
+    if target is not None and is_config(target):
+        if root is not None or options or splits:
+            raise ConfigError(
+                f"{target} is a config: --root, --data-options and --splits are for a data set by its name. Give "
+                "data.root=FOLDER, data.train.OPTION=VALUE."
+            )
         return _splits_of_config(target, overrides)
     return _splits_of_dataset(name, None if root is None else Path(root), options, overrides, splits)
+
+
+def is_config(target: str) -> bool:
+    """Return whether it is a config's file or recipe; a data set of that name, or a folder, comes first."""
+    if Path(target).suffix in SUFFIXES:
+        return True
+    return target not in DATASETS.components and not Path(target).is_dir() and find_recipe(target) is not None
 
 
 def _splits_of_config(path: str, overrides: Sequence[str]) -> Iterator[Split]:

@@ -222,21 +222,32 @@ def recipes() -> dict[str, Path]:
     return {path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}/{path.stem}": path for path in files}
 
 
+def recipe_parts(name: str | Path) -> tuple[str, ...]:
+    """Return the folders and the stem of a recipe's name."""
+    name = Path(name)
+    parts = (name.with_suffix("") if name.suffix in SUFFIXES else name).parts
+    return parts[1:] if parts[:1] == ("configs",) else parts
+
+
+def find_recipe(name: str | Path) -> Path | None:
+    """Return the file of the one recipe of a name, with or without its folder and suffix."""
+    parts = recipe_parts(name)
+    matches = [path for path in recipes().values() if path.with_suffix("").parts[-len(parts) :] == parts and parts]
+    return matches[0] if len(matches) == 1 else None
+
+
 def find_config(path: str | Path) -> Path:
-    """Return a config file, or else the recipe of that name, with or without its folder and suffix. Raises ConfigError
-    if there is neither; with the files in its folder, and the nearest recipes."""
+    """Return a config file, or else the recipe of that name; see `find_recipe`. Raises ConfigError if there is neither;
+    with the files in its folder, and the nearest recipes."""
     path = Path(path)
     if path.exists():
         return path
-    name = path.with_suffix("") if path.suffix in SUFFIXES else path
-    named = recipes()
-    parts = name.parts[1:] if name.parts[:1] == ("configs",) else name.parts
-    matches = [recipe for recipe in named.values() if recipe.with_suffix("").parts[-len(parts) :] == parts and parts]
-    if len(matches) == 1:
-        return matches[0]
+    if (recipe := find_recipe(path)) is not None:
+        return recipe
+    named, parts = recipes(), recipe_parts(path)
     near = sorted(p.name for p in path.parent.glob("[!.]*") if p.suffix in SUFFIXES) if path.parent.is_dir() else []
     beside = f" There are: {', '.join(near)}." if near else ""
-    stem = difflib.get_close_matches(name.name, [recipe.stem for recipe in named.values()], n=1)
+    stem = difflib.get_close_matches("".join(parts[-1:]), [recipe.stem for recipe in named.values()], n=1)
     close = difflib.get_close_matches("/".join(parts), named, n=1) if len(parts) > 1 else []
     close = close or [recipe for recipe, file in named.items() if file.stem in stem]
     hint = f" Did you mean the recipe {' or '.join(map(repr, close))}?" if close else ""

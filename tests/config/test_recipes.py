@@ -85,9 +85,17 @@ def test_an_option_that_a_data_set_does_not_have_is_told_where_it_was_given(conf
     assert "'data.depth_scale=5': data.train.depth_scale: no such option." in str(caught.value)
 
 
-def test_check_data_takes_a_recipe_by_its_name(shell: Shell) -> None:
-    told = shell("check-data", "voc_dinov2_vits_linear", "data.root=/nowhere", code=2).out
+@pytest.mark.parametrize("name", ["voc_dinov2_vits_linear", "segmentation/voc_dinov2_vits_linear"])
+def test_check_data_takes_a_recipe_by_its_name(shell: Shell, name: str) -> None:
+    told = shell("check-data", name, "data.root=/nowhere", code=2).out
     assert "[val] no data at /nowhere" in told
+    told = shell("check-data", name, "--root", "/nowhere", code=2).err
+    assert f"{name} is a config: --root, --data-options and --splits are for a data set" in told
+
+
+@pytest.mark.parametrize("name", ["kitti", "camvid", "recording"])  # recipes are called so, too
+def test_check_data_takes_a_data_set_by_its_name_before_a_recipe(shell: Shell, name: str, tmp_path: Path) -> None:
+    assert str(tmp_path) in shell("check-data", name, "--root", tmp_path, code=2).out
 
 
 def test_the_walks_recipe_goes_on_from_the_network_of_the_demo() -> None:
