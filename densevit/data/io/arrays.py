@@ -24,7 +24,8 @@ EXR_CHANNELS = (KEY, "Z", "Depth.V", "Depth.Z", "View Layer.Depth.Z", "ViewLayer
 NPY_HEADERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 Array = Shaped[np.ndarray, "..."]
-P, Result = ParamSpec("P"), TypeVar("Result")
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 def retried(read: Callable[P, Result]) -> Callable[P, Result]:

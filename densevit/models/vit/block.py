@@ -32,7 +32,9 @@ def attend(
     """Return softmax(q k^T / sqrt(c)) v. `mask`: True where a query attends to a token; None for all; `dropout`:
     probability that a weight is dropped."""
     if mask is None and not dropout and use_slabs(q):
-        return slab_attention(q, k, v)
+        # The first call of an operator imports torch._dynamo, which takes longer than many a prediction.
+        traced = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        return slab_attention(q, k, v) if traced else attend_in_slabs(q, k, v)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
 
 
@@ -40,15 +42,17 @@ def use_slabs(q: Tensor) -> bool:
     return q.device.type == "cpu" and q.dtype == torch.bfloat16 and not MATRIX_TILES
 
 
-# A custom operator, so that torch.compile sees one call and not a loop to unroll in each of 12 blocks.
-@torch.library.custom_op("densevit::slab_attention", mutates_args=())
-def slab_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend_in_slabs(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scaled, keys, values = q * q.shape[-1] ** -0.5, k.mT.contiguous(), v.contiguous()
     # In memory b q h c, so that joining the heads afterwards copies nothing.
     out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
     for start, stop in slabs(q, k, SLAB):
         out[:, :, start:stop] = (scaled[:, :, start:stop] @ keys).softmax(-1) @ values
     return out
+
+
+# A custom operator, so that torch.compile sees one call and not a loop to unroll in each of 12 blocks.
+slab_attention = torch.library.custom_op("densevit::slab_attention", attend_in_slabs, mutates_args=())
 
 
 @slab_attention.register_fake
