@@ -166,7 +166,8 @@ def validation_spec(
     if not recorded:
         raise ConfigError(f"--data: {checkpoint} records no validation data; name a data set.")
     if recorded["type"] == OBJECT:
-        raise ConfigError(f"--data: {checkpoint} was validated on a Python object ({recorded['name']}); give it as `data`.")
+        name = recorded["name"]
+        raise ConfigError(f"--data: {checkpoint} was validated on a Python object ({name}); give it as `data`.")
     tree = {**recorded, **(options or {})}
     if tree["type"] not in DATASETS.components and (files := run.get("plugins")):
         raise ConfigError(f"data: the run's own, '{tree['type']}', needs {' '.join(f'--plugins {f}' for f in files)}.")

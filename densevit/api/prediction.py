@@ -186,15 +186,15 @@ def with_options(formats: Sequence[str] | Formats, options: Mapping[str, Any]) -
     ConfigError if an option that no requested format has."""
     overrides = formats if isinstance(formats, Mapping) else {}
     allowed = {name: options_of_format(name) for name in formats}
-    every = {name: schema(kind).model_fields for registry in REGISTRIES for name, kind in registry.components.items()}
-    problems = [
-        f"--{option.replace('_', '-')} is for {' or '.join(name for name, has in every.items() if option in has)}, "
-        "which --formats does not name."
-        for option in options
-        if not any(option in has for has in allowed.values())
-    ]
-    if problems:
-        raise ConfigError(*problems)
+    if foreign := [option for option in options if not any(option in has for has in allowed.values())]:
+        every = {name: options_of_format(name) for registry in REGISTRIES for name in registry.components}
+        owners = {option: " or ".join(name for name, has in every.items() if option in has) for option in foreign}
+        raise ConfigError(
+            *(
+                f"--{option.replace('_', '-')} is for {names}, which --formats does not name."
+                for option, names in owners.items()
+            )
+        )
     shared = {name: {key: value for key, value in options.items() if key in has} for name, has in allowed.items()}
     return {name: {**values, **overrides.get(name, {})} for name, values in shared.items()}
 
