@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PREFERRED = ("openvino", "onnxruntime")  # the faster one first (benchmarks/2026-11-22-cpu.md)
 
 
-class OnnxImageInput(NamedTuple):
+class OnnxInput(NamedTuple):
     """What a file takes."""
 
     floats: bool  # b 3 h w in [0, 1]; else bytes b h w 3
@@ -49,13 +49,7 @@ class OnnxModule(nn.Module):
     """The graph as a network for images as they are: preprocessing and resizing back are part of it."""
 
     def __init__(
-        self,
-        run: Run,
-        takes: OnnxImageInput,
-        names: list[str],
-        digest: bytes,
-        box: Box | None = None,
-        no_flip: str = "",
+        self, run: Run, takes: OnnxInput, names: list[str], digest: bytes, box: Box | None = None, no_flip: str = ""
     ) -> None:
         """
         Args:
@@ -201,7 +195,7 @@ def load_onnx(
     return predictor
 
 
-def image_input(graph: "onnx.ModelProto", path: Path) -> OnnxImageInput:
+def image_input(graph: "onnx.ModelProto", path: Path) -> OnnxInput:
     """Raise ConfigError if the file takes a focal length, or gives ids of classes. Raises CheckpointError if its image
     has not the shape of one."""
     import onnx
@@ -222,12 +216,10 @@ def image_input(graph: "onnx.ModelProto", path: Path) -> OnnxImageInput:
     floats = kind.elem_type == onnx.TensorProto.FLOAT
     batch, *sides = [side.dim_value or None for side in kind.shape.dim]
     h, w = sides[1:] if floats else sides[:2]
-    return OnnxImageInput(
-        floats, batch, None if h is None or w is None else (h, w), tuple(kinds[name] for name in names)
-    )
+    return OnnxInput(floats, batch, None if h is None or w is None else (h, w), tuple(kinds[name] for name in names))
 
 
-def card_of_images(card: ModelCard, takes: OnnxImageInput) -> ModelCard:
+def card_of_images(card: ModelCard, takes: OnnxInput) -> ModelCard:
     """Return the card without what the graph has done: preprocessing, metres by the camera, calibration."""
     outputs: dict[str, HeadSpec] = {name: spec.transformed() for name, spec in card.outputs.items()}
     components: Mapping[str, Any] = CONDITIONINGS.components

@@ -29,7 +29,7 @@ from densevit.objectives.self_supervised.odometry import MeasuredMotion, baselin
 from densevit.objectives.self_supervised.pairs import PairMeasurements
 from densevit.objectives.self_supervised.parallax import check_video, chosen_frames
 from densevit.objectives.self_supervised.photometric import smoothness
-from densevit.objectives.self_supervised.views import PhotometricOptions, compare
+from densevit.objectives.self_supervised.views import CompareOptions, compare
 from densevit.objectives.sources import evaluating
 from densevit.objectives.supervised import Supervised
 from densevit.ops.camera import Camera, canonical_scale
@@ -95,9 +95,7 @@ class SelfSupervised(Supervised):
         self.ground_truth, self.pyramid = ground_truth, pyramid
         if not ground_truth:
             del self.taught[self.head]
-        self.options = PhotometricOptions(
-            auto_mask, occlusion, brightness, weighted=geometry > 0, similarity=similarity
-        )
+        self.options = CompareOptions(auto_mask, occlusion, brightness, weighted=geometry > 0, similarity=similarity)
         self.monitor = Monitor()
         self.strides = strides
         self.held_out: HeldOutVideos | None = None

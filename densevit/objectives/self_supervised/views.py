@@ -26,7 +26,7 @@ from densevit.objectives.self_supervised.photometric import (
 
 
 @dataclass(frozen=True)
-class PhotometricOptions:
+class CompareOptions:
     """Which pixels count, and how they are compared; see `SelfSupervised`.
 
     `weighted`: less where the depths of two views disagree (SC-Depth).
@@ -61,7 +61,7 @@ def compare(
     motion: Motion,
     known: Bool[Tensor, "pairs 1 1 1"],
     pairs: FramePairs,
-    options: PhotometricOptions,
+    options: CompareOptions,
 ) -> Views:
     """Compare each image of a batch with its neighbours.
 
