@@ -47,7 +47,7 @@ def evaluate(
     allow_outside_root: bool = False,
     gt_cache: str | Path | None = None,
     workers: Count = 2,
-    precision: Precision = "fp32",
+    precision: Precision | None = None,
     batch_size: Count | None = None,
     **options: Any,
 ) -> "Scored":
@@ -108,7 +108,8 @@ def evaluate(
         allow_outside_root: `manifest` may name files outside of the folder of predictions.
         gt_cache: keep decoded ground truth in this folder for further evaluations of saved depth.
         workers: processes that read and score saved maps; no score depends on it.
-        precision: precision of the model; bf16, fp16 and tf32 (GPUs) change the last digits of a score.
+        precision: precision of the model; bf16, fp16 and tf32 (GPUs) change the last digits of a score. Default: fp32,
+            or that of a `Predictor`.
         batch_size: images of one size that share a pass; default: 1, of classes of images 32.
         options: of `densevit.load`, for a path.
 

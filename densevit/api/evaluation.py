@@ -66,7 +66,7 @@ def evaluate(
     data_options: Mapping[str, Any] | None,
     split: str | None,
     batch_size: int | None,
-    precision: str,
+    precision: str | None,
     **options: Any,
 ) -> Scored:
     """Score a model or predictions; see `densevit.evaluate`, whose `defaults` these are."""
@@ -74,6 +74,7 @@ def evaluate(
     settings["metrics"] = as_names(settings["metrics"])
     changed = {name: value for name, value in settings.items() if value != defaults[name] and value not in ([], ())}
     path = model if isinstance(model, str | Path) else None
+    options |= {"precision": precision} if precision else {}
     check_source(model, predictions, path, {**changed, **({"batch_size": batch_size} if batch_size else {})}, options)
     load_plugins(options.get("plugins", ()))
     find_sets(settings["metrics"])
@@ -83,7 +84,7 @@ def evaluate(
         check_can_create(Path(output))
     without_data = task == "ordinal" or bool(changed.get("videos"))
     if without_data:
-        check_without_data(data, changed)
+        check_without_data({"data": data, "root": root, "data_options": data_options, "split": split}, changed)
     opened, spec = (None, {}) if without_data else open_data(path, data, root, split, data_options)
     if task is None and opened is not None and not isinstance(model, str | Path | Predictor):
         task = task_of_predictions(predictions, opened)
@@ -93,7 +94,7 @@ def evaluate(
     subject = model if predictions is None else predictions
     if path is not None:
         sizes = {"batch_size": batch_size or (32 if task == "classification" else 1)}
-        subject = api.load(path, **{"precision": precision, **sizes, **options})
+        subject = api.load(path, **{"precision": "fp32", **sizes, **options})
         if opened is not None:
             subject = choose_for_data(subject, opened)
         if settings["protocol"] is None and data is None and task in ("depth", None):
@@ -151,12 +152,13 @@ def task_of_predictions(predictions: Any, data: Dataset) -> str:
     return "depth" if depth else "segmentation"
 
 
-def check_without_data(data: Any, changed: Mapping[str, Any]) -> None:
+def check_without_data(data: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
     """Raise ConfigError: options that need ground truth, for pairs of points or videos without."""
     if changed.get("videos") and (changed.get("align") or changed.get("protocol")):
         raise ConfigError("--align and --protocol compare with ground truth, which --videos do not have.")
-    if data is not None:
-        raise ConfigError(f"--data: {'--videos' if changed.get('videos') else '--pairs'} are scored in its place.")
+    instead = "--videos" if changed.get("videos") else "--pairs"
+    if given := [name.replace("_", "-") for name, value in data.items() if value is not None]:
+        raise ConfigError(*(f"--{name}: {instead} are scored in place of a data set." for name in given))
 
 
 def data_source(spec: Mapping[str, Any]) -> dict[str, Any]:

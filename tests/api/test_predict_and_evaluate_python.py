@@ -258,6 +258,9 @@ def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
         ({"predictions": [], "data": 1, "scale": 1000}, "--scale is an option of a folder of --predictions only"),
         ({"model": np.mean, "data": 1, "label_encoding": "stored"}, "--label-encoding is an option of a folder"),
         ({"model": "run", "data": 1, "prediction_type": "affine"}, "--prediction-type is an option of --predictions"),
+        ({"model": np.mean, "data": 1, "precision": "bf16"}, "--precision: options of a checkpoint's path"),
+        ({"predictions": [], "data": 1, "precision": "fp32"}, "--precision is an option of a MODEL only"),
+        ({"model": "run", "videos": "a.mp4", "split": "val"}, "--split: --videos are scored in place of a data set"),
     ],
 )
 def test_what_does_not_go_together_is_said(small_run: Path, options: dict[str, Any], message: str) -> None:

@@ -226,7 +226,7 @@ def test_depth_of_a_mixture_that_is_no_metres_is_not_scored_as_metres(walks: Pat
     [
         (["--fuse"], "belongs to --stabilize"),
         (["--protocol", "video_depth_anything"], "is for kitti, sintel, scannet, not rooms"),
-        (["--videos", "a.mp4"], "are scored in its place"),
+        (["--videos", "a.mp4"], "are scored in place of a data set"),
         (["--align", "none", "--prediction-type", "disparity"], "for metres, and these are disparity"),
     ],
 )
