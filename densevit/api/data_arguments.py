@@ -44,10 +44,13 @@ def open_data(
 ) -> tuple[Dataset, ComponentConfig]:
     """Open the data set to score; it may be a name, a folder, a config, a `Dataset` or pairs."""
     if isinstance(data, Mapping):
-        plain = {key: str(value) if isinstance(value, Path) else value for key, value in data.items()}
+        given = {**data, **(options or {}), **({} if root is None else {"root": root})}
+        plain = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
         spec = spec_to_score(plain, split)
     elif data is None or isinstance(data, str | Path):
         spec = scored_spec(checkpoint, None if data is None else str(data), root, split, options)
+    elif root is not None or split is not None or options:
+        raise ConfigError("--root, --split, --data-options: of a data set by its name or config; this is an object.")
     else:
         return as_dataset(data), {"type": describe_object(data)}
     return open_dataset(spec), spec

@@ -241,6 +241,17 @@ def test_classes_are_scored_where_the_data_has_them_and_no_depth() -> None:
     assert densevit.evaluate(lambda image: np.full((8, 9), 1.5), partial).scores["abs_rel"] == pytest.approx(0.5)
 
 
+def test_options_of_a_data_set_add_to_a_config_and_are_refused_beside_an_object(small_run: Path) -> None:
+    def flat(image: np.ndarray) -> np.ndarray:
+        return np.ones(image.shape[:2])
+
+    options = {"root": small_run / "data", "data_options": {"depth_scale": 1000}}
+    assert len(densevit.evaluate(flat, {"type": "folder"}, **options).per_image) == 6
+    pairs = [(np.zeros((8, 9, 3), np.uint8), np.ones((8, 9)))]
+    with pytest.raises(ConfigError, match="--root, --split, --data-options: of a data set by its name or config"):
+        densevit.evaluate(flat, pairs, split="val")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
