@@ -98,6 +98,7 @@ class Recording(FileDataset):
             )
         self.layouts = {layout.name for _, layout in found}
         self.depth_scale = depth_scale or found[0][1].depth_scale
+        self.version = f"{self.depth_scale:g}"  # follows from the layout, which a file more can change
         samples, sources, without, listing = [], set[str](), 0, Listing()
         shared = (pinhole(*camera), "`camera`") if camera else camera_file(self.root)
         for path, layout in found:

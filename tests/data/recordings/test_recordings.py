@@ -301,6 +301,21 @@ def test_sequences_of_two_units_are_refused(tmp_path: Path) -> None:
     assert len(Recording(root=tmp_path, sequences=("write_tum",))) == N
 
 
+def test_check_data_looks_anew_at_depth_whose_unit_follows_from_another_layout(tmp_path: Path) -> None:
+    write_tum(tmp_path / "walk")
+
+    def median_depth() -> float:
+        request = SplitToValidate("all", lambda: Recording(root=tmp_path / "walk"), tmp_path / "cache.json")
+        summary = validate([request]).summaries[0]
+        assert summary.depth is not None
+        return summary.depth[1]
+
+    first = median_depth()
+    for name in ("rgb.txt", "depth.txt"):
+        (tmp_path / "walk" / name).unlink()  # layout folders, in millimetres
+    assert median_depth() == pytest.approx(5 * first)
+
+
 def test_facts_say_why_a_trajectory_gives_no_pose(tmp_path: Path) -> None:
     for name, fact in (
         ("timed", "poses of 3 of 8 images (trajectory.txt: none within `max_gap`, 0.02 s)"),
