@@ -16,7 +16,7 @@ def init(name: str | Path, /, *, root: str | Path | None = None, overwrite: bool
 
     Args:
         name: of the config, NAME.yaml, and of the run, runs/NAME.
-        root: the folder; default: the one called NAME.
+        root: the folder; default: the one called NAME, whose config is then written here.
         overwrite: replace a config that is there.
     """
     from densevit.config import validation
@@ -26,7 +26,8 @@ def init(name: str | Path, /, *, root: str | Path | None = None, overwrite: bool
     from densevit.errors import ConfigError
     from densevit.utils.atomic_io import write_text
 
-    path = Path(Path(name).name.removesuffix(".yaml") + ".yaml")
+    stem = (Path(name).name or Path.cwd().name).removesuffix(".yaml")
+    path = (Path(name).parent if root is not None else Path()) / f"{stem}.yaml"
     if path.exists() and not overwrite:
         raise ConfigError(f"{path}: is there already; take another NAME, or --overwrite.")
     facts = look_at_folder(Path(root or name))

@@ -1,5 +1,6 @@
 """YAML 1.2 (`1e-4` is a number, `no` is a string) with line numbers for errors; duplicate keys are refused."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,7 +70,8 @@ class YamlDocument:
         if not sep or not all(names):
             raise ConfigError(f"'{item}' is not key=value.")
         node, leaf = self._parent(names, item)
-        value = _compose(text, f"'{item}'")
+        # YAML's `*` names an anchor, which one value cannot have: here it begins a pattern of files.
+        value = _compose(json.dumps(text) if text.startswith("*") else text, f"'{item}'")
         node[leaf] = None if value is None else self._construct(value, names, f"'{item}'")
         self.origin[names] = f"'{item}'"
 

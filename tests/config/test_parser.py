@@ -59,8 +59,9 @@ def test_documents_that_mean_nothing_are_refused_with_their_line(write, text: st
 def test_overrides_reach_into_mappings_and_lists(write) -> None:
     path = write(MINIMAL + "data2: 0\n")
     document = YamlDocument.read(path)
-    for item in ("optim.lr=1e-3", "data.transforms=[{type: hflip}]", "data.transforms.0.p=0.5", "output="):
+    for item in ("optim.lr=1e-3", "data.transforms=[{type: hflip}]", "data.transforms.0.p=0.5", "output=", "x=*/a.png"):
         document.override(item)
+    assert document.tree["x"] == "*/a.png"  # a pattern, no alias
     assert document.tree["optim"] == {"lr": 1e-3}
     assert document.tree["data"]["transforms"] == [{"type": "hflip", "p": 0.5}]
     assert document.tree["output"] is None

@@ -577,6 +577,17 @@ def test_init_guesses_the_unit_of_maps_that_some_program_wrote(here: Path) -> No
     assert look_at_folder(here / "walk").depth_scale is None  # the layout says it
 
 
+def test_init_writes_where_its_name_says(here: Path) -> None:
+    write_folders(here / "walk")
+    (here / "configs").mkdir()
+    assert "written  configs/mine.yaml" in init("configs/mine", root="walk")
+    assert (here / "configs/mine.yaml").is_file()
+    assert "written  walk.yaml" in init(here / "walk")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here / "walk")
+        assert "written  walk.yaml" in init(".")
+
+
 def test_init_names_a_damaged_image_and_what_lists_all(tmp_path: Path) -> None:
     write_frames(tmp_path / "my walk")
     (tmp_path / "my walk/frame-000003.color.png").write_bytes(b"\x89PNG\r\n\x1a\n")
