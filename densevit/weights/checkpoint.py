@@ -218,7 +218,7 @@ def read_whole(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor], 
         path = path / WEIGHTS
     if path == folder / WEIGHTS and ((folder / MANIFEST).exists() or not path.exists()):
         verify(folder)
-    if path.suffix != ".safetensors":
+    if path.suffix.lower() not in SAFETENSORS:
         raise CheckpointError(f"{path}: not a densevit checkpoint ({WEIGHTS} or a folder that holds it).")
     tensors, metadata = read_safetensors(path)
     return *split_unused(migrate_tensors(tensors)), _card(path, metadata)
@@ -230,7 +230,7 @@ def read_card(path: str | Path) -> ModelCard:
     path = locate(path)
     if path.is_dir():
         path = path / (FIRST_SHARD if is_sharded(path) else WEIGHTS)
-    return _card(path, read_metadata(path) if path.suffix in SAFETENSORS else {})
+    return _card(path, read_metadata(path) if path.suffix.lower() in SAFETENSORS else {})
 
 
 def _card(path: Path, metadata: Mapping[str, str]) -> ModelCard:
@@ -249,7 +249,7 @@ def parse_card(text: str, path: Path) -> ModelCard:
 
 def has_card(path: Path) -> bool:
     """Return whether a file is a densevit weights file, by its header."""
-    return path.suffix in SAFETENSORS and CARD in read_metadata(path)
+    return path.is_file() and path.suffix.lower() in SAFETENSORS and CARD in read_metadata(path)
 
 
 def is_sharded(folder: Path) -> bool:

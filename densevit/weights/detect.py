@@ -23,7 +23,8 @@ def read_raw(path: Path) -> RawCheckpoint:
     if path.is_file():
         return unwrap_module(RawCheckpoint(path, read_tensors(path)))
     if not path.is_dir():
-        raise CheckpointError(f"{path}: no such file or folder.")
+        what = "is neither a file nor a folder" if path.exists() else "no such file or folder"
+        raise CheckpointError(f"{path}: {what}.")
     if (path / "adapter_config.json").is_file():
         raise CheckpointError(
             f"{path}: holds an adapter of peft, which changes the weights; save the model with it merged "
@@ -33,7 +34,7 @@ def read_raw(path: Path) -> RawCheckpoint:
     if weights is None and (pair := pair_in_folder(path)):
         return RawCheckpoint(path, read_pair(pair))
     if weights is None:
-        held = sorted(file.name for file in path.iterdir() if file.suffix in SAFETENSORS + PICKLED)
+        held = sorted(file.name for file in path.iterdir() if file.suffix.lower() in SAFETENSORS + PICKLED)
         hint = f" Or give one of its files: {', '.join(held[:5])}." if held else ""
         raise CheckpointError(f"{path}: no weights here; a folder should hold {IN_FOLDER[0]} or {IN_FOLDER[2]}.{hint}")
     if weights.suffix == ".json":

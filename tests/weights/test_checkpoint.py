@@ -1,5 +1,6 @@
 import argparse
 import json
+import os
 import random
 import shutil
 import zipfile
@@ -11,6 +12,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from densevit.builder.checkpoint import describe
 from densevit.errors import CheckpointError
 from densevit.model_card import HeadSpec, ModelCard
 from densevit.utils.state_dict import load_strict
@@ -55,9 +57,18 @@ def test_every_flipped_byte_and_a_missing_file_are_noticed_and_named(step: Path)
         path.write_bytes(good)
 
 
-def test_the_bare_weights_file_is_complete_for_inference(step: Path, tmp_path: Path) -> None:
-    shutil.copy(step / checkpoint.WEIGHTS, tmp_path / "mine.safetensors")
-    assert checkpoint.read(tmp_path / "mine.safetensors")[1] == CARD
+@pytest.mark.parametrize("name", ["mine.safetensors", "MINE.SAFETENSORS"])
+def test_the_bare_weights_file_is_complete_for_inference(step: Path, tmp_path: Path, name: str) -> None:
+    shutil.copy(step / checkpoint.WEIGHTS, tmp_path / name)
+    assert checkpoint.has_card(tmp_path / name) and checkpoint.read_card(tmp_path / name) == CARD
+    assert checkpoint.read(tmp_path / name)[1] == CARD
+
+
+@pytest.mark.parametrize("name", ["pipe.safetensors", "pipe.pth"])
+def test_a_pipe_is_refused_unopened(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(CheckpointError, match="is neither a file nor a folder"):
+        describe(tmp_path / name)
 
 
 def test_foreign_and_broken_files_are_refused_in_words(tmp_path: Path) -> None:
