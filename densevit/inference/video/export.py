@@ -6,6 +6,7 @@ which the stabiliser needs), so that it writes the same bytes as an uninterrupte
 """
 
 import json
+import logging
 import shutil
 import time
 from collections import deque
@@ -36,6 +37,8 @@ from densevit.utils.atomic_io import atomic_path, make_folder, remove_stale_temp
 from densevit.utils.device import read_pending
 from densevit.utils.output import tqdm
 
+log = logging.getLogger(__name__)
+
 SEGMENT = 64
 """Frames that an interruption may cost; a multiple of every sensible batch size."""
 
@@ -47,6 +50,13 @@ class ClipExporter(Exporter):
     """
 
     plan: ClipPlan
+
+    def prepare(self) -> None:
+        super().prepare()
+        outputs = self.predictor.card.outputs
+        depth = any(outputs[head].output_kind.is_depth for head in (*self.sources.values(), *self.beside))
+        if self.plan.stabilize is not None and not depth:
+            log.warning("--stabilize: is for depth, of which %s are not made.", ", ".join(self.sources))
 
     def run(self) -> None:
         clips = self.plan.clips[self.processes.rank :: self.processes.size]

@@ -319,3 +319,13 @@ def test_metres_of_objects_are_those_of_the_stabilised_depth(film: Path, tmp_pat
     row = list(csv.DictReader(beside.splitlines()))[3]
     assert float(row["depth_m"]) == pytest.approx(float(np.median(depth[24:])), abs=1e-3)
     assert alone == beside
+
+
+def test_stabilising_what_is_no_depth_is_said_to_do_nothing(
+    film: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = fp32((WithSegments(), ModelCard(outputs=SEGMENTS, multiple=1)))
+    for formats in (("panoptic", "npy"), ("panoptic",)):
+        assert "--stabilize" not in caplog.text
+        export_clips(made, plan(film, tmp_path / str(len(formats)), *formats, stabilize={"future": 2}))
+    assert "--stabilize: is for depth, of which panoptic are not made." in caplog.text
