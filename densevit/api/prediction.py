@@ -80,7 +80,7 @@ def predict(
     if not isinstance(model, Predictor) and (not named or is_image(model)):
         if is_address(model) or card_before_loading(model) is not None:
             raise ConfigError(f"predict: {model} is a model; name images or videos after it.")
-        model, named = packaged_model(), [model, *named]
+        model, named = packaged_model(), paths_of([model, *named])
         formats = formats or (() if heads or is_video(str(named[0])) else FIRST_LOOK)
     formats = as_names(formats)
     existing = existing_rule(overwrite=overwrite, resume=resume)
@@ -195,6 +195,8 @@ def with_options(formats: Sequence[str] | Formats, options: Mapping[str, Any]) -
                 for option, names in owners.items()
             )
         )
+    if wrong := [name for name, own in overrides.items() if not isinstance(own, Mapping)]:
+        raise ConfigError(*(f"--formats {name}: its options are a dict, got {overrides[name]!r}." for name in wrong))
     shared = {name: {key: value for key, value in options.items() if key in has} for name, has in allowed.items()}
     return {name: {**values, **overrides.get(name, {})} for name, values in shared.items()}
 

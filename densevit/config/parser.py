@@ -239,6 +239,8 @@ def find_recipe(name: str | Path) -> Path | None:
 def find_config(path: str | Path) -> Path:
     """Return a config file, or else the recipe of that name; see `find_recipe`. Raises ConfigError if there is neither;
     with the files in its folder, and the nearest recipes."""
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"a config is a file, the name of a recipe or a dict, got {type(path).__name__}.")
     path = Path(path)
     if path.exists():
         return path

@@ -360,6 +360,8 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(options)
     if (flip := options.get("flip", False)) not in (True, False, None):
         raise DataError(f"flip is {flip!r}; it is True or False.")
+    if "flip" in options:
+        options["flip"] = bool(flip)  # one of NumPy, say
     if not isinstance(count := options.get("batch_size", 1), Integral) or count < 1:
         raise DataError(f"batch_size is {count!r}; it is a whole number, 1 or more.")
     if "scales" in options:
@@ -367,7 +369,7 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
         zooms: tuple[float, ...] = tuple(given) if isinstance(given, Iterable) else ()
         if not zooms or not all(isinstance(scale, Real) and 0 < scale <= MAX_SCALE for scale in zooms):
             raise DataError(f"scales are {given}; they are one or more numbers over 0 and up to {MAX_SCALE}.")
-        options["scales"] = zooms
+        options["scales"] = tuple(map(float, zooms))
     if not isinstance(options.get("tiling"), Tiling | None):
         options["tiling"] = Tiling(options["tiling"])
     return options

@@ -37,6 +37,13 @@ def test_a_path_and_a_predictor_write_the_bytes_of_the_command(small_run: Path, 
 def test_options_of_a_format_are_checked(small_run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such option"):
         densevit.predict(small_run / "run", small_run / "data/images", tmp_path, formats={"png16": {"scal": 3}})
+    with pytest.raises(ConfigError, match="--formats png16: its options are a dict, got 5"):
+        prediction.with_options({"png16": 5}, {})  # type: ignore[dict-item]
+
+
+def test_options_may_be_scalars_of_numpy(small_run: Path, tmp_path: Path) -> None:
+    predictor = densevit.load(small_run / "run").with_options(flip=np.True_, scales=[np.float32(1.5)])
+    assert densevit.predict(predictor, small_run / "data/images/000.jpg", tmp_path, fov=60).done == 1
 
 
 @pytest.mark.parametrize(
@@ -101,6 +108,8 @@ def test_inputs_are_paths() -> None:
     for inputs in (np.zeros((8, 8, 3), np.uint8), [Path("a.png"), 3], 3):
         with pytest.raises(DataError, match="inputs are paths, got (ndarray|int); "):
             paths_of(inputs)
+    with pytest.raises(DataError, match="inputs are paths, got NoneType; "):
+        densevit.predict(None)  # type: ignore[arg-type]
     assert paths_of("a.png") == ["a.png"] and paths_of((Path("a"), "b")) == [Path("a"), "b"]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import densevit
 from densevit.cli.main import main
-from densevit.config.parser import Draft
+from densevit.config.parser import Draft, find_config
 from densevit.config.yaml_document import YamlDocument
 from densevit.engine.logger import read_csv
 from densevit.engine.monitors import COLUMNS as SPEED
@@ -175,6 +175,11 @@ def test_what_does_not_fit_is_said_as_on_the_command_line(
         densevit.train(folder / "small.yaml", output=tmp_path, **SHORT, **overrides)
     assert message in str(caught.value)
     assert not list(tmp_path.glob("*.csv"))
+
+
+def test_a_config_is_a_path_a_name_or_a_dict() -> None:
+    with pytest.raises(ConfigError, match="a config is a file, the name of a recipe or a dict, got NoneType"):
+        find_config(None)  # type: ignore[arg-type]
 
 
 def test_nested_overrides_merge_and_components_replace(folder: Path) -> None:
