@@ -200,7 +200,7 @@ def calibrate(
     from densevit.api.data_arguments import scored_spec
     from densevit.scorers import calibration
 
-    if points is not None and (data is not None or target != "scale"):
+    if points is not None and ((data, root, data_options, split) != (None,) * 4 or target != "scale"):
         raise ConfigError("--points: is for --target scale, in place of --data.")
     if level != 0.9 and target == "scale":
         raise ConfigError("--level: is for --target uncertainty.")

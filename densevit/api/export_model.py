@@ -32,7 +32,8 @@ Format = Literal["onnx", "pt2", "web"]
 ExportedFile = ExportedModel | ExportedSite | quantize.QuantizedModel
 
 GRAPH = {"image_size", "batch_size", "heads", "argmax", "floats", "preprocessing", "flip", "crop", "focal"}
-INT8 = {"precision", "max_drop", "data", "root", "data_options", "split", "protocol"}
+OF_DATA = {"data", "root", "data_options", "split", "protocol"}  # that calibrates and scores int8
+INT8 = {"precision", "max_drop"} | OF_DATA
 OPTIONS = {"onnx": GRAPH | INT8, "pt2": GRAPH, "web": {"image_size", "heads", "title", "web_runtime"}}
 """The options of each format, apart from those that all have."""
 CHOICES = {"format": (*OPTIONS,), "precision": ("fp32", "fp16", "int8"), "crop": ("kb",)}
@@ -58,7 +59,10 @@ def export(
         if value not in (None, *CHOICES.get(name, (value,))):
             raise ConfigError(f"--{name}: {', '.join(CHOICES[name])}, got {value!r}.")
     target = format or format_of(path)
-    refuse_others(target, {name: value for name, value in options.items() if value != defaults[name]})
+    changed = [name for name, value in options.items() if value != defaults[name]]
+    refuse_others(target, changed)
+    if options["precision"] != "int8" and (idle := [name for name in changed if name in OF_DATA]):
+        raise ConfigError(*(f"--{name.replace('_', '-')}: is for --precision int8." for name in idle))
     size, count = options["image_size"], options["batch_size"]
     sides = size in (None, "dynamic") or (isinstance(size, Sequence) and len(size) == 2 and all(map(is_count, size)))
     if not (sides and (count == "dynamic" or is_count(count))):

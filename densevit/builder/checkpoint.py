@@ -86,6 +86,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             card=card,
         )
         return with_encoder(opened, **options) if card.base else opened
+    if local.exists() and is_ours(local):
+        raise CheckpointError(f"{path}: holds no published weights, which alone have a family and options of it.")
     preset = hub.read_as_of(path) if is_address(path) and family is None else None
     raw = detect.read_raw(local)
     if raw.within:

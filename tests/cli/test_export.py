@@ -41,6 +41,7 @@ FAULTS = [
     (["there.pt2", "--image-size", "30,44"], "there.pt2 exists already; --overwrite replaces it"),
     (["a.onnx", "--no-preprocessing", "--flip"], "--no-preprocessing: needs no --flip and --crop"),
     (["a.onnx", "--image-size", "dynamic", "--crop", "kb"], "--crop: the window depends on the size"),
+    ([*SIZED, "--data", "nyu"], "--data: is for --precision int8"),
     ([*SIZED, "--precision", "int8"], "--precision int8 and --max-drop go"),
     ([*SIZED, "--max-drop", "d1=0.01"], "--precision int8 and --max-drop go"),
     ([*SIZED, "--precision", "int8", "--max-drop", "d1=-1"], "--max-drop: metrics and how"),

@@ -264,6 +264,8 @@ def test_points_with_a_tape_measure_serve_as_well(run: Path, tmp_path: Path, she
     table.write_text("u,v,depth\n1,2,3\n")
     told = shell.refused("calibrate", run / "run", "--points", table, "--output", tmp_path / "none")
     assert "every row needs an image" in told and (not (tmp_path / "none").exists())
+    words = ["calibrate", run / "run", "--points", table, "--output", tmp_path / "none", "--split", "val"]
+    assert "--points: is for --target scale, in place of --data" in shell.refused(*words)
 
 
 @pytest.mark.slow

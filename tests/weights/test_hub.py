@@ -91,6 +91,11 @@ def test_addresses_say_repository_revision_and_file(text: str, address: hub.Addr
     assert str(address) == text
 
 
+def test_the_packaged_model_has_no_options_of_a_family() -> None:
+    with pytest.raises(CheckpointError, match="densevit:rooms: holds no published weights"):
+        densevit.load("densevit:rooms", family_options={"max_depth": 10})
+
+
 def test_an_address_without_owner_is_refused() -> None:
     with pytest.raises(CheckpointError, match="hf:owner/name"):
         hub.parse("hf:rooms")
