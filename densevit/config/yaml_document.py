@@ -12,6 +12,7 @@ import yaml
 from densevit.errors import ConfigError
 
 Key = tuple[str, ...]
+AS_TEXT = re.compile(r"\*|#|\s*[^\s\['{\"].*\s#")
 LARGEST = 2**32 - 1  # of whole numbers: nothing counts further than a seed
 PLAIN = ("map", "seq", "str", "int", "float", "bool", "null")  # no tags that make Python objects
 
@@ -70,8 +71,9 @@ class YamlDocument:
         if not sep or not all(names):
             raise ConfigError(f"'{item}' is not key=value.")
         node, leaf = self._parent(names, item)
-        # YAML's `*` names an anchor, which one value cannot have: here it begins a pattern of files.
-        value = _compose(json.dumps(text) if text.startswith("*") else text, f"'{item}'")
+        # YAML's `*` and `#` begin an alias and a comment, which one value has none of: here they are of a file's name.
+        is_text = AS_TEXT.match(text) is not None
+        value = _compose(json.dumps(text, ensure_ascii=False) if is_text else text, f"'{item}'")
         node[leaf] = None if value is None else self._construct(value, names, f"'{item}'")
         self.origin[names] = f"'{item}'"
 

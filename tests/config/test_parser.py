@@ -59,12 +59,20 @@ def test_documents_that_mean_nothing_are_refused_with_their_line(write, text: st
 def test_overrides_reach_into_mappings_and_lists(write) -> None:
     path = write(MINIMAL + "data2: 0\n")
     document = YamlDocument.read(path)
-    for item in ("optim.lr=1e-3", "data.transforms=[{type: hflip}]", "data.transforms.0.p=0.5", "output=", "x=*/a.png"):
+    for item in ("optim.lr=1e-3", "data.transforms=[{type: hflip}]", "data.transforms.0.p=0.5", "output="):
         document.override(item)
-    assert document.tree["x"] == "*/a.png"  # a pattern, no alias
     assert document.tree["optim"] == {"lr": 1e-3}
     assert document.tree["data"]["transforms"] == [{"type": "hflip", "p": 0.5}]
     assert document.tree["output"] is None
+
+
+def test_an_override_has_no_aliases_and_no_comments() -> None:
+    document = YamlDocument({})
+    for name in ("*/a.png", "my walk #1", "😀 ü #1", "#1", "a#1"):
+        document.override(f"root={name}")
+        assert document.tree["root"] == name
+    document.override("root=['a #1', b]")
+    assert document.tree["root"] == ["a #1", "b"]
 
 
 @pytest.mark.parametrize("item", ["lr", "steps.more=1", "data.transforms.7=1", ".a=1", "a=[1"])
