@@ -15,7 +15,7 @@ import numpy as np
 from densevit import api
 from densevit.api.checkpoint import as_names, card_before_loading, make_lens, packaged_model
 from densevit.data.index.matching import IMAGE_SUFFIXES
-from densevit.data.io.video import TimeSpan
+from densevit.data.io.video import FrameFolder, TimeSpan
 from densevit.errors import ConfigError, DataError, Preempted
 from densevit.inference.backends.auto import sampled_sizes
 from densevit.inference.camera import Intrinsics, Lens, check_camera
@@ -338,6 +338,9 @@ def plan_clips(
         else:
             writers[name] = build_writer(name, options)
     lens = Intrinsics(camera[0], camera[1], camera[2], camera[3]) if isinstance(camera, Sequence) else camera
-    plan = ClipPlan(find_clips(inputs, fps or 30.0), writers, clip_formats, output.absolute(), span, steady, lens)
+    clips = find_clips(inputs, fps or 30.0)
+    if fps is not None and not any(isinstance(clip.source, FrameFolder) for clip in clips):
+        raise ConfigError("--fps: is for folders of frames; a video has times of its own.")
+    plan = ClipPlan(clips, writers, clip_formats, output.absolute(), span, steady, lens)
     plan.check(existing)
     return plan

@@ -19,6 +19,7 @@ from small import contents
 from torch import Tensor, nn
 from toy_models import fp32, toy_predictor
 
+import densevit
 from densevit.data.io.depth_video import read_depth_video
 from densevit.data.io.readers import read_depth
 from densevit.data.io.video import TimeSpan, VideoFile
@@ -194,6 +195,11 @@ def test_maps_without_unit_keep_their_numbers(film: Path, tmp_path: Path) -> Non
     found = list(read_depth_video(tmp_path / "out/film.depth.mkv"))
     assert found[0].kind == "disparity"
     np.testing.assert_allclose(np.stack([f.values for f in found]), expected, atol=np.ptp(expected) / 5000)
+
+
+def test_a_rate_is_for_folders_of_frames_and_refused_for_a_film(film: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--fps: is for folders of frames"):
+        densevit.predict(predictor(), film, tmp_path / "out", fps=5.0)
 
 
 def test_images_among_clips_are_refused(film: Path, tmp_path: Path) -> None:
