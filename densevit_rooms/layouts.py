@@ -160,21 +160,6 @@ def write_kitti(
     return root / f"kitti_{name}_{camera}.txt"
 
 
-def write_kitti_selection(root: Path, samples: Iterable[Sample], *, truth: bool = True) -> None:
-    """Write the depth benchmark's cropped images: `val_selection_cropped`, or without truth the anonymous test
-    images."""
-    home = root / "depth_selection" / ("val_selection_cropped" if truth else "test_depth_prediction_anonymous")
-    for i, sample in enumerate(samples):
-        name = f"2011_09_26_drive_0002_sync_image_{i:010d}_image_02" if truth else f"{i:010d}"
-        put(home / "image" / f"{name}.png", encode(".png", sample.image))
-        if sample.intrinsics is not None:
-            row = " ".join(f"{x:.6f}" for x in sample.intrinsics.ravel())
-            put(home / "intrinsics" / f"{name}.txt", row.encode())
-        if truth:
-            depth = home / "groundtruth_depth" / f"{name.replace('_image_', '_groundtruth_depth_', 1)}.png"
-            put(depth, encode_depth(measured(sample), 256.0))
-
-
 def _calibration(sample: Sample, date: str) -> str:
     focal, cx, cy = INTRINSICS.get(date, INTRINSICS["2011_09_26"])
     matrix = pinhole(focal, focal, cx, cy) if sample.intrinsics is None else sample.intrinsics

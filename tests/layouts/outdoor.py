@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from densevit.data.datasets.depth import sintel, vkitti2
-from densevit.data.io.writers import encode
+from densevit.data.io.writers import encode, encode_depth
 from densevit.structures import Sample
 from layouts.common import matrix_text, measured, number, parted, put
 from layouts.encoders import mat, npy
@@ -84,3 +84,18 @@ def write_make3d(root: Path, samples: Iterable[Sample], split: Literal["train", 
         grid[..., 3] = cv2.resize(measured(sample), (305, 55), interpolation=cv2.INTER_NEAREST)
         put(root / images / f"img-{file}.jpg", encode(".jpg", sample.image))
         put(root / depths / f"depth_sph_corr-{file}.mat", mat(Position3DGrid=grid))
+
+
+def write_kitti_selection(root: Path, samples: Iterable[Sample], *, truth: bool = True) -> None:
+    """Write the depth benchmark's cropped images: `val_selection_cropped`, or without truth the anonymous test
+    images."""
+    home = root / "depth_selection" / ("val_selection_cropped" if truth else "test_depth_prediction_anonymous")
+    for i, sample in enumerate(samples):
+        name = f"2011_09_26_drive_0002_sync_image_{i:010d}_image_02" if truth else f"{i:010d}"
+        put(home / "image" / f"{name}.png", encode(".png", sample.image))
+        if sample.intrinsics is not None:
+            row = " ".join(f"{x:.6f}" for x in sample.intrinsics.ravel())
+            put(home / "intrinsics" / f"{name}.txt", row.encode())
+        if truth:
+            depth = home / "groundtruth_depth" / f"{name.replace('_image_', '_groundtruth_depth_', 1)}.png"
+            put(depth, encode_depth(measured(sample), 256.0))

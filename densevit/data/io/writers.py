@@ -4,15 +4,12 @@ Optical flow is a 16-bit PNG, as KITTI stores it: red and green are 64 flow + 32
 """
 
 from io import BytesIO
-from pathlib import Path
 
 import cv2
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped, UInt8, UInt16
 from PIL import Image
 
-from densevit.data.io.images import read_bytes
-from densevit.errors import DataError
 from densevit.model_card import Palette
 
 
@@ -74,13 +71,3 @@ def encode_flow(flow: Float32[np.ndarray, "h w 2"]) -> bytes:
         valid = ((stored >= 0) & (stored <= 65535)).all(-1)
     x, y = (np.where(valid, stored[..., i], 0).astype(np.uint16) for i in (0, 1))
     return cv2.imencode(".png", np.dstack([valid.astype(np.uint16), y, x]))[1].tobytes()  # OpenCV has blue first
-
-
-def read_flow(path: Path) -> Float32[np.ndarray, "h w 2"]:
-    """Return the pixels along x and y; NaN where not known. Raises DataError if it is not there, or no such PNG."""
-    pixels = cv2.imdecode(np.frombuffer(read_bytes(path), np.uint8), cv2.IMREAD_UNCHANGED)
-    if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3 or pixels.shape[2] != 3:
-        raise DataError(f"{path}: is no optical flow; it is a 16-bit PNG of three channels.")
-    flow = ((pixels[..., :0:-1].astype(np.float64) - ZERO) / STEPS).astype(np.float32)
-    flow[pixels[..., 0] == 0] = np.nan
-    return flow
