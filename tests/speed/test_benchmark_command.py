@@ -75,6 +75,16 @@ def test_what_was_measured_before_a_run_ends_early_is_kept(
     assert "Not run: all further sections: KeyboardInterrupt ended the run." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("formats", [["fp32"], ["fp32", "bf16"]])
+def test_the_peak_rate_in_bf16_is_that_of_hardware_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, formats: list[str]
+) -> None:
+    monkeypatch.setattr(hardware, "SIDE", 64)
+    monkeypatch.setattr(hardware, "COPY_BYTES", 2**16)
+    monkeypatch.setattr(hardware, "resolve", lambda *_: formats[-1])
+    assert [row.who for row in hardware.peak_rates(torch.device("cpu"), 1)] == [*formats, "bytes"]
+
+
 def test_a_missing_reference_is_named(tmp_path: Path) -> None:
     with pytest.raises(reference_models.Unavailable, match="--depth-anything"):
         reference_models.depth_anything("small", None)
