@@ -5,6 +5,7 @@ Heavy imports wait until a command runs.
 
 import argparse
 import difflib
+import errno
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 from densevit.cli.commands import COMMANDS, Command
 from densevit.cli.parser import call, find_function, make_parser
-from densevit.errors import DensevitError, PartialError, Preempted, StorageError
+from densevit.errors import ConfigError, DensevitError, PartialError, Preempted, StorageError
 from densevit.utils.docstrings import prose
 from densevit.utils.process import (
     discard,
@@ -72,6 +73,11 @@ def run(argv: list[str]) -> int:
             print_once(error.summary)
         print(f"{error_prefix()}{error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        print(f"{error_prefix()}{error.filename}: cannot be a path ({error.strerror}).", file=sys.stderr)
+        return ConfigError.exit_code
     except KeyboardInterrupt:
         print("interrupted.", file=sys.stderr)
         return 130

@@ -71,6 +71,7 @@ def test_help_lists_every_command_in_its_group_on_a_line(shell: Shell) -> None:
         (["predict", "run", "a.jpg", "--output", "x", "--range", "1"], "--range: 2 numbers, as 1,2; got '1'"),
         (["train", "c.yaml", "--resum=last"], "Did you mean --resume?"),
         (["train", "c.yaml", "--qqq"], "`densevit train --help` lists the options."),
+        (["train", "x" * 256], f"{'x' * 256}: cannot be a path (File name too long)."),
     ],
 )
 def test_a_mistyped_command_gets_a_suggestion_and_exit_code_2(words: list[str], message: str, shell: Shell) -> None:
