@@ -103,10 +103,15 @@ class Registry(Generic[T]):
 
 @cache
 def schema(component: Callable[..., Any]) -> type[BaseModel]:
-    """Return the keyword-only parameters of a component, as a pydantic model that forbids anything else."""
+    """Return the keyword-only parameters of a component, as a pydantic model that forbids anything else. Raises
+    ConfigError if an annotation cannot be evaluated: quoted ones, and all from Python 3.14 on, are evaluated here."""
+    try:
+        parameters = inspect.signature(component, eval_str=True).parameters.values()
+    except Exception as error:
+        raise ConfigError(f"{component}: its annotations cannot be evaluated: {error}.") from error
     keys: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default)
-        for p in inspect.signature(component, eval_str=True).parameters.values()
+        for p in parameters
         if p.kind is p.KEYWORD_ONLY
     }
     rules = ConfigDict(

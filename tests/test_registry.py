@@ -74,6 +74,18 @@ def test_registering_a_name_twice_is_refused() -> None:
         PARTS.register("dpt")(Dpt)
 
 
+def test_an_annotation_that_cannot_be_evaluated_is_a_fault_of_its_part() -> None:
+    """Python 3.14 evaluates no annotation before it is looked at; earlier ones leave quoted ones."""
+
+    class Later:
+        def __init__(self, *, channels: "Undefined" = 64) -> None: ...
+
+    parts = Registry[object]("decoder")
+    parts.register("later")(Later)
+    with pytest.raises(ConfigError, match=r"Later'>: its annotations cannot be evaluated: name 'Undefined' is not"):
+        parts.check({"type": "later"}, "model.decoder")
+
+
 @pytest.mark.parametrize(
     ("word", "hint"),
     [

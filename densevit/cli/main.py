@@ -74,9 +74,9 @@ def run(argv: list[str]) -> int:
         print(f"{error_prefix()}{error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in (errno.EACCES, errno.ENAMETOOLONG):  # what `Path.exists` raises until Python 3.13
             raise
-        print(f"{error_prefix()}{error.filename}: cannot be a path ({error.strerror}).", file=sys.stderr)
+        print(f"{error_prefix()}{error.filename}: {error.strerror}.", file=sys.stderr)
         return ConfigError.exit_code
     except KeyboardInterrupt:
         print("interrupted.", file=sys.stderr)
