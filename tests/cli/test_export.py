@@ -9,7 +9,8 @@ from toy_models import save_network, toy_network
 
 from densevit.api.export_model import GRAPH, INT8, graph_options
 from densevit.api.models import export
-from densevit.inference.onnx.metadata import OnnxExportOptions
+from densevit.errors import ConfigError
+from densevit.inference.onnx.metadata import OnnxExportOptions, check_path
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,11 @@ def test_faults_are_reported_before_the_checkpoint_is_read(
     for options, fault in FAULTS:
         assert fault in shell.refused("export", "checkpoint", *options)
     assert {*here.iterdir()} == there
+
+
+def test_a_path_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        check_path(Path("\udce9.onnx"), ".onnx")
 
 
 def test_sizes_that_are_none_are_refused(shell: Shell) -> None:

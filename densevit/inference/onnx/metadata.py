@@ -135,10 +135,12 @@ class ExportedModel:
 
 
 def check_path(path: Path, suffix: str, *, others: Sequence[Path] = (), overwrite: bool = False) -> None:
-    """Raise ConfigError: a name of another suffix, or the file or one of `others` exists. Raises StorageError: no such
-    folder."""
+    """Raise ConfigError: a name of another suffix or not in UTF-8, or the file or one of `others` exists. Raises
+    StorageError: no such folder."""
     if path.suffix.lower() != suffix:
         raise ConfigError(f"--output: {path} does not end in {suffix}.")
+    if str(path).encode(errors="ignore").decode() != str(path):
+        raise ConfigError(f"--output: {path} is not UTF-8, in which the runtimes open files.")
     if not path.parent.is_dir():
         raise StorageError(f"{path}: its folder does not exist.")
     existing = [str(file) for file in (path, *others) if file.exists()]
