@@ -178,6 +178,8 @@ def load_pt2(path: str | Path) -> Pt2Model:
 def read_metadata(path: Path) -> dict[str, str]:
     """Return the metadata of a package; none of its code runs. Raises CheckpointError: missing, damaged, or not written
     by densevit."""
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file.")
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".wrapper_metadata.json")]
@@ -185,8 +187,6 @@ def read_metadata(path: Path) -> dict[str, str]:
             if KEY not in entries:
                 raise CheckpointError(f"{path}: no package of `densevit export`.")
             return {name: str(text) for name, text in entries.items()}
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file.") from None
     except CheckpointError:
         raise
     except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, *MALFORMED) as error:

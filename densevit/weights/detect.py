@@ -23,8 +23,7 @@ def read_raw(path: Path) -> RawCheckpoint:
     if path.is_file():
         return unwrap_module(RawCheckpoint(path, read_tensors(path)))
     if not path.is_dir():
-        what = "is neither a file nor a folder" if path.exists() else "no such file or folder"
-        raise CheckpointError(f"{path}: {what}.")
+        raise CheckpointError(f"{path}: no such file or folder.")
     if (path / "adapter_config.json").is_file():
         raise CheckpointError(
             f"{path}: holds an adapter of peft, which changes the weights; save the model with it merged "

@@ -100,10 +100,10 @@ def open_graph(path: Path) -> "onnx.ModelProto":
     require_packages("onnx", extra="onnxruntime")
     import onnx
 
+    if not path.is_file():  # to open a pipe would wait for a writer for ever
+        raise CheckpointError(f"{path}: no such file.")
     try:
         graph = onnx.load(path, load_external_data=False)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file.") from None
     except Exception as error:  # protobuf has its own error classes
         raise CheckpointError(f"{path}: cannot be read as ONNX ({first_line(error)}).") from error
     if graph.producer_name != "densevit":

@@ -95,10 +95,12 @@ def test_files_that_cannot_run_here_are_refused_before_their_code_runs(
     monkeypatch.setattr(pt2, "PRESENT", {"AVX2": lambda: True, "AMX_TILE": lambda: False})
     (tmp_path / "b.pt2").write_text("no archive")
     zipfile.ZipFile(tmp_path / "c.pt2", "w").close()
+    os.mkfifo(tmp_path / "pipe.pt2")
     for path, error, told in (
         (fake(tmp_path / "a.pt2", "AVX2 AMX_TILE"), ConfigError, "with AVX2 AMX_TILE; this one lacks AMX_TILE"),
         (fake(tmp_path / "d.pt2", "AVX2"), ConfigError, r"does not load it .*it was written by torch 2\.99"),
         (tmp_path / "none.pt2", CheckpointError, "no such file"),
+        (tmp_path / "pipe.pt2", CheckpointError, "no such file"),
         (tmp_path / "b.pt2", CheckpointError, r"cannot be read as a \.pt2 package"),
         (tmp_path / "c.pt2", CheckpointError, "no package of `densevit"),
     ):
