@@ -27,13 +27,14 @@ def sample(name: str, height: int = 480, width: int = 640, shift: int = 0) -> Sa
     real = photo()
     rows, columns = np.arange(height) % 500, (np.arange(width) + shift) % 741
     depth = np.ascontiguousarray(real.depth[np.ix_(rows, columns)])
+    cx, cy = (320, 240) if (height > 240 and width > 320) else (width / 2, height / 2)
     return Sample(
         name=name,
         image=np.ascontiguousarray(real.image[np.ix_(rows, columns)]),
         depth=depth,
         valid=depth > 0,
         labels=np.floor(depth).astype(np.int64) % 4,
-        intrinsics=np.array([[500.0, 0, 320], [0, 510.0, 240], [0, 0, 1]]),
+        intrinsics=np.array([[500.0, 0, cx], [0, 510.0, cy], [0, 0, 1]]),
     )
 
 

@@ -23,8 +23,8 @@ from densevit.model_card import HeadSpec, ModelCard
 from densevit.ops.camera import Camera, canonical_scale
 from densevit.ops.geometry import (
     Matrix,
-    check_principal_point,
-    field_of_view,
+    check_fov,
+    check_intrinsics,
     focal_length,
     is_possible_fov,
     pinhole,
@@ -61,8 +61,7 @@ class Intrinsics(CameraModel):
                 "a CSV with columns image, fx, fy, cx, cy gives each image its own."
             )
         matrix = self.undistorted(size).matrix
-        check_principal_point(matrix, size)
-        check_fov(float(matrix[0, 0]), size[1])
+        check_intrinsics(matrix, size)
         return matrix
 
     @classmethod
@@ -134,15 +133,6 @@ def assumed_fov(card: ModelCard) -> float:
     """Return the horizontal field of view, in degrees, of an image of which none is known: that of the training, or
     usual."""
     return round(sum(card.fov) / 2) if card.fov else FOV
-
-
-def check_fov(focal: float, width: int) -> None:
-    """Raise DataError if a focal length that no image of this width has."""
-    if not is_possible_fov(fov := field_of_view(width, focal)):
-        raise DataError(
-            f"a focal length of {focal:.4g} pixels is a field of view of {fov:.3g} degrees across {width} pixels, "
-            "which no photo has. Focal lengths are in pixels of the image, not in millimetres."
-        )
 
 
 @dataclass(frozen=True)

@@ -108,10 +108,21 @@ def is_camera(matrix: Matrix) -> bool:
     )
 
 
-def check_principal_point(matrix: Matrix, size: tuple[int, int]) -> None:
-    """Raise DataError if the principal point lies beyond an (h, w) image, as that of a larger image does."""
+def check_intrinsics(matrix: Matrix, size: tuple[int, int]) -> None:
+    """Raise DataError if no (h, w) image has this camera: its principal point lies beyond, as that of a larger image
+    does, or see `check_fov`."""
     cx, cy = matrix[:2, 2]
     if cx >= size[1] or cy >= size[0]:
         raise DataError(
             f"intrinsics: the principal point ({cx:g}, {cy:g}) lies outside this image of {size[0]}x{size[1]}."
+        )
+    check_fov(float(matrix[0, 0]), size[1])
+
+
+def check_fov(focal: float, width: int) -> None:
+    """Raise DataError if a focal length that no image of this width has."""
+    if not is_possible_fov(fov := field_of_view(width, focal)):
+        raise DataError(
+            f"a focal length of {focal:.4g} pixels is a field of view of {fov:.3g} degrees across {width} pixels, "
+            "which no photo has. Focal lengths are in pixels of the image, not in millimetres or shares of its width."
         )

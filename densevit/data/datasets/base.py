@@ -334,7 +334,7 @@ class FileDataset(Dataset):
         cameras = [
             (x.intrinsics, x.depth_intrinsics) for x in samples[: 1 if isinstance(samples, PackedSamples) else None]
         ]
-        if used := [both for both in cameras if isinstance(both[0], CameraModel) or both[1] is not None]:
+        if used := [both for both in cameras if any(camera is not None for camera in both)]:
             self.version = f"{self.version} {hashlib.sha256(str(used).encode()).hexdigest()}".strip()
         lenses = {camera: i for i, (camera, _) in enumerate(cameras) if is_distorted(camera)}
         if lenses:

@@ -53,7 +53,7 @@ from densevit.data.labels.class_table import ClassTable
 from densevit.data.recordings.blocks import is_consecutive, split_blocks
 from densevit.data.recordings.cameras import camera_of_json, is_camera_object, read_camera
 from densevit.errors import DataError, located
-from densevit.ops.geometry import check_principal_point
+from densevit.ops.geometry import check_intrinsics
 from densevit.ops.segments import segments_of_ids, segments_of_labels
 from densevit.registry import did_you_mean
 from densevit.structures import IGNORE
@@ -378,7 +378,7 @@ def with_intrinsics(samples: Sequence[SampleFiles], file: Path) -> Sequence[Samp
         size = image_size(samples[0].image)
     if size is not None and isinstance(shared, np.ndarray):
         with located(file):
-            check_principal_point(shared, size)
+            check_intrinsics(shared, size)
     if isinstance(samples, PackedSamples) and not per_name:
         return PackedSamples(samples.names, samples.paths, {**samples.shared, "intrinsics": shared})
     missing = [files.name for files in samples if per_name and files.name not in cameras]

@@ -22,7 +22,7 @@ from densevit.utils.json_files import read_object, read_text
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 7  # a new number when the statistics change their meaning
+SCHEMA = 8  # a new number when the statistics change their meaning
 
 
 class StatsCache:

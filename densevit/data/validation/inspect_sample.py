@@ -28,6 +28,7 @@ from densevit.data.validation.sample_stats import (
     missing_jpeg_lines,
 )
 from densevit.errors import DataError
+from densevit.ops.geometry import check_intrinsics, is_camera
 from densevit.structures import Size
 
 MAPS = {"depth": "depth map", "labels": "label map"}
@@ -77,6 +78,11 @@ def _compute(dataset: Dataset, index: int, paths: Mapping[str, Path], has_exif: 
     if lines and "image" in paths and file_format(paths["image"]) == "JPEG":  # which all decoders accept
         text = f"its last {lines} lines are plain gray, as where a JPEG's data end too early"
         problems.append(("damaged", "image", text))
+    if sample.intrinsics is not None and is_camera(sample.intrinsics):
+        try:
+            check_intrinsics(sample.intrinsics, (sample.image.shape[0], sample.image.shape[1]))
+        except DataError as error:
+            problems.append(("camera", "image", str(error)))
     stats = compute_stats(sample, paths, tuple(problems), dataset.things)
     if sample.depth is not None and "depth" in paths and getattr(dataset, "depth_of_any_size", False):
         with suppress(DataError):  # a format that only its data set reads

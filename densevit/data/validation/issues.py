@@ -76,6 +76,10 @@ _TYPES: dict[Level, dict[str, tuple[str, str]]] = {
         "empty_labels": ("label maps without any class", "They teach nothing; check whether they should."),
         "far_depth": ("much depth beyond the range", "Check the unit, or widen the range."),
         "unusual_size": ("not the published image size", "Resized or cropped: intrinsics do not hold."),
+        "camera": (
+            "no image of this size has this camera",
+            "Give that of these images, in their pixels: metres that depend on it, clouds and TAE are wrong.",
+        ),
         "white_border": ("images have a white border", "Set `border: crop`, or the transform `nyu_crop`."),
         "density": ("unusual share of valid depth", "Papers score against rawDepths, not depths."),
         "tiny_objects": (

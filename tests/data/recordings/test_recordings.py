@@ -316,6 +316,29 @@ def test_check_data_looks_anew_at_depth_whose_unit_follows_from_another_layout(t
     assert median_depth() == pytest.approx(5 * first)
 
 
+@pytest.mark.parametrize(
+    ("camera", "reason"),
+    [
+        ((80, 80, 32, 24), "the principal point (32, 24) lies outside this image of 24x32"),  # of one twice as large
+        ((0.9, 1.2, 0.5, 0.5), "a field of view of 174 degrees across 32 pixels"),  # as shares of the size
+    ],
+)
+def test_check_data_finds_a_camera_that_no_such_image_has_also_after_an_edit(
+    tmp_path: Path, camera: tuple[float, ...], reason: str
+) -> None:
+    write_tum(tmp_path / "walk")
+
+    def issues(*numbers: float) -> list[str]:
+        tree = dict(zip(("fx", "fy", "cx", "cy"), numbers, strict=True))
+        (tmp_path / "walk/intrinsics.json").write_text(json.dumps(tree))
+        request = SplitToValidate("all", lambda: Recording(root=tmp_path / "walk"), tmp_path / "cache.json")
+        return [issue.reason for issue in validate([request]).issues if issue.type == "camera"]
+
+    assert issues(40, 40, 15.5, 11.5) == []
+    found = issues(*camera)
+    assert len(found) == N and all(reason in text for text in found)
+
+
 def test_facts_say_why_a_trajectory_gives_no_pose(tmp_path: Path) -> None:
     for name, fact in (
         ("timed", "poses of 3 of 8 images (trajectory.txt: none within `max_gap`, 0.02 s)"),
