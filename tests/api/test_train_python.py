@@ -20,6 +20,7 @@ from densevit.engine.logger import read_csv
 from densevit.engine.monitors import COLUMNS as SPEED
 from densevit.errors import CheckpointError, ConfigError, DataError
 from densevit.models.encoders.module import ModuleEncoder
+from densevit.ops.geometry import pinhole
 from densevit.structures import Sample
 
 SHORT = {"steps": 2, "validate_every": 2}
@@ -209,6 +210,10 @@ def test_pairs_take_labels_names_and_cameras() -> None:
     assert np.array_equal(sample.labels, ids)
     with pytest.raises(DataError, match="has no class for"):
         densevit.Pairs([{"image": image, "labels": ids + 1}], classes=["sky", "road"]).read(0)
+    larger, shares = pinhole(10, 10, 6, 4), pinhole(0.2, 0.3, 0.5, 0.5)  # of an image twice as large; of its size
+    for wrong, reason in ((larger, "lies outside this image of 4x6"), (shares, "which no photo has")):
+        with pytest.raises(DataError, match=reason):
+            densevit.Pairs([{"image": image, "intrinsics": wrong}]).read(0)
     depth = np.full((1, 4, 6), 2.0)
     depth[0, 0] = np.nan
     sample = densevit.Pairs([(image, torch.tensor(depth))]).read(0)  # tensors 1 h w

@@ -13,12 +13,12 @@ from jaxtyping import Float64, Int64
 
 from densevit.data.datasets.base import Dataset
 from densevit.data.index.paths import SampleFiles
-from densevit.data.io.readers import NOT_MEASURED, as_array, as_rgb, read_depth, stored_to_metres
+from densevit.data.io.readers import NOT_MEASURED, Rgb, as_array, as_rgb, read_depth, stored_to_metres
 from densevit.data.io.samples import make_sample, read_label_map
 from densevit.data.labels.class_lists import table_of_names
 from densevit.errors import DataError, located
 from densevit.model_card import Palette
-from densevit.ops.geometry import is_camera
+from densevit.ops.geometry import check_intrinsics, is_camera
 from densevit.registry import did_you_mean
 from densevit.structures import DepthKind, Sample
 
@@ -91,7 +91,7 @@ class Pairs(Dataset):
             image,
             depth=None if depth is None else self._depth(depth, name),
             labels=None if labels is None else self._labels(labels, name),
-            intrinsics=None if fields.get("intrinsics") is None else as_matrix(fields["intrinsics"], name),
+            intrinsics=None if fields.get("intrinsics") is None else as_matrix(fields["intrinsics"], name, image),
         )
         label = fields.get("label")
         return sample if label is None else Sample(**{**vars(sample), "label": int(label)})
@@ -161,12 +161,14 @@ def as_path(value: Any, what: str) -> Path:
     return Path(value) if isinstance(value, str | Path) else Path(f"<{what}>")
 
 
-def as_matrix(value: Any, name: str) -> Float64[np.ndarray, "3 3"]:
+def as_matrix(value: Any, name: str, image: Rgb) -> Float64[np.ndarray, "3 3"]:
     matrix: Float64[np.ndarray, "3 3"] = np.asarray(value, np.float64)
     if matrix.shape != (3, 3) or not is_camera(matrix):
         raise DataError(
             f"intrinsics of '{name}': expected fx 0 cx, 0 fy cy, 0 0 1, in pixels, got {reprlib.repr(matrix.tolist())}."
         )
+    with located(f"camera of '{name}'"):
+        check_intrinsics(matrix, (image.shape[0], image.shape[1]))
     return matrix
 
 
