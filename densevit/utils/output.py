@@ -2,6 +2,7 @@
 
 import os
 import sys
+from threading import RLock
 from typing import Any
 
 from tqdm.auto import tqdm as auto_tqdm
@@ -18,6 +19,10 @@ class tqdm(auto_tqdm):  # type: ignore[type-arg]  # noqa: N801  takes the place 
             kwargs |= {"file": Lines(sys.stderr), "bar_format": LINE, "delay": LINE_EVERY, "leave": True}
             kwargs |= {"mininterval": LINE_EVERY, "maxinterval": LINE_EVERY}
         super().__init__(*args, **kwargs)
+
+
+# tqdm's own is for processes, too: it sets the start method of the program and, from Python 3.14 on, starts a process.
+tqdm.set_lock(RLock())
 
 
 class Lines:

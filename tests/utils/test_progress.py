@@ -5,6 +5,8 @@ import io
 import os
 import pty
 import struct
+import subprocess
+import sys
 import termios
 from collections.abc import Callable
 
@@ -65,3 +67,10 @@ def test_a_terminal_without_width_gets_lines(monkeypatch: pytest.MonkeyPatch) ->
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
         assert output.terminal_width() == 70 and output.shows_bars()
     os.close(master)
+
+
+def test_a_bar_leaves_the_start_method_of_processes_to_the_program() -> None:
+    """tqdm's own lock sets it, and from Python 3.14 on starts a process that outlives ours."""
+    code = "import multiprocessing; from densevit.utils.output import tqdm; list(tqdm(range(2)))\n"
+    code += "multiprocessing.set_start_method('spawn')"
+    subprocess.run([sys.executable, "-c", code], check=True)
