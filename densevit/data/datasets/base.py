@@ -334,8 +334,13 @@ class FileDataset(Dataset):
         cameras = [
             (x.intrinsics, x.depth_intrinsics) for x in samples[: 1 if isinstance(samples, PackedSamples) else None]
         ]
-        if used := [both for both in cameras if any(camera is not None for camera in both)]:
-            self.version = f"{self.version} {hashlib.sha256(str(used).encode()).hexdigest()}".strip()
+        if any(camera is not None for both in cameras for camera in both):
+            used = b"".join(
+                camera.tobytes() if isinstance(camera, np.ndarray) else str(camera).encode()
+                for both in cameras
+                for camera in both
+            )
+            self.version = f"{self.version} {hashlib.sha256(used).hexdigest()}".strip()
         lenses = {camera: i for i, (camera, _) in enumerate(cameras) if is_distorted(camera)}
         if lenses:
             self.facts = [*self.facts, *lens_facts([samples[i] for i in lenses.values()])]
