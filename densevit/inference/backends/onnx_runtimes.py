@@ -30,6 +30,7 @@ from densevit.model_inputs import NO_INPUTS, ModelInputs
 from densevit.structures import Size
 from densevit.utils.atomic_io import atomic_folder, make_folder, remove_stale_temporaries, user_cache
 from densevit.utils.device import Precision
+from densevit.utils.packages import refuse_telemetry
 from densevit.weights.fingerprint import model_fingerprint, versions
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class OpenVino(Runtime):
     precisions = ("fp32", "bf16", "fp16")
 
     def open(self, path: Path, precision: Precision) -> Run:
+        refuse_telemetry()
         import openvino
 
         hints = {

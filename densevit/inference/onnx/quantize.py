@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from densevit.inference.onnx.graph import quiet
+from densevit.utils.packages import refuse_telemetry
 
 if TYPE_CHECKING:
     import onnx
@@ -35,6 +36,7 @@ def quantize(
 ) -> list[str]:
     """Write an int8 file, and return the names of the layers that stay in floating point. `images`: to calibrate on,
     each as the file takes one; `about`: metadata beside those of the file at `path`."""
+    refuse_telemetry()
     import nncf
     import onnx
 

@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -281,3 +284,13 @@ def test_a_packed_model_can_be_traced() -> None:
         graph = torch.export.export(ours.model, (torch.zeros(1, 3, 56, 56),)).graph
     assert not any("mkldnn" in str(node.target) for node in graph.nodes)
     assert isinstance(ours.model, nn.Module)
+
+
+def test_openvino_is_asked_without_its_telemetry(tmp_path: Path) -> None:
+    """It writes to Google Analytics, keeps an identity in ~/intel, and on Python 3.14 runs the user's script again."""
+    code = "import sys; from pathlib import Path; from densevit.inference.backends.onnx_runtimes import RUNTIMES\n"
+    code += "try: RUNTIMES['openvino'].open(Path('none.onnx'), 'fp32')\n"
+    code += "except RuntimeError: assert 'openvino' in sys.modules"
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}  # there it is off
+    subprocess.run([sys.executable, "-c", code], check=True, env={**environment, "HOME": str(tmp_path)})
+    assert not (tmp_path / "intel").exists()
