@@ -26,6 +26,7 @@ from densevit.inference.tiling import Tiling
 from densevit.model_card import ModelCard
 from densevit.ops.crops import kb_box
 from densevit.reporting.tables import finite
+from densevit.utils.docstrings import flag
 from densevit.utils.network import PACKAGED, PUBLISHED, is_address
 from densevit.weights.checkpoint import read_card
 from densevit.weights.describe import as_text
@@ -158,7 +159,7 @@ def as_names(names: str | T) -> list[str] | T:
 def refuse(options: Mapping[str, Any], owner: str) -> None:
     """Raise ConfigError if some of the options are given, and what they belong to is not."""
     if stray := [name for name, value in options.items() if value not in (None, False, ())]:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in stray)
+        names = " and ".join(map(flag, stray))
         raise ConfigError(f"{names}: {'belongs' if len(stray) == 1 else 'belong'} to {owner}.")
 
 

@@ -42,6 +42,7 @@ from densevit.scorers.segments import evaluate_segments
 from densevit.scorers.video import clips_of, evaluate_video, evaluate_video_files, kind_of
 from densevit.structures import Size
 from densevit.utils.atomic_io import check_can_create
+from densevit.utils.docstrings import flag
 from densevit.utils.json_files import read_object
 from densevit.utils.output import say_written
 
@@ -157,8 +158,8 @@ def check_without_data(data: Mapping[str, Any], changed: Mapping[str, Any]) -> N
     if changed.get("videos") and (changed.get("align") or changed.get("protocol")):
         raise ConfigError("--align and --protocol compare with ground truth, which --videos do not have.")
     instead = "--videos" if changed.get("videos") else "--pairs"
-    if given := [name.replace("_", "-") for name, value in data.items() if value is not None]:
-        raise ConfigError(*(f"--{name}: {instead} are scored in place of a data set." for name in given))
+    if given := [name for name, value in data.items() if value is not None]:
+        raise ConfigError(*(f"{flag(name)}: {instead} are scored in place of a data set." for name in given))
 
 
 def data_source(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,16 +185,16 @@ def check_source(
     if (model is None) == (predictions is None):
         raise ConfigError("evaluate: give either a MODEL or --predictions.")
     if options and path is None and predictions is None:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        names = ", ".join(map(flag, options))
         raise ConfigError(f"{names}: options of a checkpoint's path, and this is none.")
-    is_model = path is not None or isinstance(model, Predictor)
-    owners = dict.fromkeys((*OF_SAVED_FILES, "gt_cache", "prediction_type"), "--predictions") if is_model else {}
-    if not is_model:
+    if path is not None or isinstance(model, Predictor):
+        owners = dict.fromkeys((*OF_SAVED_FILES, "gt_cache", "prediction_type"), "--predictions")
+    else:
         owners = dict.fromkeys((*OF_MODELS, *options), "a MODEL")
         if not isinstance(predictions, str | Path):
             owners |= dict.fromkeys(OF_SAVED_FILES, "a folder of --predictions")
     if wrong := [name for name in {**changed, **options} if name in owners]:
-        raise ConfigError(*(f"--{name.replace('_', '-')} is an option of {owners[name]} only." for name in wrong))
+        raise ConfigError(*(f"{flag(name)} is an option of {owners[name]} only." for name in wrong))
 
 
 def refuse_others(task: str | None, changed: Mapping[str, Any]) -> None:
@@ -203,9 +204,7 @@ def refuse_others(task: str | None, changed: Mapping[str, Any]) -> None:
     wrong = [name for name in changed if name not in options_of(SCORERS[task])]
     fits = {name: " and ".join(t for t, s in SCORERS.items() if name in options_of(s)) for name in wrong}
     if wrong:
-        raise ConfigError(
-            *(f"--{name.replace('_', '-')}: is for {fits[name]}; this evaluation is of {task}." for name in wrong)
-        )
+        raise ConfigError(*(f"{flag(name)}: is for {fits[name]}; this evaluation is of {task}." for name in wrong))
 
 
 def task_of(card: ModelCard, head: str | None) -> str:

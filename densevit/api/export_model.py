@@ -25,6 +25,7 @@ from densevit.inference.web.export import ExportedSite
 from densevit.model_card import ModelCard
 from densevit.ops.crops import kb_box
 from densevit.structures import Size
+from densevit.utils.docstrings import flag
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def export(
     changed = [name for name, value in options.items() if value != defaults[name]]
     refuse_others(target, changed)
     if options["precision"] != "int8" and (idle := [name for name in changed if name in OF_DATA]):
-        raise ConfigError(*(f"--{name.replace('_', '-')}: is for --precision int8." for name in idle))
+        raise ConfigError(*(f"{flag(name)}: is for --precision int8." for name in idle))
     size, count = options["image_size"], options["batch_size"]
     sides = size in (None, "dynamic") or (isinstance(size, Sequence) and len(size) == 2 and all(map(is_count, size)))
     if not (sides and (count == "dynamic" or is_count(count))):
@@ -126,7 +127,7 @@ def refuse_others(format: Format, options: Iterable[str]) -> None:
     for name in options:
         if name not in OPTIONS[format]:
             fits = " and ".join(other for other, names in OPTIONS.items() if name in names)
-            raise ConfigError(f"--{name.replace('_', '-')}: is for {fits}, not for {format}.")
+            raise ConfigError(f"{flag(name)}: is for {fits}, not for {format}.")
 
 
 def fixed(value: Any, format: Format) -> Any:

@@ -33,7 +33,7 @@ from densevit.inference.video.formats import CLIP_FORMATS, ClipFormat
 from densevit.inference.writers import DEPTH_FORMATS, LABEL_FORMATS, MapWriter
 from densevit.model_card import ModelCard
 from densevit.registry import Registry, did_you_mean, schema
-from densevit.utils.docstrings import defaults
+from densevit.utils.docstrings import defaults, flag
 from densevit.utils.network import is_address
 from densevit.utils.process import interruptible
 from densevit.utils.process_group import process_group
@@ -189,12 +189,7 @@ def with_options(formats: Sequence[str] | Formats, options: Mapping[str, Any]) -
     if foreign := [option for option in options if not any(option in has for has in allowed.values())]:
         every = {name: options_of_format(name) for registry in REGISTRIES for name in registry.components}
         owners = {option: " or ".join(name for name, has in every.items() if option in has) for option in foreign}
-        raise ConfigError(
-            *(
-                f"--{option.replace('_', '-')} is for {names}, which --formats does not name."
-                for option, names in owners.items()
-            )
-        )
+        raise ConfigError(*(f"{flag(o)} is for {names}, which --formats does not name." for o, names in owners.items()))
     if wrong := [name for name, own in overrides.items() if not isinstance(own, Mapping)]:
         raise ConfigError(*(f"--formats {name}: its options are a dict, got {overrides[name]!r}." for name in wrong))
     shared = {name: {key: value for key, value in options.items() if key in has} for name, has in allowed.items()}

@@ -67,7 +67,8 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
     """
     path = str(path)
     local = hub.fetch(path) if is_address(path) else Path(path)
-    if family is None and options.keys() <= {"base"} and is_ours(local):
+    ours = is_ours(local)
+    if ours and family is None and options.keys() <= {"base"}:
         tensors, unused, card = checkpoint.read_whole(local)
         if not card.model:
             raise CheckpointError(f"{path}: its card names no model.")
@@ -86,7 +87,7 @@ def open_checkpoint(path: str | Path, family: str | None = None, **options: Any)
             card=card,
         )
         return with_encoder(opened, **options) if card.base else opened
-    if local.exists() and is_ours(local):
+    if ours and local.exists():
         raise CheckpointError(f"{path}: holds no published weights, which alone have a family and options of it.")
     preset = hub.read_as_of(path) if is_address(path) and family is None else None
     raw = detect.read_raw(local)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from densevit.api.models import load
-from densevit.utils.docstrings import arguments, prose
+from densevit.utils.docstrings import arguments, flag, prose
 
 Function = Callable[..., Any]
 Parameter = inspect.Parameter
@@ -72,7 +72,7 @@ def add_arguments(
     """Declare parameters; what the command line leaves out is not in the parsed arguments, so that defaults hold."""
     for name, parameter in options.items():
         positional = is_argument(parameter)
-        flags = [name] if positional else [f"--{name.replace('_', '-')}"]
+        flags = [name] if positional else [flag(name)]
         settings: dict[str, Any] = {"default": argparse.SUPPRESS, "help": help_text(parameter, meanings.get(name, ""))}
         parser.add_argument(*flags, **settings, **how_to_read(parameter))
 

@@ -1,4 +1,5 @@
-"""What a function says of itself: the prose of its docstring, the meaning of each argument, and their defaults."""
+"""What a function says of itself: the prose of its docstring, the meaning of each argument, and their defaults; and the
+options of commands that its parameters become."""
 
 import inspect
 import re
@@ -46,3 +47,8 @@ def entries(text: str) -> dict[str, str]:
 def defaults(function: Callable[..., Any]) -> dict[str, Any]:
     """Return parameter -> default of a function."""
     return {p.name: p.default for p in inspect.signature(function).parameters.values() if p.default is not p.empty}
+
+
+def flag(parameter: str) -> str:
+    """Return the option of a command that a parameter is: `--batch-size` of `batch_size`."""
+    return f"--{parameter.replace('_', '-')}"

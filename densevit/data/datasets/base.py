@@ -334,13 +334,10 @@ class FileDataset(Dataset):
         cameras = [
             (x.intrinsics, x.depth_intrinsics) for x in samples[: 1 if isinstance(samples, PackedSamples) else None]
         ]
-        if any(camera is not None for both in cameras for camera in both):
-            used = b"".join(
-                camera.tobytes() if isinstance(camera, np.ndarray) else str(camera).encode()
-                for both in cameras
-                for camera in both
-            )
-            self.version = f"{self.version} {hashlib.sha256(used).hexdigest()}".strip()
+        used = [camera for both in cameras for camera in both]
+        if any(camera is not None for camera in used):
+            as_bytes = (c.tobytes() if isinstance(c, np.ndarray) else str(c).encode() for c in used)
+            self.version = f"{self.version} {hashlib.sha256(b''.join(as_bytes)).hexdigest()}".strip()
         lenses = {camera: i for i, (camera, _) in enumerate(cameras) if is_distorted(camera)}
         if lenses:
             self.facts = [*self.facts, *lens_facts([samples[i] for i in lenses.values()])]
